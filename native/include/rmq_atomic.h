@@ -1,0 +1,29 @@
+/* The few atomics the data plane uses, with the ordering in the name. Plain loads are acquire, plain stores release:
+ * a position published with rmq_store makes every byte before it visible to whoever reads it with rmq_load. */
+#ifndef RMQ_ATOMIC_H
+#define RMQ_ATOMIC_H
+#include <stdint.h>
+
+static inline int64_t rmq_load(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline int64_t rmq_load_relaxed(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline void rmq_store(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline int64_t rmq_add(int64_t *p, int64_t v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
+
+static inline int rmq_load32(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void rmq_store32(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline int rmq_add32(int *p, int v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
+static inline int rmq_swap32(int *p, int v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
+static inline int rmq_cas32(int *p, int expected, int v) {
+    return __atomic_compare_exchange_n(p, &expected, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+/* Orders "publish, then look whether anybody sleeps" against "say that I sleep, then look once more". */
+static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+static inline void rmq_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+#endif

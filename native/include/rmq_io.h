@@ -1,0 +1,77 @@
+/* THE I/O TABLE: every system call that touches a store goes through one struct of function pointers, chosen at open.
+ *
+ * Production uses rmq_io_system(). Tests swap in rmq_probe (native/src/probe.c), which records each call and can make the n-th
+ * call of a kind fail or fall short; every proof about faults and crashes therefore runs against the real code.
+ *
+ * All functions return >= 0 on success and -errno on failure; errno itself is never looked at by callers. None retries: what a
+ * short write or EINTR means is the caller's business (rmq_pwrite_all below is the one shared answer for whole writes).
+ * Thread-safety: every function may be called from any thread at any time. */
+#ifndef RMQ_IO_H
+#define RMQ_IO_H
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct rmq_io {
+    void *ctx; /* first argument of every function */
+    int (*open)(void *ctx, const char *path, int flags, int mode); /* O_CLOEXEC is added; returns the descriptor */
+    int (*close)(void *ctx, int fd);
+    int64_t (*size)(void *ctx, int fd); /* fstat: length in bytes */
+    int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset);
+    int64_t (*pwrite)(void *ctx, int fd, const void *from, size_t n, int64_t offset);
+    int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out); /* MAP_SHARED, MADV_DONTFORK */
+    int (*munmap)(void *ctx, void *at, size_t n);
+    int (*msync)(void *ctx, int fd, void *at, size_t n); /* MS_SYNC; `at` page-aligned; fd names the file for the record */
+    int (*fdatasync)(void *ctx, int fd);
+    int (*fsync)(void *ctx, int fd);
+    int (*fallocate)(void *ctx, int fd, int64_t offset, int64_t n); /* really reserves (posix_fallocate) */
+    int (*ftruncate)(void *ctx, int fd, int64_t n);
+    int (*rename)(void *ctx, const char *from, const char *to);
+    int (*unlink)(void *ctx, const char *path);
+    int (*mkdir)(void *ctx, const char *path, int mode);
+    int (*rmdir)(void *ctx, const char *path);
+    int (*sync_dir)(void *ctx, const char *path); /* open, fsync, close of a directory */
+    int (*lock)(void *ctx, int fd);   /* F_OFD_SETLK write lock on byte 0; -EAGAIN if somebody else holds it */
+    int (*ring_submit)(void *ctx, void *ring, unsigned wait); /* io_uring_submit_and_wait */
+    int (*ring_reap)(void *ctx, void *ring, uint64_t *tag, int *result); /* 1 one completion, 0 none */
+    int64_t (*wall_ms)(void *ctx); /* store timestamps: ms since 1970 */
+    int64_t (*mono_ns)(void *ctx); /* durations and deadlines */
+    /* NULL in production. Told after bytes [offset, offset+n) of the file behind fd were stored through a map. */
+    void (*map_store)(void *ctx, int fd, int64_t offset, const void *bytes, size_t n);
+} rmq_io;
+
+/* The real system calls. The struct is constant and lives as long as the process. */
+const rmq_io *rmq_io_system(void);
+
+/* Writes all n bytes or fails: continues short writes from the count and retries EINTR (an entry error: nothing was
+ * written). A write of 0 bytes counts as -EIO. Returns 0 or -errno; how much was written before an error is unknown. */
+static inline int rmq_pwrite_all(const rmq_io *io, int fd, const void *from, size_t n, int64_t offset) {
+    const char *p = (const char *)from;
+    while (n > 0) {
+        int64_t r = io->pwrite(io->ctx, fd, p, n, offset);
+        if (r == -EINTR) continue;
+        if (r < 0) return (int)r;
+        if (r == 0) return -EIO;
+        p += r;
+        offset += r;
+        n -= (size_t)r;
+    }
+    return 0;
+}
+
+/* Reads up to n bytes, fewer only at the end of the file. Returns the count or -errno. */
+static inline int64_t rmq_pread_all(const rmq_io *io, int fd, void *to, size_t n, int64_t offset) {
+    char *p = (char *)to;
+    size_t left = n;
+    while (left > 0) {
+        int64_t r = io->pread(io->ctx, fd, p, left, offset);
+        if (r == -EINTR) continue;
+        if (r < 0) return r;
+        if (r == 0) break;
+        p += r;
+        offset += r;
+        left -= (size_t)r;
+    }
+    return (int64_t)(n - left);
+}
+#endif

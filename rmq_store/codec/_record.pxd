@@ -1,0 +1,389 @@
+# The bytes of one CommitLog record: the encoder that writes it once, straight into its destination, and the parser that
+# never reads past the bound it was given. Pure functions: no clock, no I/O, no allocation, no Python; any thread.
+#
+#   # field                     bytes          # field                     bytes
+#   1 totalSize                 4             11 storeTimestamp            8
+#   2 magicCode                 4             12 storeHostAddress          8 or 20
+#   3 bodyCRC                   4             13 reconsumeTimes            4
+#   4 queueId                   4             14 preparedTransactionOffset 8
+#   5 flag                      4             15 bodyLength                4
+#   6 queueOffset               8             16 body                      n
+#   7 physicalOffset            8             17 topicLength               1 (v1) or 2 (v2)
+#   8 sysFlag                   4             18 topic                     n
+#   9 bornTimestamp             8             19 propertiesLength          2
+#  10 bornHost                  8 or 20       20 properties                n
+#
+# Source: CommitLog.java (4.9.8), MessageExtEncoder.java and MessageDecoder.java (5.3.3); offsets in codec/layout.py.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcmp, memcpy
+
+
+cdef extern from "rmq_bytes.h" nogil:
+    void rmq_put16(unsigned char *p, int16_t v)
+    void rmq_put32(unsigned char *p, int32_t v)
+    void rmq_put64(unsigned char *p, int64_t v)
+    int16_t rmq_get16(const unsigned char *p)
+    int32_t rmq_get32(const unsigned char *p)
+    int64_t rmq_get64(const unsigned char *p)
+
+cdef extern from "libdeflate.h" nogil:
+    uint32_t libdeflate_crc32(uint32_t crc, const void *data, size_t n)
+
+cdef enum:
+    MAGIC_V1 = -626843481       # 0xDAA320A7
+    MAGIC_V2 = -626843477       # 0xDAA320AB, topic length in two bytes
+    MAGIC_BLANK = -875286124    # 0xCBD43194, end of file
+    FLAG_BORN_V6 = 0x10
+    FLAG_STORE_V6 = 0x20
+    FLAG_TRANSACTION = 0xC
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    RECORD_FIXED_SIZE = 91      # v1, both hosts IPv4, everything but body, topic and properties
+    BLANK_SIZE = 8              # bytes that always stay free behind the last record of a file
+    CRC_PROPERTY_SIZE = 20      # __CRC32# 0x01 ten digits 0x02
+    PROPERTIES_SIZE_MAX = 32767
+    TOPIC_SIZE_V1_MAX = 127
+
+cdef enum RecordStatus:
+    RECORD_OK = 0
+    RECORD_BLANK = 1            # end of file; view.size is the whole rest of the file
+    RECORD_BAD_MAGIC = -1
+    RECORD_BAD_SIZE = -2        # a length is negative or leads past the bound
+    RECORD_SIZE_MISMATCH = -3   # the parts add up to something else than totalSize (upstream skips such a record)
+
+cdef struct RecordArgs:
+    # What is to be stored; pointers are borrowed for the call. record_prepare fills the fields in the last group.
+    const unsigned char *body
+    const char *topic
+    const char *properties      # stored first, as given (no separator at its end is added unless needed)
+    const char *tags            # TAGS, NULL: none
+    const char *keys            # KEYS, NULL: none
+    int64_t born_timestamp
+    int64_t prepared_transaction_offset
+    int32_t body_size
+    int32_t topic_size
+    int32_t properties_size
+    int32_t tags_size
+    int32_t keys_size
+    int32_t queue_id
+    int32_t flag
+    int32_t sys_flag            # bits 0x10 and 0x20 decide the width of the hosts below
+    int32_t reconsume_times
+    int32_t body_crc            # CRC-32 & 0x7fffffff, or -1: taken over the copied bytes (mutable bodies)
+    int32_t trailing_separator  # 5.x ends the properties with 0x02, 4.9 does not
+    int32_t crc_property        # append __CRC32# (enabledAppendPropCRC)
+    uint8_t born_host[20]       # address 4 or 16, then port 4
+    uint8_t store_host[20]
+    # computed
+    int32_t properties_total
+    int32_t size
+
+cdef struct RecordView:
+    # One parsed record; pointers lead into the caller's bytes.
+    const unsigned char *start
+    const unsigned char *body
+    const char *topic
+    const char *properties
+    const unsigned char *born_host
+    const unsigned char *store_host
+    int64_t queue_offset
+    int64_t physical_offset
+    int64_t born_timestamp
+    int64_t store_timestamp
+    int64_t prepared_transaction_offset
+    int32_t size
+    int32_t magic
+    int32_t body_crc
+    int32_t queue_id
+    int32_t flag
+    int32_t sys_flag
+    int32_t reconsume_times
+    int32_t body_size
+    int32_t topic_size
+    int32_t properties_size
+
+cdef struct PropertyView:
+    # The properties the store itself looks at; NULL where absent. Last one of a name wins, as in Java's map.
+    const char *tags
+    const char *keys
+    const char *uniq_key
+    const char *delay
+    int32_t tags_size
+    int32_t keys_size
+    int32_t uniq_key_size
+    int32_t delay_size
+
+
+cdef inline int32_t body_crc32(const void *body, int32_t size) noexcept nogil:
+    # UtilAll.crc32; 0 for an empty body.
+    return <int32_t> (libdeflate_crc32(0, body, size) & 0x7FFFFFFF) if size > 0 else 0
+
+
+cdef inline bint _ends_open(const RecordArgs *a) noexcept nogil:
+    # True if something stored behind the given properties needs a separator first.
+    return a.properties_size > 0 and a.properties[a.properties_size - 1] != 2
+
+
+cdef inline int32_t record_prepare(RecordArgs *a) noexcept nogil:
+    # Sizes everything that does not depend on the position. Returns the record's size (64-bit safe: the caller has checked
+    # each part against its limit, so the sum fits).
+    cdef int32_t total = a.properties_size
+    cdef bint open_end = _ends_open(a)
+    if a.tags != NULL:
+        total += 5 + a.tags_size + open_end
+        open_end = True
+    if a.keys != NULL:
+        total += 5 + a.keys_size + open_end
+        open_end = True
+    if open_end and (a.trailing_separator or a.crc_property):
+        total += 1
+    if a.crc_property:
+        total += CRC_PROPERTY_SIZE
+    a.properties_total = total
+    a.size = RECORD_FIXED_SIZE + a.body_size + a.topic_size + total
+    if a.sys_flag & FLAG_BORN_V6:
+        a.size += 12
+    if a.sys_flag & FLAG_STORE_V6:
+        a.size += 12
+    if a.topic_size > TOPIC_SIZE_V1_MAX:
+        a.size += 1
+    return a.size
+
+
+cdef inline void _put_crc_property(unsigned char *record, int32_t size) noexcept nogil:
+    # MessageDecoder.createCrc32: ten digits, the least significant first.
+    cdef unsigned char *p = record + size - CRC_PROPERTY_SIZE
+    cdef uint32_t crc = libdeflate_crc32(0, record, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF
+    cdef int i
+    memcpy(p, b"__CRC32#\x01", 9)
+    for i in range(9, 19):
+        p[i] = 48 + crc % 10
+        crc = crc // 10
+    p[19] = 2
+
+
+cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t queue_offset, int64_t physical_offset,
+                               int64_t store_timestamp) noexcept nogil:
+    # Writes a.size bytes at `to`. a went through record_prepare.
+    cdef unsigned char *p
+    cdef bint open_end
+    rmq_put32(to, a.size)
+    rmq_put32(to + 4, MAGIC_V1 if a.topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
+    rmq_put32(to + 8, a.body_crc)
+    rmq_put32(to + 12, a.queue_id)
+    rmq_put32(to + 16, a.flag)
+    rmq_put64(to + 20, queue_offset)
+    rmq_put64(to + 28, physical_offset)
+    rmq_put32(to + 36, a.sys_flag)
+    rmq_put64(to + 40, a.born_timestamp)
+    if a.sys_flag & FLAG_BORN_V6:
+        memcpy(to + 48, a.born_host, 20)
+        p = to + 68
+    else:
+        memcpy(to + 48, a.born_host, 8)
+        p = to + 56
+    rmq_put64(p, store_timestamp)
+    if a.sys_flag & FLAG_STORE_V6:
+        memcpy(p + 8, a.store_host, 20)
+        p += 28
+    else:
+        memcpy(p + 8, a.store_host, 8)
+        p += 16
+    rmq_put32(p, a.reconsume_times)
+    rmq_put64(p + 4, a.prepared_transaction_offset)
+    rmq_put32(p + 12, a.body_size)
+    p += 16
+    memcpy(p, a.body, a.body_size)
+    if a.body_crc < 0:
+        rmq_put32(to + 8, body_crc32(p, a.body_size))
+    p += a.body_size
+    if a.topic_size <= TOPIC_SIZE_V1_MAX:
+        p[0] = <unsigned char> a.topic_size
+        p += 1
+    else:
+        rmq_put16(p, <int16_t> a.topic_size)
+        p += 2
+    memcpy(p, a.topic, a.topic_size)
+    p += a.topic_size
+    rmq_put16(p, <int16_t> a.properties_total)
+    p += 2
+    if a.properties_total == 0:
+        return
+    memcpy(p, a.properties, a.properties_size)
+    p += a.properties_size
+    open_end = _ends_open(a)
+    if a.tags != NULL:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, b"TAGS\x01", 5)
+        memcpy(p + 5, a.tags, a.tags_size)
+        p += 5 + a.tags_size
+        open_end = True
+    if a.keys != NULL:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, b"KEYS\x01", 5)
+        memcpy(p + 5, a.keys, a.keys_size)
+        p += 5 + a.keys_size
+        open_end = True
+    if open_end and (a.trailing_separator or a.crc_property):
+        p[0] = 2
+    if a.crc_property:
+        _put_crc_property(to, a.size)
+
+
+cdef inline void blank_encode(unsigned char *to, int32_t rest) noexcept nogil:
+    # The end-of-file record: `rest` is all that is left of the file, only 8 bytes are written.
+    rmq_put32(to, rest)
+    rmq_put32(to + 4, MAGIC_BLANK)
+
+
+cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available, RecordView *v) noexcept nogil:
+    # Reads one record out of `available` bytes. Every length is checked against them before it is used.
+    cdef int64_t pos, size
+    cdef int32_t n
+    if available < 8:
+        return RECORD_BAD_SIZE
+    v.start = at
+    v.size = rmq_get32(at)
+    v.magic = rmq_get32(at + 4)
+    if v.magic == MAGIC_BLANK:
+        return RECORD_BLANK
+    if v.magic != MAGIC_V1 and v.magic != MAGIC_V2:
+        return RECORD_BAD_MAGIC
+    size = v.size
+    if size < RECORD_FIXED_SIZE or size > available:
+        return RECORD_BAD_SIZE
+    v.body_crc = rmq_get32(at + 8)
+    v.queue_id = rmq_get32(at + 12)
+    v.flag = rmq_get32(at + 16)
+    v.queue_offset = rmq_get64(at + 20)
+    v.physical_offset = rmq_get64(at + 28)
+    v.sys_flag = rmq_get32(at + 36)
+    v.born_timestamp = rmq_get64(at + 40)
+    v.born_host = at + 48
+    pos = 48 + (20 if v.sys_flag & FLAG_BORN_V6 else 8)
+    v.store_timestamp = rmq_get64(at + pos)
+    v.store_host = at + pos + 8
+    pos += 8 + (20 if v.sys_flag & FLAG_STORE_V6 else 8)
+    if pos + 16 > size:
+        return RECORD_BAD_SIZE
+    v.reconsume_times = rmq_get32(at + pos)
+    v.prepared_transaction_offset = rmq_get64(at + pos + 4)
+    n = rmq_get32(at + pos + 12)
+    pos += 16
+    if n < 0 or pos + n + 2 > size:
+        return RECORD_BAD_SIZE
+    v.body = at + pos
+    v.body_size = n
+    pos += n
+    if v.magic == MAGIC_V1:
+        n = <signed char> at[pos]
+        pos += 1
+    else:
+        n = rmq_get16(at + pos)
+        pos += 2
+    if n < 0 or pos + n + 2 > size:
+        return RECORD_BAD_SIZE
+    v.topic = <const char *> (at + pos)
+    v.topic_size = n
+    pos += n
+    n = rmq_get16(at + pos)
+    pos += 2
+    if n < 0 or pos + n > size:
+        return RECORD_BAD_SIZE
+    v.properties = <const char *> (at + pos)
+    v.properties_size = n
+    if pos + n != size:
+        return RECORD_SIZE_MISMATCH
+    return RECORD_OK
+
+
+cdef inline void properties_scan(const char *text, int32_t size, PropertyView *out) noexcept nogil:
+    # MessageDecoder.string2messageProperties for the names the store needs: segments end at 0x02 or the end, the first 0x01
+    # splits, an empty name or value drops the segment, the last of a name wins.
+    cdef const char *end = text + size
+    cdef const char *stop
+    cdef const char *split
+    cdef const char *value
+    cdef int32_t n
+    out.tags = out.keys = out.uniq_key = out.delay = NULL
+    out.tags_size = out.keys_size = out.uniq_key_size = out.delay_size = 0
+    while text < end:
+        stop = <const char *> memchr(text, 2, end - text)
+        if stop == NULL:
+            stop = end
+        split = <const char *> memchr(text, 1, stop - text)
+        if split != NULL and split > text and split + 1 < stop:
+            value = split + 1
+            n = <int32_t> (stop - value)
+            if split - text == 4:
+                if memcmp(text, b"TAGS", 4) == 0:
+                    out.tags = value
+                    out.tags_size = n
+                elif memcmp(text, b"KEYS", 4) == 0:
+                    out.keys = value
+                    out.keys_size = n
+            elif split - text == 8:
+                if memcmp(text, b"UNIQ_KEY", 8) == 0:
+                    out.uniq_key = value
+                    out.uniq_key_size = n
+            elif split - text == 5:
+                if memcmp(text, b"DELAY", 5) == 0:
+                    out.delay = value
+                    out.delay_size = n
+        text = stop + 1
+
+
+cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) noexcept nogil:
+    # String.hashCode of the UTF-16 form of UTF-8 text, going on from `start` (hash of a prefix). Malformed bytes count as
+    # U+FFFD, one for each maximal broken piece, as Java decodes them.
+    cdef const uint8_t *p = <const uint8_t *> text
+    cdef const uint8_t *end = p + size
+    cdef uint32_t h = <uint32_t> start
+    cdef uint32_t c, low, high
+    cdef int more, i
+    while p < end:
+        c = p[0]
+        p += 1
+        if c < 0x80:
+            h = 31 * h + c
+            continue
+        low = 0x80
+        high = 0xBF
+        if 0xC2 <= c <= 0xDF:
+            more = 1
+            c &= 0x1F
+        elif 0xE0 <= c <= 0xEF:
+            more = 2
+            if c == 0xE0:
+                low = 0xA0
+            elif c == 0xED:
+                high = 0x9F
+            c &= 0x0F
+        elif 0xF0 <= c <= 0xF4:
+            more = 3
+            if c == 0xF0:
+                low = 0x90
+            elif c == 0xF4:
+                high = 0x8F
+            c &= 0x07
+        else:
+            h = 31 * h + 0xFFFD
+            continue
+        for i in range(more):
+            if p == end or p[0] < low or p[0] > high:
+                c = 0xFFFD
+                break
+            c = (c << 6) | (p[0] & 0x3F)
+            p += 1
+            low = 0x80
+            high = 0xBF
+        if c >= 0x10000:
+            h = 31 * h + (0xD800 + ((c - 0x10000) >> 10))
+            c = 0xDC00 + ((c - 0x10000) & 0x3FF)
+        h = 31 * h + c
+    return <int32_t> h

@@ -1,0 +1,77 @@
+# One queue of one topic: where the next message goes (append side), what is already dispatched into the ConsumeQueue files
+# (dispatch side), and what a reader may see (published). And the table of all queues of a store.
+#
+# ConsumeQueue files are sparse, written by pwrite and read by pread through a bounded table of descriptors, never mapped:
+# 10,000 queues cost neither 60 GB nor 10,000 descriptors.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.io._io cimport rmq_io
+
+cdef enum:
+    UNIT_SIZE = 20
+
+cdef struct QueueFiles              # private to _queue.pyx: files, descriptors, the buffer of entries not yet written
+
+cdef struct Queue:
+    const char *topic               # owned, NUL-terminated, lives as long as the table
+    int32_t topic_size
+    int32_t queue_id
+    # Append side: guarded by the put lock.
+    int64_t next_offset             # queue offset of the next message
+    # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
+    int64_t max_physical_offset     # end of the last record that has an entry; -1 none
+    # Published: read with rmq_load from any thread, stored with rmq_store by the dispatch side.
+    int64_t min_offset              # first valid queue offset (minLogicOffset / 20)
+    int64_t max_offset              # one past the last readable entry
+    QueueFiles *files
+
+cdef struct QueueTable              # private to _queue.pyx
+
+# ---- life. Paths are copied. `tmp_dir` is <root>/.alloc: files are made there, sized, synced and renamed into place.
+# ext_file_size 0: no ConsumeQueueExt. Returns NULL when out of memory.
+cdef QueueTable *queues_new(const rmq_io *io, const char *dir, const char *ext_dir, const char *tmp_dir, int64_t file_size,
+                            int64_t ext_file_size, int fd_max, bint readonly) noexcept nogil
+cdef void queues_free(QueueTable *t) noexcept nogil         # closes descriptors, writes nothing
+
+# ---- look-up: any thread. With create, an unknown queue is added in memory (no file until its first entry). NULL: not there.
+cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil
+cdef int64_t queues_count(QueueTable *t) noexcept nogil
+cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil   # in order of creation; stable
+
+# ---- load: tells the table of one existing file (found by listing the directories, in ascending order of start). Returns 0 or
+# -errno; -EINVAL where it does not continue the files before it.
+cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
+cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
+# Finds the end of each queue: sets max_offset, next_offset, max_physical_offset, min_offset (of the first file). thorough: walk
+# the last three files unit by unit as upstream (after an unclean stop); else by bisection of the last file. 0 or -errno.
+cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil
+# Removes entries of records at or beyond `physical` (truncateDirtyLogicFiles): zeroes them, syncs, then deletes later files.
+# In a readonly table only the published positions move.
+cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil
+# correctMinOffset: min_offset becomes the first entry whose record is at or beyond `physical_min`.
+cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil
+cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its files; the queue is empty at offset 0
+
+# ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.
+# Returns 0 (also for a repeated entry), or -errno from I/O. cq_offset must continue the queue (a gap is pre-blanked only in the
+# first file of a queue, as upstream; elsewhere it is stored where upstream would store it and counted in queues_gaps).
+# ext: filter bit map of the message (size 0: none), looked at only where the table has ConsumeQueueExt.
+cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                   int64_t cq_offset) noexcept nogil
+cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
+
+# ---- durability: one thread at a time (the checkpoint thread, close). Syncs files with entries published since the last sync;
+# pages_min 0: all of them. 0 or -errno (the first error; never retried).
+cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil
+
+# ---- reading: any thread. Copies up to `count` units from queue offset `from_offset` on, never past max_offset, never across the
+# end of a file. Returns the number of units, 0 if there are none, or -errno.
+cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil
+# Reads one ext unit by its address in a queue entry: real tags code, store time, bit map (up to bit_map_max bytes copied, its
+# size returned). -ENOENT: no such unit.
+cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
+                            unsigned char *bit_map, int64_t bit_map_max) noexcept nogil
+# Start and modification time of the file that holds the queue offset / the n-th file: for the 4.9 time search.
+cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
+cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
+                       int64_t *modified_ms) noexcept nogil

@@ -1,0 +1,37 @@
+# The I/O table as Cython sees it (native/include/rmq_io.h is the contract) and the Python owner of one.
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef extern from "rmq_io.h" nogil:
+    ctypedef struct rmq_io:
+        void *ctx
+        int (*open)(void *ctx, const char *path, int flags, int mode) noexcept nogil
+        int (*close)(void *ctx, int fd) noexcept nogil
+        int64_t (*size)(void *ctx, int fd) noexcept nogil
+        int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset) noexcept nogil
+        int64_t (*pwrite)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil
+        int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out) noexcept nogil
+        int (*munmap)(void *ctx, void *at, size_t n) noexcept nogil
+        int (*msync)(void *ctx, int fd, void *at, size_t n) noexcept nogil
+        int (*fdatasync)(void *ctx, int fd) noexcept nogil
+        int (*fsync)(void *ctx, int fd) noexcept nogil
+        int (*fallocate)(void *ctx, int fd, int64_t offset, int64_t n) noexcept nogil
+        int (*ftruncate)(void *ctx, int fd, int64_t n) noexcept nogil
+        int (*rename)(void *ctx, const char *src, const char *dst) noexcept nogil
+        int (*unlink)(void *ctx, const char *path) noexcept nogil
+        int (*mkdir)(void *ctx, const char *path, int mode) noexcept nogil
+        int (*rmdir)(void *ctx, const char *path) noexcept nogil
+        int (*sync_dir)(void *ctx, const char *path) noexcept nogil
+        int (*lock)(void *ctx, int fd) noexcept nogil
+        int (*ring_submit)(void *ctx, void *ring, unsigned wait) noexcept nogil
+        int (*ring_reap)(void *ctx, void *ring, uint64_t *tag, int *result) noexcept nogil
+        int64_t (*wall_ms)(void *ctx) noexcept nogil
+        int64_t (*mono_ns)(void *ctx) noexcept nogil
+        void (*map_store)(void *ctx, int fd, int64_t offset, const void *data, size_t n) noexcept nogil
+    int rmq_pwrite_all(const rmq_io *io, int fd, const void *src, size_t n, int64_t offset)
+    int64_t rmq_pread_all(const rmq_io *io, int fd, void *to, size_t n, int64_t offset)
+
+
+cdef class IoTable:
+    # The table a store works with; keeps what `table.ctx` points to alive.
+    cdef const rmq_io *table
