@@ -1,0 +1,142 @@
+/* The real system calls behind the I/O table (rmq_io.h). Stateless; any thread. */
+#define _GNU_SOURCE
+#include "rmq_io.h"
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int result(int rc) { return rc < 0 ? -errno : rc; }
+
+static int sys_open(void *ctx, const char *path, int flags, int mode) {
+    (void)ctx;
+    return result(open(path, flags | O_CLOEXEC, mode));
+}
+static int sys_close(void *ctx, int fd) {
+    (void)ctx;
+    return result(close(fd));
+}
+static int64_t sys_size(void *ctx, int fd) {
+    (void)ctx;
+    struct stat st;
+    return fstat(fd, &st) < 0 ? -errno : (int64_t)st.st_size;
+}
+static int64_t sys_pread(void *ctx, int fd, void *to, size_t n, int64_t offset) {
+    (void)ctx;
+    ssize_t r = pread(fd, to, n, offset);
+    return r < 0 ? -errno : r;
+}
+static int64_t sys_pwrite(void *ctx, int fd, const void *from, size_t n, int64_t offset) {
+    (void)ctx;
+    ssize_t r = pwrite(fd, from, n, offset);
+    return r < 0 ? -errno : r;
+}
+static int sys_mmap(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out) {
+    (void)ctx;
+    void *at = mmap(NULL, n, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, offset);
+    if (at == MAP_FAILED) return -errno;
+    /* a child of fork must not write into the parent's store */
+    if (writable && madvise(at, n, MADV_DONTFORK) < 0) {
+        int err = errno;
+        munmap(at, n);
+        return -err;
+    }
+    *out = at;
+    return 0;
+}
+static int sys_munmap(void *ctx, void *at, size_t n) {
+    (void)ctx;
+    return result(munmap(at, n));
+}
+static int sys_msync(void *ctx, int fd, void *at, size_t n) {
+    (void)ctx;
+    (void)fd;
+    return result(msync(at, n, MS_SYNC));
+}
+static int sys_fdatasync(void *ctx, int fd) {
+    (void)ctx;
+    return result(fdatasync(fd));
+}
+static int sys_fsync(void *ctx, int fd) {
+    (void)ctx;
+    return result(fsync(fd));
+}
+static int sys_fallocate(void *ctx, int fd, int64_t offset, int64_t n) {
+    (void)ctx;
+    return -posix_fallocate(fd, offset, n);
+}
+static int sys_ftruncate(void *ctx, int fd, int64_t n) {
+    (void)ctx;
+    return result(ftruncate(fd, n));
+}
+static int sys_rename(void *ctx, const char *from, const char *to) {
+    (void)ctx;
+    return result(rename(from, to));
+}
+static int sys_unlink(void *ctx, const char *path) {
+    (void)ctx;
+    return result(unlink(path));
+}
+static int sys_mkdir(void *ctx, const char *path, int mode) {
+    (void)ctx;
+    return result(mkdir(path, mode));
+}
+static int sys_rmdir(void *ctx, const char *path) {
+    (void)ctx;
+    return result(rmdir(path));
+}
+static int sys_sync_dir(void *ctx, const char *path) {
+    (void)ctx;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    int rc = result(fsync(fd));
+    close(fd);
+    return rc;
+}
+static int sys_lock(void *ctx, int fd) {
+    (void)ctx;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    int rc = result(fcntl(fd, F_OFD_SETLK, &l));
+    return rc == -EACCES ? -EAGAIN : rc;
+}
+static int sys_ring_submit(void *ctx, void *ring, unsigned wait) {
+    (void)ctx;
+    return io_uring_submit_and_wait((struct io_uring *)ring, wait);
+}
+static int sys_ring_reap(void *ctx, void *ring, uint64_t *tag, int *res) {
+    (void)ctx;
+    struct io_uring_cqe *cqe;
+    int rc = io_uring_peek_cqe((struct io_uring *)ring, &cqe);
+    if (rc == -EAGAIN) return 0;
+    if (rc < 0) return rc;
+    *tag = cqe->user_data;
+    *res = cqe->res;
+    io_uring_cqe_seen((struct io_uring *)ring, cqe);
+    return 1;
+}
+static int64_t clock_ns(clockid_t id) {
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+static int64_t sys_wall_ms(void *ctx) {
+    (void)ctx;
+    return clock_ns(CLOCK_REALTIME) / 1000000;
+}
+static int64_t sys_mono_ns(void *ctx) {
+    (void)ctx;
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+static const rmq_io system_io = {
+    .open = sys_open, .close = sys_close, .size = sys_size, .pread = sys_pread, .pwrite = sys_pwrite,
+    .mmap = sys_mmap, .munmap = sys_munmap, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
+    .fallocate = sys_fallocate, .ftruncate = sys_ftruncate, .rename = sys_rename, .unlink = sys_unlink,
+    .mkdir = sys_mkdir, .rmdir = sys_rmdir, .sync_dir = sys_sync_dir, .lock = sys_lock,
+    .ring_submit = sys_ring_submit, .ring_reap = sys_ring_reap, .wall_ms = sys_wall_ms, .mono_ns = sys_mono_ns,
+};
+
+const rmq_io *rmq_io_system(void) { return &system_io; }
