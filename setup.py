@@ -14,9 +14,10 @@ def extension(path):
     sources = [str(path)]
     if name == "rmq_store.io._io":
         sources += [str(p) for p in sorted(Path("native/src").glob("*.c"))]
-    libdir = subprocess.check_output(["pkg-config", "--variable=libdir", "libdeflate"], text=True).strip()
+    archives = [subprocess.check_output(["cc", f"-print-file-name={a}"], text=True).strip()
+                for a in ("libdeflate.a", "liburing.a")]
     return Extension(name, sources, include_dirs=["native/include"],
-                     extra_objects=[f"{libdir}/libdeflate.a", f"{libdir}/liburing.a"],
+                     extra_objects=archives,
                      extra_compile_args=["-O2", "-std=gnu11", "-g", "-Wall", "-Wno-unused-function"],
                      define_macros=[("RMQ_DEBUG", "1")] if DEBUG else [])
 
