@@ -1,0 +1,235 @@
+"""Everything the store raises on purpose. A message names the thing, its value, the limit and the cure.
+
+    RmqStoreError
+    ├─ ConfigError(ValueError)            an option: unknown, twice, out of range
+    ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
+    ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
+    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
+    ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
+    ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad
+    └─ BackendUnavailable(backend, reason, cure)
+
+`close()` with leases alive raises the builtin BufferError. What is stored but not yet as safe as asked is no error: it is a
+status on the result (status.PutStatus). All are raised in the caller's thread, never in a native one; all can be pickled.
+"""
+import os
+
+from rmq_store.status import PutStatus
+
+__all__ = [
+    "BackendUnavailable", "ConfigError", "CorruptionError", "CreateMappedFileFailed", "DiskFull", "DurabilityError",
+    "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError",
+    "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
+    "StoreRefusesToLoad", "StoreStateError", "SyncFailed", "WriteFailed", "exceeds",
+]
+
+
+def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
+    """Words a broken limit: `exceeds("body size", "5000000 bytes", "4194304", "split it or raise …")`."""
+    return f"{thing} is {value}, the limit is {limit}: {cure}"
+
+
+class RmqStoreError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigError(RmqStoreError, ValueError):
+    """An option is unknown, given twice, of the wrong type, out of range, or contradicts another one."""
+
+
+# ---- the store's own state
+
+class StoreStateError(RmqStoreError):
+    """The call does not fit the state of the store. `status` is what upstream would answer a put."""
+
+    status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class StoreClosed(StoreStateError):
+    """A call on a closed store."""
+
+    def __init__(self, path: object = None) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"the store{_at(self.path)} is closed: open it again with MessageStore.open"
+
+
+class StoreLocked(StoreStateError):
+    """Another process, or this one, has the store open for writing. `pid` is None where the holder does not tell."""
+
+    def __init__(self, path: object = None, pid: int | None = None) -> None:
+        super().__init__(path, pid)
+        self.path = path
+        self.pid = pid
+
+    def __str__(self) -> str:
+        if self.pid == os.getpid():
+            holder = "this process"
+        elif self.pid:
+            holder = f"process {self.pid}"
+        else:
+            holder = "another process (a Java broker leaves no process id)"
+        return f"the store{_at(self.path)} is open in {holder}: close it there, or look at it with readonly=True"
+
+
+class ForkedProcess(StoreStateError):
+    """A call in a forked child on a store that its parent opened: threads and locks did not come along."""
+
+    def __init__(self, path: object = None) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return (f"the store{_at(self.path)} was opened before a fork and belongs to the parent process: "
+                f"open it after the fork, or with readonly=True in the child (process {os.getpid()})")
+
+
+class StoreNotWriteable(StoreStateError):
+    """A put, or a flush, on a store that was opened with readonly=True."""
+
+    def __init__(self, path: object = None) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"the store{_at(self.path)} is open with readonly=True: open it without to write"
+
+
+# ---- a message that was not stored
+
+class PutError(RmqStoreError):
+    """A message was refused; nothing was stored. `status` is the upstream status."""
+
+    status: PutStatus = PutStatus.UNKNOWN_ERROR
+
+    def __init__(self, reason: str, status: PutStatus | None = None) -> None:
+        super().__init__(reason, status)
+        self.reason = reason
+        if status is not None:
+            self.status = PutStatus(status)
+
+    def __str__(self) -> str:
+        return f"{self.status.name}: {self.reason}"
+
+
+class MessageIllegal(PutError, ValueError):
+    """Topic, body, size, queue id or a separator inside a property is outside what a record can hold."""
+
+    status = PutStatus.MESSAGE_ILLEGAL
+
+
+class PropertiesSizeExceeded(PutError, ValueError):
+    """The encoded properties are longer than 32767 bytes."""
+
+    status = PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+
+class ServiceNotAvailable(PutError):
+    """The store takes no messages now: it starts, it stops, or it has no way to handle this kind."""
+
+    status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class CreateMappedFileFailed(PutError):
+    """The next commit-log file did not come in time."""
+
+    status = PutStatus.CREATE_MAPPED_FILE_FAILED
+
+
+class OsPageCacheBusy(PutError):
+    """The put lock has been held for longer than busy_after_ms: the device does not keep up. Try later."""
+
+    status = PutStatus.OS_PAGE_CACHE_BUSY
+
+
+class PoolExhausted(PutError):
+    """No room in the transient store pool, and pool_empty is "fail"."""
+
+    status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+# ---- the device
+
+class DurabilityError(RmqStoreError, OSError):
+    """The kernel refused to write or to sync. `errno` is its reason, `filename` the file.
+
+    After SyncFailed, WriteFailed and ShortWrite the store is failed for writing: reads go on, nothing more is acknowledged.
+    """
+
+    status = PutStatus.SERVICE_NOT_AVAILABLE
+    cure = "close the store, look after the device, open it again: recovery finds out what is really there"
+
+    def __init__(self, errno: int, what: str = "I/O", path: object = None) -> None:
+        text = None if path is None else os.fsdecode(os.fspath(path))   # type: ignore[call-overload]
+        if text is None:
+            super().__init__(abs(errno), what)
+        else:
+            super().__init__(abs(errno), what, text)
+        self.what = what
+
+    def __str__(self) -> str:
+        code = self.errno or 0
+        return f"{self.what}{_at(self.filename)} failed with errno {code} ({os.strerror(code)}): {self.cure}"
+
+
+class SyncFailed(DurabilityError):
+    """fdatasync, msync or a directory sync failed. It is never tried again on the same pages."""
+
+
+class WriteFailed(DurabilityError):
+    """A write failed."""
+
+
+class ShortWrite(DurabilityError):
+    """A write stored fewer bytes than given, and could not be continued."""
+
+
+class DiskFull(DurabilityError):
+    """No space for the next file. Not final: puts are taken again once there is space."""
+
+    status = PutStatus.CREATE_MAPPED_FILE_FAILED
+    cure = "make room on that file system; the store goes on by itself"
+
+
+# ---- what is on the device
+
+class CorruptionError(RmqStoreError):
+    """Bytes on the device are not what they must be."""
+
+    cure = "compare with a copy of the store; `rmqstore dump` shows the file"
+
+    def __init__(self, path: object, offset: int | None, expected: object, found: object) -> None:
+        super().__init__(path, offset, expected, found)
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" at offset {self.offset}"
+        return f"{self.path}{where}: expected {self.expected}, found {self.found}: {self.cure}"
+
+
+class StoreRefusesToLoad(CorruptionError):
+    """The directory as a whole cannot be a store of these options: a commit-log file of another size, a hole in the log."""
+
+    cure = "open it with the file sizes it was written with, or move the file away after a copy of the store was made"
+
+
+class BackendUnavailable(RmqStoreError):
+    """A flush back end was asked for by name, and this machine does not allow it."""
+
+    def __init__(self, backend: str, reason: str, cure: str) -> None:
+        super().__init__(backend, reason, cure)
+        self.backend = backend
+        self.reason = reason
+        self.cure = cure
+
+    def __str__(self) -> str:
+        return f"flush_backend {self.backend!r} cannot be used here: {self.reason}: {self.cure}"
+
+
+def _at(path: object) -> str:
+    return "" if path is None else f" {path}"

@@ -1,0 +1,81 @@
+"""Errors: each keeps its parts, is caught as what it is, survives pickling, and its text names thing, value, limit and cure."""
+import errno
+import pickle
+
+import pytest
+
+from rmq_store import errors
+from rmq_store.status import AppendStatus, GetStatus, PutStatus
+
+SAMPLES = [
+    errors.ConfigError("option x is unknown: did you mean y?"),
+    errors.StoreClosed("/s"),
+    errors.StoreLocked("/s", 42),
+    errors.StoreLocked("/s"),
+    errors.ForkedProcess("/s"),
+    errors.StoreNotWriteable("/s"),
+    errors.PutError("odd", PutStatus.UNKNOWN_ERROR),
+    errors.MessageIllegal(errors.exceeds("topic size", "200 bytes", "127", "shorten it")),
+    errors.PropertiesSizeExceeded("long"),
+    errors.ServiceNotAvailable("stopping"),
+    errors.CreateMappedFileFailed("late"),
+    errors.OsPageCacheBusy("busy"),
+    errors.PoolExhausted("empty"),
+    errors.SyncFailed(errno.EIO, "fdatasync", "/s/commitlog/0"),
+    errors.WriteFailed(errno.EIO, "pwrite"),
+    errors.ShortWrite(errno.EIO, "pwrite", "/s/f"),
+    errors.DiskFull(errno.ENOSPC, "fallocate", "/s/f"),
+    errors.CorruptionError("/s/f", 12, "magic 1", "magic 2"),
+    errors.StoreRefusesToLoad("/s/f", None, "65536 bytes", "100 bytes"),
+    errors.BackendUnavailable("io_uring", "EPERM", "allow it in the sandbox"),
+]
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda e: type(e).__name__)
+def test_pickles_with_all_its_parts(error):
+    twin = pickle.loads(pickle.dumps(error))
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert vars(twin) == vars(error)
+    assert isinstance(error, errors.RmqStoreError)
+
+
+def test_every_public_error_has_a_sample():
+    classes = {getattr(errors, n) for n in errors.__all__ if isinstance(getattr(errors, n), type)}
+    bases = {errors.RmqStoreError, errors.StoreStateError, errors.DurabilityError}
+    assert classes - bases == {type(e) for e in SAMPLES}
+
+
+def test_errors_are_also_the_builtin_ones():
+    assert isinstance(SAMPLES[0], ValueError)
+    assert isinstance(errors.MessageIllegal("x"), ValueError)
+    assert isinstance(errors.SyncFailed(5, "x"), OSError)
+
+
+def test_errno_is_kept_and_may_come_negative():
+    error = errors.SyncFailed(-errno.EIO, "fdatasync", "/s/f")
+    assert error.errno == errno.EIO
+    assert error.filename == "/s/f"
+    assert "fdatasync /s/f failed with errno 5" in str(error)
+    assert errors.WriteFailed(errno.EIO).filename is None
+
+
+def test_status_is_in_the_text():
+    assert str(errors.MessageIllegal("bad")) == "MESSAGE_ILLEGAL: bad"
+    assert errors.PutError("x", PutStatus.SERVICE_NOT_AVAILABLE).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert errors.DiskFull(28).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    text = errors.exceeds("topic size", "200 bytes", "127", "shorten it")
+    assert text == "topic size is 200 bytes, the limit is 127: shorten it"
+
+
+def test_holder_of_the_lock_is_named():
+    assert "process 42" in str(errors.StoreLocked("/s", 42))
+    assert "Java" in str(errors.StoreLocked("/s"))
+
+
+def test_statuses_have_upstream_order():
+    assert [s.name for s in PutStatus][:10] == [
+        "PUT_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "SERVICE_NOT_AVAILABLE",
+        "CREATE_MAPPED_FILE_FAILED", "MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED", "OS_PAGE_CACHE_BUSY", "UNKNOWN_ERROR"]
+    assert [s.stored for s in PutStatus] == [True] * 4 + [False] * (len(PutStatus) - 4)
+    assert GetStatus.OFFSET_RESET == 9 and AppendStatus.END_OF_FILE == 1
