@@ -1,0 +1,13 @@
+/* Touching and locking pages of a map ahead of their use. Errors are returned, never fatal: the pages fault in later. */
+#ifndef RMQ_PAGES_H
+#define RMQ_PAGES_H
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static inline int rmq_pages_populate(void *at, size_t n) { return madvise(at, n, MADV_POPULATE_WRITE) < 0 ? -errno : 0; }
+static inline int rmq_pages_lock(void *at, size_t n) { return mlock(at, n) < 0 ? -errno : 0; }
+#endif

@@ -1,0 +1,108 @@
+# The CommitLog: one append path under one lock, and the positions everybody else goes by.
+#
+#   flushed <= committed <= wrote,   dispatched <= visible
+#
+# wrote      end of the last record encoded (into the mapped file, or into the pool)
+# committed  end of what the file holds; on the mmap write path always equal to wrote
+# flushed    end of what is on the device
+# Each is stored with rmq_store after the bytes it covers, and only ever grows. A failed write or sync sets `fence`: from then
+# on nothing is appended, committed or flushed; what was readable stays readable.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.codec._record cimport RecordArgs
+from rmq_store.consumequeue._queue cimport Queue
+from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport rmq_event, rmq_mutex, rmq_put_lock
+from rmq_store.pool._pool cimport Pool
+from rmq_store.segment._allocator cimport Allocator
+from rmq_store.segment._file cimport FileRow, LogFile
+
+cdef enum FenceStep:
+    FENCE_NONE = 0
+    FENCE_WRITE = 1
+    FENCE_SYNC = 2
+
+cdef enum AppendStatus:
+    APPEND_OK = 0
+    APPEND_NEED_ROOM = 1    # the pool is full: release the lock, log_wait_room, try again
+    APPEND_NEED_FILE = 2    # the next file is not ready: release the lock, log_wait_file, try again
+    APPEND_FENCED = 3       # log.fence holds the errno
+    APPEND_ERROR = 4        # out of memory while rolling
+
+cdef struct Log:
+    # ---- fixed after log_new
+    const rmq_io *io
+    FileRow *row
+    Allocator *alloc
+    Pool *pool                  # NULL: mmap write path
+    int (*commit)(Log *log, int64_t to) noexcept nogil          # pool -> file; NULL on the mmap write path
+    int (*sync)(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil
+    int64_t busy_after_ms
+    # ---- under the put lock
+    rmq_put_lock lock
+    LogFile *tail
+    int64_t position            # == wrote, without the fence
+    int64_t last_timestamp      # store times never run backwards inside a log
+    int64_t lock_since_ms       # wall clock when the lock was taken; 0 free (upstream: beginTimeInLock)
+    int lock_phase
+    char pad0[64]
+    # ---- published
+    int64_t wrote
+    int64_t wrote_timestamp     # store time of the newest record below wrote
+    char pad1[48]
+    int64_t committed
+    char pad2[56]
+    int64_t flushed
+    int64_t flushed_timestamp   # store time of the newest record that is surely below flushed
+    int64_t dispatched
+    int64_t confirm             # dispatch and abnormal recovery stop here; INT64_MAX unless duplication is on
+    int fence                   # errno of the first failed write or sync, 0 none
+    int fence_step
+    # ---- who owns commit and sync: commit_lock for pool -> file, sync_lock for the device; sync_lock is taken first
+    rmq_mutex commit_lock
+    rmq_mutex sync_lock
+    # ---- sleeping and waking
+    int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
+    int flush_asleep
+    int dispatch_asleep
+    rmq_event commit_wanted
+    rmq_event flush_wanted
+    rmq_event dispatch_wanted
+    rmq_event room              # committed moved, or the fence is up
+    rmq_event durable           # flushed moved, or the fence is up
+    # ---- counters (rmq_add)
+    int64_t puts
+    int64_t put_bytes
+    int64_t room_waits
+    int64_t file_waits
+    int64_t slow_locks          # put lock held longer than 500 ms
+    int64_t slow_lock_ms
+    int64_t slow_lock_phase
+    int64_t flushes
+    int64_t commits
+
+cdef struct Appended:
+    int64_t offset
+    int64_t queue_offset
+    int64_t store_timestamp
+
+cdef enum LockPhase:
+    PHASE_NONE = 0
+    PHASE_ENCODE = 1
+    PHASE_ROLL = 2
+
+cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, int put_lock_spins) noexcept nogil
+cdef void log_free(Log *log) noexcept nogil
+# Sets every position to `end`; tail is the file that holds it (held for the log), or NULL where the first file is still to come.
+cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noexcept nogil
+# Appends one record; the put lock is held and log_lock_begin gave `now`. No system call, no allocation, except when a file rolls.
+cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out) noexcept nogil
+# Makes sure `size` bytes and the end-of-file record fit where the log stands, rolling if they do not (a batch lies in one file).
+cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil
+cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (may sleep); returns the store time
+cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
+cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good
+cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil      # 0, -ETIMEDOUT, -errno of the fence
+cdef int log_wait_file(Log *log, int64_t timeout_ns) noexcept nogil
+cdef void log_fence(Log *log, int error, int step) noexcept nogil
+cdef bint log_busy(Log *log) noexcept nogil                 # the put lock is held longer than busy_after_ms

@@ -1,0 +1,213 @@
+"""The CommitLog's append path (upstream: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
+from rmq_store.consumequeue._queue cimport Queue
+from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport (EINVAL, ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+                                 rmq_fence, rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
+                                 rmq_put_lock_try, rmq_store)
+from rmq_store.pool._pool cimport Pool, pool_at
+from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_request, allocator_take,
+                                           allocator_wait)
+from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
+
+
+cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, int put_lock_spins) noexcept nogil:
+    cdef Log *log = <Log *> calloc(1, sizeof(Log))
+    if log == NULL:
+        return NULL
+    log.io = io
+    log.row = row
+    log.alloc = alloc
+    log.pool = pool
+    log.lock.spins = put_lock_spins
+    log.confirm = INT64_MAX
+    return log
+
+
+cdef void log_free(Log *log) noexcept nogil:
+    if log != NULL:
+        log_file_release(log.tail)
+        free(log)
+
+
+cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noexcept nogil:
+    log.tail = tail
+    log.position = end
+    log.last_timestamp = timestamp
+    log.wrote_timestamp = timestamp
+    log.flushed_timestamp = timestamp
+    rmq_store(&log.wrote, end)
+    rmq_store(&log.committed, end)
+    rmq_store(&log.flushed, end)
+
+
+cdef bint log_busy(Log *log) noexcept nogil:
+    cdef int64_t since = rmq_load(&log.lock_since_ms)
+    return since != 0 and log.io.wall_ms(log.io.ctx) - since > log.busy_after_ms
+
+
+cdef inline int64_t _locked(Log *log) noexcept nogil:
+    # Under the lock: one clock reading is the store time and the beginning of the lock's watch.
+    cdef int64_t now = log.io.wall_ms(log.io.ctx)
+    rmq_store(&log.lock_since_ms, now)
+    if now < log.last_timestamp:
+        now = log.last_timestamp
+    return now
+
+
+cdef int64_t log_lock_begin(Log *log) noexcept nogil:
+    rmq_put_lock_acquire(&log.lock)
+    return _locked(log)
+
+
+cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil:
+    if not rmq_put_lock_try(&log.lock):
+        return False
+    now[0] = _locked(log)
+    return True
+
+
+cdef void log_lock_end(Log *log) noexcept nogil:
+    rmq_store(&log.lock_since_ms, 0)
+    rmq_put_lock_release(&log.lock)
+    # The release above is a full fence: either the sleeper saw the new position, or we see that it sleeps.
+    if log.pool != NULL:
+        if rmq_load32(&log.commit_asleep) != 0:
+            rmq_event_wake(&log.commit_wanted)
+    elif rmq_load32(&log.dispatch_asleep) != 0:
+        rmq_event_wake(&log.dispatch_wanted)
+
+
+cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
+    # Closes the tail with the end-of-file record and goes on in `next`, whose hold is taken over.
+    cdef LogFile *f = log.tail
+    cdef int64_t rest
+    cdef unsigned char *at
+    log.lock_phase = PHASE_ROLL
+    if row_push(log.row, next) < 0:
+        log_file_release(next)
+        return APPEND_ERROR
+    log_file_hold(next)
+    if f != NULL:
+        rest = f.start + f.size - log.position
+        if log.pool != NULL:
+            at = pool_at(log.pool, log.position)
+        else:
+            at = f.map + (log.position - f.start)
+            if log.position - f.start + BLANK_SIZE > rmq_load(&f.zeroed_to):
+                allocator_pass(log.alloc, f, log.position - f.start + BLANK_SIZE)
+        blank_encode(at, <int32_t> rest)
+        if log.pool == NULL and log.io.map_store != NULL:
+            log.io.map_store(log.io.ctx, f.fd, log.position - f.start, at, BLANK_SIZE)
+        rmq_store(&f.data_end, log.position + BLANK_SIZE)
+        log_file_release(f)
+    log.tail = next
+    log.position = next.start
+    rmq_store(&log.wrote, next.start)
+    if log.pool == NULL:
+        rmq_store(&log.committed, next.start)
+    allocator_follow(log.alloc, next)
+    return APPEND_OK
+
+
+cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
+    cdef LogFile *f = log.tail
+    cdef LogFile *next
+    cdef int64_t end = log.position + size
+    cdef int64_t next_start
+    cdef AppendStatus status
+    if rmq_load32(&log.fence) != 0:
+        return APPEND_FENCED
+    if f == NULL or end + BLANK_SIZE > f.start + f.size:
+        next_start = log.position if f == NULL else f.start + f.size
+        # The ring must hold the jump over the rest of this file as well: offsets and ring positions go together.
+        if log.pool != NULL and next_start + size - rmq_load(&log.committed) > log.pool.size:
+            return APPEND_NEED_ROOM
+        next = allocator_take(log.alloc, next_start - next_start % log.row.file_size)
+        if next == NULL:
+            return APPEND_NEED_FILE
+        status = _roll(log, next)
+        log.lock_phase = PHASE_ENCODE
+        return status
+    if log.pool != NULL:
+        if end - rmq_load(&log.committed) > log.pool.size:
+            return APPEND_NEED_ROOM
+    elif end - f.start > rmq_load(&f.zeroed_to):
+        allocator_pass(log.alloc, f, end - f.start)
+    return APPEND_OK
+
+
+cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out) noexcept nogil:
+    cdef unsigned char *at
+    cdef int64_t queue_offset = 0
+    cdef int kind = a.sys_flag & FLAG_TRANSACTION
+    cdef bint queued = kind == 0 or kind == TRANSACTION_COMMIT
+    cdef AppendStatus status = log_reserve(log, a.size)
+    if status != APPEND_OK:
+        return status
+    if queued:
+        queue_offset = q.next_offset
+        q.next_offset = queue_offset + 1
+    if log.pool != NULL:
+        at = pool_at(log.pool, log.position)
+    else:
+        at = log.tail.map + (log.position - log.tail.start)
+    record_encode(at, a, queue_offset, log.position, now)
+    if log.pool == NULL and log.io.map_store != NULL:
+        log.io.map_store(log.io.ctx, log.tail.fd, log.position - log.tail.start, at, a.size)
+    out.offset = log.position
+    out.queue_offset = queue_offset
+    out.store_timestamp = now
+    log.last_timestamp = now
+    log.position += a.size
+    log.wrote_timestamp = now
+    rmq_store(&log.wrote, log.position)
+    if log.pool == NULL:
+        rmq_store(&log.committed, log.position)
+    log.puts += 1
+    log.put_bytes += a.size
+    return APPEND_OK
+
+
+cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t deadline = log.io.mono_ns(log.io.ctx) + timeout_ns
+    cdef int64_t now, before = rmq_load(&log.committed)
+    cdef int ticket
+    rmq_add(&log.room_waits, 1)
+    while True:
+        ticket = rmq_event_ticket(&log.room)
+        if rmq_load32(&log.fence) != 0:
+            return -rmq_load32(&log.fence)
+        if rmq_load(&log.committed) > before or rmq_load(&log.wrote) == rmq_load(&log.committed):
+            return 0
+        now = log.io.mono_ns(log.io.ctx)
+        if now >= deadline:
+            return -ETIMEDOUT
+        rmq_event_wake(&log.commit_wanted)
+        rmq_event_wait(&log.room, ticket, deadline - now)
+
+
+cdef int log_wait_file(Log *log, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t start
+    rmq_add(&log.file_waits, 1)
+    rmq_put_lock_acquire(&log.lock)
+    if log.tail == NULL:
+        start = log.position - log.position % log.row.file_size
+    else:
+        start = log.tail.start + log.tail.size
+    rmq_put_lock_release(&log.lock)
+    return allocator_wait(log.alloc, start, timeout_ns)
+
+
+cdef void log_fence(Log *log, int error, int step) noexcept nogil:
+    # The first error stays; everybody who waits for room or for the device learns of it at once.
+    if rmq_cas32(&log.fence, 0, -error if error < 0 else error):
+        log.fence_step = step
+    rmq_event_wake(&log.room)
+    rmq_event_wake(&log.durable)
+    rmq_event_wake(&log.commit_wanted)
+    rmq_event_wake(&log.flush_wanted)
+    rmq_event_wake(&log.dispatch_wanted)

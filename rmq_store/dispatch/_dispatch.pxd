@@ -1,0 +1,41 @@
+# Following the log (upstream: ReputMessageService): every whole record below the visible position becomes a ConsumeQueue entry
+# and index entries. One native thread; the opening thread uses the same code to catch up before that thread starts.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.commitlog._log cimport Log
+from rmq_store.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.index._index cimport Index
+from rmq_store.io._sync cimport pthread_t, rmq_event
+from rmq_store.segment._file cimport LogFile
+
+cdef enum:
+    QUEUE_CACHE_SIZE = 256
+
+cdef struct Dispatcher:
+    Log *log
+    QueueTable *queues
+    Index *index                    # NULL: messageIndexEnable = false
+    LogFile *file                   # the file being read, held
+    int64_t *delay_ms               # delay_ms[level - 1]
+    int32_t delay_levels
+    bint durable_only               # dispatch to `flushed` instead of `committed`
+    Queue *cache[QUEUE_CACHE_SIZE]
+    int64_t last_timestamp          # store time of the last record that got a queue entry (checkpoint: logicsMsgTimestamp)
+    int64_t bad_records             # records whose parts do not add up, skipped as upstream does
+    int64_t stopped_at              # position of a record that cannot be read at all; -1 none
+    int64_t records
+    int error                       # first error of the queue or index files; 0 none
+    pthread_t thread
+    rmq_event moved                 # `dispatched` moved
+    bint running
+    int stop
+
+cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil
+cdef void dispatcher_free(Dispatcher *d) noexcept nogil
+cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
+# Dispatches from log.dispatched to `limit` in rounds; 0, or -errno of the queue or index files. The caller is the only dispatcher.
+cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
+cdef int dispatcher_start(Dispatcher *d) noexcept nogil
+cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
+# Until everything below `position` is dispatched: 0; -ETIMEDOUT; -errno.
+cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noexcept nogil

@@ -1,0 +1,232 @@
+"""Following the log into queues and index (upstream: ReputMessageService, CommitLogDispatcher). Contract in _dispatch.pxd."""
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED,
+                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
+                                      java_hash, properties_scan, record_parse)
+from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence
+from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
+from rmq_store.index._index cimport Index, index_put
+from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
+                                 rmq_load, rmq_load32, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
+from rmq_store.segment._file cimport log_file_release, row_find
+
+
+cdef extern from *:
+    """
+    #define rmq_prefetch(p) __builtin_prefetch(p)
+    """
+    void rmq_prefetch(const void *p) nogil
+
+cdef enum:
+    ROUND_BYTES = 1 << 20           # positions and queues are published at least this often
+
+cdef int64_t POLL_NS = 200_000
+cdef int64_t IDLE_BEFORE_SLEEP = 50
+cdef int64_t FULL_DISK_RETRY_NS = 100_000_000
+
+
+cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil:
+    cdef Dispatcher *d = <Dispatcher *> calloc(1, sizeof(Dispatcher))
+    if d != NULL:
+        d.log = log
+        d.queues = queues
+        d.index = index
+        d.stopped_at = -1
+    return d
+
+
+cdef void dispatcher_free(Dispatcher *d) noexcept nogil:
+    if d != NULL:
+        log_file_release(d.file)
+        free(d.delay_ms)
+        free(d)
+
+
+cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil:
+    cdef int64_t limit = rmq_load(&d.log.flushed) if d.durable_only else rmq_load(&d.log.committed)
+    cdef int64_t confirm = rmq_load(&d.log.confirm)
+    return confirm if confirm < limit else limit
+
+
+cdef inline Queue *_queue(Dispatcher *d, const RecordView *v) noexcept nogil:
+    cdef uint32_t h = <uint32_t> v.queue_id * <uint32_t> 2654435761 + <uint32_t> v.topic_size
+    cdef Queue *q
+    if v.topic_size > 0:
+        h ^= (<uint32_t> <unsigned char> v.topic[v.topic_size - 1]) * 31 + <unsigned char> v.topic[v.topic_size >> 1]
+    h = (h ^ (h >> 15)) & (QUEUE_CACHE_SIZE - 1)
+    q = d.cache[h]
+    if (q != NULL and q.queue_id == v.queue_id and q.topic_size == v.topic_size
+            and memcmp(q.topic, v.topic, v.topic_size) == 0):
+        return q
+    q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, True)
+    d.cache[h] = q
+    return q
+
+
+cdef int64_t _tags_code(Dispatcher *d, const RecordView *v, const PropertyView *p) noexcept nogil:
+    # String.hashCode of TAGS; for a waiting delayed message the time at which it is due (CommitLog.checkMessageAndReturnSize).
+    cdef int64_t level = 0
+    cdef int i
+    if p.delay != NULL and v.topic_size == 19 and memcmp(v.topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0:
+        for i in range(p.delay_size):
+            if p.delay[i] < 48 or p.delay[i] > 57 or level > 1_000_000:
+                level = 0
+                break
+            level = level * 10 + p.delay[i] - 48
+        if level > 0:
+            if level > d.delay_levels:
+                level = d.delay_levels
+            return v.store_timestamp + (d.delay_ms[level - 1] if level > 0 else 1000)
+    if p.tags == NULL:
+        return 0
+    return java_hash(p.tags, p.tags_size)
+
+
+cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
+    cdef PropertyView p
+    cdef Queue *q
+    cdef int kind = v.sys_flag & FLAG_TRANSACTION
+    cdef int rc
+    properties_scan(v.properties, v.properties_size, &p)
+    if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
+        q = _queue(d, v)
+        if q == NULL:
+            return -ENOMEM
+        rc = queue_put(d.queues, q, v.physical_offset, v.size, _tags_code(d, v, &p), v.store_timestamp, v.queue_offset)
+        if rc < 0:
+            return rc
+        d.last_timestamp = v.store_timestamp
+    if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
+        return index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
+                         v.store_timestamp)
+    return 0
+
+
+cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
+    # Dispatches up to ROUND_BYTES. Positions move only after the queue entries are written.
+    cdef Log *log = d.log
+    cdef int64_t at = log.dispatched
+    cdef int64_t stop = at + ROUND_BYTES
+    cdef int64_t end, published
+    cdef RecordView v
+    cdef RecordStatus status
+    cdef int rc = 0
+    while at < limit and at < stop:
+        if d.file == NULL or at < d.file.start or at >= d.file.start + d.file.size:
+            log_file_release(d.file)
+            d.file = row_find(log.row, at, &rc)
+            if d.file == NULL:
+                rc = rc if rc < 0 else -EIO
+                break
+        end = d.file.start + d.file.size
+        status = record_parse(d.file.map + (at - d.file.start), (limit if limit < end else end) - at, &v)
+        if status == RECORD_OK:
+            rmq_prefetch(v.start + v.size)
+            rmq_prefetch(v.start + v.size + 64)
+            rc = _record(d, &v)
+            if rc < 0:
+                break
+            at += v.size
+            d.records += 1
+        elif status == RECORD_BLANK:
+            at = end
+        elif status == RECORD_SIZE_MISMATCH:
+            d.bad_records += 1
+            at += v.size
+        elif status == RECORD_BAD_SIZE and limit < end and (limit - at < 8 or at + v.size > limit):
+            break       # the limit cuts through this record: it is dispatched when all of it may be
+        else:
+            # Cannot be read at all. Upstream's master goes on behind what it has of this file.
+            d.stopped_at = at
+            d.bad_records += 1
+            at = end if end < limit else limit
+    published = queues_publish(d.queues)
+    if published < 0 and rc == 0:
+        rc = <int> published
+    if published >= 0:
+        rmq_store(&log.dispatched, at)
+    return rc
+
+
+cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil:
+    cdef int rc
+    cdef int64_t before = -1
+    while d.log.dispatched < limit and d.log.dispatched != before:
+        before = d.log.dispatched
+        rc = _round(d, limit)
+        if rc < 0:
+            return rc
+    return 0
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    # Active, it looks every 200 us; after 10 ms without work it sleeps until an append, a commit or a flush wakes it.
+    cdef Dispatcher *d = <Dispatcher *> arg
+    cdef Log *log = d.log
+    cdef int64_t limit, before, idle = 0
+    cdef int ticket, rc
+    while rmq_load32(&d.stop) == 0:
+        ticket = rmq_event_ticket(&log.dispatch_wanted)
+        limit = dispatch_limit(d)
+        if log.dispatched < limit:
+            idle = 0
+            before = log.dispatched
+            rc = _round(d, limit)
+            rmq_event_wake(&d.moved)
+            if rc == -ENOSPC:
+                # A full disk heals: the entries are kept, and the log they come from is safe.
+                rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
+            elif rc < 0:
+                rmq_store32(&d.error, -rc)
+                log_fence(log, rc, FENCE_WRITE)
+                break
+            elif log.dispatched == before:
+                rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
+        elif idle < IDLE_BEFORE_SLEEP:
+            idle += 1
+            rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
+        else:
+            rmq_store32(&log.dispatch_asleep, 1)
+            rmq_fence()
+            if log.dispatched >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
+                rmq_event_wait(&log.dispatch_wanted, ticket, -1)
+            rmq_store32(&log.dispatch_asleep, 0)
+            idle = 0
+    rmq_event_wake(&d.moved)
+    return NULL
+
+
+cdef int dispatcher_start(Dispatcher *d) noexcept nogil:
+    cdef int rc = rmq_thread_start(&d.thread, _run, d, b"rmq-dispatch")
+    d.running = rc == 0
+    return rc
+
+
+cdef int dispatcher_stop(Dispatcher *d) noexcept nogil:
+    cdef int rc = 0
+    rmq_store32(&d.stop, 1)
+    rmq_event_wake(&d.log.dispatch_wanted)
+    if d.running:
+        rc = rmq_thread_join(&d.thread)
+        d.running = False
+    return rc
+
+
+cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t deadline = d.log.io.mono_ns(d.log.io.ctx) + timeout_ns
+    cdef int64_t now
+    cdef int ticket
+    while True:
+        ticket = rmq_event_ticket(&d.moved)
+        if rmq_load(&d.log.dispatched) >= position:
+            return 0
+        if rmq_load32(&d.error) != 0:
+            return -rmq_load32(&d.error)
+        now = d.log.io.mono_ns(d.log.io.ctx)
+        if now >= deadline:
+            return -ETIMEDOUT
+        rmq_event_wake(&d.log.dispatch_wanted)
+        rmq_event_wait(&d.moved, ticket, deadline - now)

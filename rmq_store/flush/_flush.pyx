@@ -1,0 +1,300 @@
+"""Commit, sync and group commit (upstream: CommitRealTimeService, FlushRealTimeService, GroupCommitService). See _flush.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy
+
+from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_fence
+from rmq_store.io._io cimport rmq_pwrite_all
+from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
+                                 rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
+                                 rmq_thread_join, rmq_thread_start)
+from rmq_store.pool._pool cimport pool_at
+from rmq_store.segment._allocator cimport allocator_pass
+from rmq_store.segment._file cimport LogFile, log_file_release, row_find
+
+cdef enum:
+    PAGE = 4096
+
+cdef int64_t POLL_FAST_NS = 100_000         # between commits while producers are busy
+cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
+cdef int64_t IDLE_BEFORE_SLEEP = 20         # empty rounds before the committer waits to be woken
+cdef int64_t GATHER_NS = 2_000_000          # sync mode: unwaited puts are flushed this long after the first
+
+
+# ---- back ends: how bytes reach the file, and how the file reaches the device
+
+cdef int _write(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    # FileChannel style: pwrite out of the pool. The ring is mapped twice, so any piece is straight.
+    return rmq_pwrite_all(log.io, f.fd, pool_at(log.pool, begin), end - begin, begin - f.start)
+
+
+cdef int _copy(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    memcpy(f.map + (begin - f.start), pool_at(log.pool, begin), end - begin)
+    if log.io.map_store != NULL:
+        log.io.map_store(log.io.ctx, f.fd, begin - f.start, f.map + (begin - f.start), end - begin)
+    return 0
+
+
+cdef int _commit_pieces(Log *log, int64_t to, bint through_map) noexcept nogil:
+    # [committed, to), file by file. Behind a file's end-of-file record nothing is written: the ring holds old bytes there.
+    cdef int64_t at = rmq_load(&log.committed)
+    cdef int64_t end, data_end
+    cdef LogFile *f
+    cdef int rc = 0
+    while at < to:
+        f = row_find(log.row, at, &rc)
+        if f == NULL:
+            return rc if rc < 0 else -EIO
+        end = f.start + f.size
+        if to < end:
+            end = to
+        data_end = rmq_load(&f.data_end)
+        if data_end >= 0 and end > data_end and data_end >= at:
+            rc = 0
+            if data_end > at:
+                if data_end - f.start > rmq_load(&f.zeroed_to):
+                    allocator_pass(log.alloc, f, data_end - f.start)
+                rc = _copy(log, f, at, data_end) if through_map else _write(log, f, at, data_end)
+            end = f.start + f.size
+        elif data_end >= 0 and at > data_end:
+            end = f.start + f.size      # inside the rest behind the end-of-file record
+        else:
+            if end - f.start > rmq_load(&f.zeroed_to):
+                allocator_pass(log.alloc, f, end - f.start)
+            rc = _copy(log, f, at, end) if through_map else _write(log, f, at, end)
+        log_file_release(f)
+        if rc < 0:
+            return rc
+        at = end
+        rmq_store(&log.committed, at)
+    rmq_add(&log.commits, 1)
+    return 0
+
+
+cdef int _commit_write(Log *log, int64_t to) noexcept nogil:
+    return _commit_pieces(log, to, False)
+
+
+cdef int _commit_copy(Log *log, int64_t to) noexcept nogil:
+    return _commit_pieces(log, to, True)
+
+
+cdef int _sync_map(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    cdef int64_t first = (begin - f.start) & ~(<int64_t> PAGE - 1)
+    return log.io.msync(log.io.ctx, f.fd, f.map + first, end - f.start - first)
+
+
+cdef int _sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    return log.io.fdatasync(log.io.ctx, f.fd)
+
+
+cdef void flush_use(Log *log, BackendKind kind) noexcept nogil:
+    if log.pool != NULL:
+        log.commit = _commit_copy if kind == BACKEND_MSYNC else _commit_write
+    log.sync = _sync_map if kind == BACKEND_MSYNC else _sync_file
+
+
+# ---- one owner of commit, one of sync
+
+cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return -rmq_load32(&log.fence)
+    if log.commit == NULL or rmq_load(&log.committed) >= to:
+        return 0
+    rc = log.commit(log, to)
+    if rc < 0:
+        log_fence(log, rc, FENCE_WRITE)
+        return rc
+    rmq_event_wake(&log.room)
+    if rmq_load32(&log.dispatch_asleep) != 0:
+        rmq_event_wake(&log.dispatch_wanted)
+    return 0
+
+
+cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&log.commit_lock)
+    rc = _commit_locked(log, to)
+    rmq_mutex_unlock(&log.commit_lock)
+    return rc
+
+
+cdef int _flush_locked(Log *log) noexcept nogil:
+    # The caller holds sync_lock. The time is read before the position: what it covers lies below it, up to the few records that
+    # were being appended, and recovery's three seconds of margin cover those.
+    cdef int64_t timestamp = rmq_load(&log.wrote_timestamp)
+    cdef int64_t to = rmq_load(&log.wrote)
+    cdef int64_t at = rmq_load(&log.flushed)
+    cdef int64_t end
+    cdef LogFile *f
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return -rmq_load32(&log.fence)
+    if at >= to:
+        return 0
+    rc = flush_commit(log, to)
+    while rc >= 0 and at < to:
+        f = row_find(log.row, at, &rc)
+        if f == NULL:
+            rc = rc if rc < 0 else -EIO
+            break
+        end = f.start + f.size
+        if to < end:
+            end = to
+        rc = log.sync(log, f, at, end)
+        log_file_release(f)
+        if rc >= 0:
+            at = end
+            if at < to:
+                rmq_store(&log.flushed, at)
+    if rc < 0:
+        log_fence(log, rc, FENCE_SYNC)
+        return rc
+    rmq_store(&log.flushed_timestamp, timestamp)
+    rmq_store(&log.flushed, to)
+    rmq_add(&log.flushes, 1)
+    return 0
+
+
+cdef inline void _announce(Log *log) noexcept nogil:
+    rmq_event_wake(&log.durable)
+    if rmq_load32(&log.dispatch_asleep) != 0:
+        rmq_event_wake(&log.dispatch_wanted)
+
+
+cdef int flush_all(Log *log) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&log.sync_lock)
+    rc = _flush_locked(log)
+    rmq_mutex_unlock(&log.sync_lock)
+    _announce(log)
+    return rc
+
+
+cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t deadline = 0
+    cdef int64_t now
+    cdef int ticket
+    while True:
+        ticket = rmq_event_ticket(&log.durable)
+        if rmq_load(&log.flushed) >= end:
+            return 0
+        if rmq_load32(&log.fence) != 0:
+            return -rmq_load32(&log.fence)
+        if rmq_mutex_try(&log.sync_lock):
+            _flush_locked(log)
+            rmq_mutex_unlock(&log.sync_lock)
+            _announce(log)
+            continue
+        now = log.io.mono_ns(log.io.ctx)
+        if deadline == 0:
+            deadline = now + timeout_ns
+        if now >= deadline:
+            return -ETIMEDOUT
+        rmq_event_wait(&log.durable, ticket, deadline - now)
+
+
+# ---- background threads
+
+cdef void *_commit_run(void *arg) noexcept nogil:
+    # Active, it looks every 100 us and commits what has gathered; with nothing to do it sleeps until an append wakes it. So the
+    # put path makes a system call only for the first record after a pause.
+    cdef Flusher *s = <Flusher *> arg
+    cdef Log *log = s.log
+    cdef int64_t last = log.io.mono_ns(log.io.ctx)
+    cdef int64_t pending, now, idle = 0
+    cdef int ticket
+    while rmq_load32(&s.stop) == 0:
+        ticket = rmq_event_ticket(&log.commit_wanted)
+        pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
+        now = log.io.mono_ns(log.io.ctx)
+        if pending >= s.commit_bytes_min or (pending > 0 and now - last >= s.commit_interval_max_ns):
+            if flush_commit(log, rmq_load(&log.wrote)) < 0:
+                break
+            last = now
+            idle = 0
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+        elif pending > 0:
+            idle = 0
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
+            if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
+                last = now - s.commit_interval_max_ns   # somebody asked for it
+        elif idle < IDLE_BEFORE_SLEEP:
+            idle += 1
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+        else:
+            rmq_store32(&log.commit_asleep, 1)
+            rmq_fence()
+            if rmq_load(&log.wrote) == rmq_load(&log.committed) and rmq_load32(&s.stop) == 0:
+                rmq_event_wait(&log.commit_wanted, ticket, -1)
+            rmq_store32(&log.commit_asleep, 0)
+            last = log.io.mono_ns(log.io.ctx)
+            idle = 0
+    return NULL
+
+
+cdef void *_flush_run(void *arg) noexcept nogil:
+    cdef Flusher *s = <Flusher *> arg
+    cdef Log *log = s.log
+    cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
+    cdef int64_t pending, now
+    cdef int ticket, gather
+    while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
+        ticket = rmq_event_ticket(&log.flush_wanted)
+        pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
+        now = log.io.mono_ns(log.io.ctx)
+        if s.sync_mode:
+            # Waiting puts flush for themselves; this is for those that did not wait.
+            if pending > 0:
+                if flush_all(log) < 0:
+                    break
+                continue
+            rmq_store32(&log.flush_asleep, 1)
+            rmq_fence()
+            if rmq_load(&log.wrote) == rmq_load(&log.flushed) and rmq_load32(&s.stop) == 0:
+                rmq_event_wait(&log.flush_wanted, ticket, -1)
+            rmq_store32(&log.flush_asleep, 0)
+            if rmq_load32(&s.stop) == 0:
+                gather = rmq_event_ticket(&log.flush_wanted)
+                rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
+            continue
+        if pending >= s.flush_bytes_min or (pending > 0 and now - thorough >= s.flush_interval_max_ns):
+            if flush_all(log) < 0:
+                break
+            if now - thorough >= s.flush_interval_max_ns:
+                thorough = now
+        rmq_event_wait(&log.flush_wanted, ticket, s.flush_interval_ns)
+    return NULL
+
+
+cdef Flusher *flusher_new(Log *log) noexcept nogil:
+    cdef Flusher *s = <Flusher *> calloc(1, sizeof(Flusher))
+    if s != NULL:
+        s.log = log
+    return s
+
+
+cdef int flusher_start(Flusher *s) noexcept nogil:
+    cdef int rc = 0
+    if s.log.pool != NULL:
+        rc = rmq_thread_start(&s.commit_thread, _commit_run, s, b"rmq-commit")
+        s.commit_running = rc == 0
+    if rc == 0:
+        rc = rmq_thread_start(&s.flush_thread, _flush_run, s, b"rmq-flush")
+        s.flush_running = rc == 0
+    return rc
+
+
+cdef int flusher_stop(Flusher *s) noexcept nogil:
+    cdef int rc = 0
+    rmq_store32(&s.stop, 1)
+    rmq_event_wake(&s.log.commit_wanted)
+    rmq_event_wake(&s.log.flush_wanted)
+    if s.commit_running:
+        rc = rmq_thread_join(&s.commit_thread)
+        s.commit_running = False
+    if s.flush_running:
+        rc = rmq_thread_join(&s.flush_thread)
+        s.flush_running = False
+    return rc

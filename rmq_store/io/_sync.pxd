@@ -1,0 +1,49 @@
+# Atomics, futex events, mutexes and native threads (rmq_atomic.h, rmq_wake.h) as Cython sees them.
+from libc.stdint cimport int64_t
+
+
+cdef extern from "rmq_atomic.h" nogil:
+    int64_t rmq_load(const int64_t *p)
+    int64_t rmq_load_relaxed(const int64_t *p)
+    void rmq_store(int64_t *p, int64_t v)
+    int64_t rmq_add(int64_t *p, int64_t v)
+    int rmq_load32(const int *p)
+    void rmq_store32(int *p, int v)
+    int rmq_add32(int *p, int v)
+    int rmq_swap32(int *p, int v)
+    int rmq_cas32(int *p, int expected, int v)
+    void rmq_fence()
+
+
+cdef extern from "rmq_wake.h" nogil:
+    ctypedef struct rmq_event:
+        int sequence
+        int sleepers
+    int rmq_event_ticket(rmq_event *e)
+    void rmq_event_wait(rmq_event *e, int ticket, int64_t timeout_ns)
+    void rmq_event_wake(rmq_event *e)
+
+    ctypedef struct rmq_mutex:
+        int state
+    bint rmq_mutex_try(rmq_mutex *m)
+    void rmq_mutex_lock(rmq_mutex *m)
+    void rmq_mutex_unlock(rmq_mutex *m)
+
+    ctypedef struct rmq_put_lock:
+        rmq_mutex mutex
+        int spins
+    bint rmq_put_lock_try(rmq_put_lock *l)
+    void rmq_put_lock_acquire(rmq_put_lock *l)
+    void rmq_put_lock_release(rmq_put_lock *l)
+
+    ctypedef struct pthread_t:
+        pass
+    int rmq_thread_start(pthread_t *t, void *(*body)(void *) noexcept nogil, void *arg, const char *name)
+    int rmq_thread_join(pthread_t *t)
+
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    """
+    enum: EAGAIN, EBADF, EEXIST, EINVAL, EIO, ENOENT, ENOMEM, ENOSPC, ETIMEDOUT, EROFS, ECANCELED

@@ -1,0 +1,143 @@
+"""The checkpoint file and the thread that keeps it. Contract in _checkpoint.pxd.
+
+    offset  0 physicMsgTimestamp   8 logicsMsgTimestamp   16 indexMsgTimestamp   24 masterFlushedOffset   32 confirmPhyOffset
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc
+
+from rmq_store.codec._record cimport rmq_get64, rmq_put64
+from rmq_store.commitlog._log cimport FENCE_SYNC, Log, log_fence
+from rmq_store.consumequeue._queue cimport queues_sync
+from rmq_store.dispatch._dispatch cimport Dispatcher
+from rmq_store.index._index cimport index_sync
+from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
+from rmq_store.io._sync cimport (EINVAL, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
+                                 rmq_store32, rmq_thread_join, rmq_thread_start)
+
+cdef enum:
+    FIELDS_SIZE = 40
+
+cdef int64_t TICK_NS = 250_000_000
+cdef int64_t LOCK_WARN_MS = 500
+
+
+cdef int checkpoint_read(const rmq_io *io, int fd, CheckpointTimes *out) noexcept nogil:
+    cdef unsigned char[FIELDS_SIZE] data
+    cdef int64_t n = rmq_pread_all(io, fd, data, FIELDS_SIZE, 0)
+    if n < 0:
+        return <int> n
+    if n < FIELDS_SIZE:
+        return -EINVAL
+    out.physical = rmq_get64(data)
+    out.logics = rmq_get64(data + 8)
+    out.index = rmq_get64(data + 16)
+    out.master_flushed = rmq_get64(data + 24)
+    out.confirm = rmq_get64(data + 32)
+    return 0
+
+
+cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil:
+    # Forty bytes inside one sector: a power cut leaves the old or the new ones.
+    cdef unsigned char[FIELDS_SIZE] data
+    cdef int rc
+    rmq_put64(data, times.physical)
+    rmq_put64(data + 8, times.logics)
+    rmq_put64(data + 16, times.index)
+    rmq_put64(data + 24, times.master_flushed)
+    rmq_put64(data + 32, times.confirm)
+    rc = rmq_pwrite_all(io, fd, data, FIELDS_SIZE, 0)
+    return rc if rc < 0 else io.fdatasync(io.ctx, fd)
+
+
+cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
+    # Times are read before the syncs that make them true.
+    cdef CheckpointTimes next = c.times
+    cdef Log *log = c.d.log
+    cdef int64_t logics = rmq_load(&c.d.last_timestamp)
+    cdef int64_t physical = rmq_load(&log.flushed_timestamp)
+    cdef int64_t index = 0
+    cdef int rc = queues_sync(c.d.queues, 0)
+    if rc < 0:
+        return rc
+    if c.d.index != NULL:
+        rc = index_sync(c.d.index, True, &index)
+        if rc < 0:
+            return rc
+    if physical > next.physical:
+        next.physical = physical
+    if logics > next.logics:
+        next.logics = logics
+    if index > next.index:
+        next.index = index
+    next.confirm = rmq_load(&log.flushed)
+    rc = checkpoint_write(c.io, c.fd, &next)
+    if rc >= 0:
+        c.times = next
+    return rc
+
+
+cdef void _watch_lock(Log *log) noexcept nogil:
+    cdef int64_t since = rmq_load(&log.lock_since_ms)
+    cdef int64_t held
+    if since == 0:
+        return
+    held = log.io.wall_ms(log.io.ctx) - since
+    if held > LOCK_WARN_MS and held < 10_000_000:
+        if log.slow_lock_ms != since:
+            log.slow_lock_ms = since
+            log.slow_locks += 1
+        log.slow_lock_phase = log.lock_phase
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    cdef Checkpointer *c = <Checkpointer *> arg
+    cdef Log *log = c.d.log
+    cdef int64_t now = c.io.mono_ns(c.io.ctx)
+    cdef int64_t last = now, thorough = now
+    cdef int64_t written = -1
+    cdef int rc = 0
+    cdef int ticket
+    while rmq_load32(&c.stop) == 0:
+        ticket = rmq_event_ticket(&c.wanted)
+        _watch_lock(log)
+        now = c.io.mono_ns(c.io.ctx)
+        rc = 0
+        if now - thorough >= c.interval_max_ns:
+            thorough = last = now
+            if rmq_load(&c.d.last_timestamp) != written:
+                written = rmq_load(&c.d.last_timestamp)
+                rc = checkpoint_now(c)
+        elif now - last >= c.interval_ns:
+            last = now
+            rc = queues_sync(c.d.queues, c.pages_min)
+        if rc < 0:
+            rmq_store32(&c.error, -rc)
+            log_fence(log, rc, FENCE_SYNC)
+            break
+        rmq_event_wait(&c.wanted, ticket, TICK_NS)
+    return NULL
+
+
+cdef Checkpointer *checkpointer_new(Dispatcher *d, int fd) noexcept nogil:
+    cdef Checkpointer *c = <Checkpointer *> calloc(1, sizeof(Checkpointer))
+    if c != NULL:
+        c.io = d.log.io
+        c.d = d
+        c.fd = fd
+    return c
+
+
+cdef int checkpointer_start(Checkpointer *c) noexcept nogil:
+    cdef int rc = rmq_thread_start(&c.thread, _run, c, b"rmq-checkpoint")
+    c.running = rc == 0
+    return rc
+
+
+cdef int checkpointer_stop(Checkpointer *c) noexcept nogil:
+    cdef int rc = 0
+    rmq_store32(&c.stop, 1)
+    rmq_event_wake(&c.wanted)
+    if c.running:
+        rc = rmq_thread_join(&c.thread)
+        c.running = False
+    return rc

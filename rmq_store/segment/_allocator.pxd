@@ -1,0 +1,58 @@
+# Pre-allocation (upstream: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it when
+# files fill fast; it also writes zeros ahead of the writer (segment_prezero) or touches pages ahead of it (segment_warm).
+#
+# A file becomes visible under its name only when it has its full length, its space is reserved and both are on the device.
+# Zeros are written only at or beyond LogFile.zeroed_to, which moves under `zero_lock`; whoever writes data beyond it first calls
+# allocator_pass. So zeros can never land on data, and the put path pays one comparison.
+from libc.stdint cimport int64_t
+
+from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport pthread_t, rmq_event, rmq_mutex
+from rmq_store.segment._file cimport FileRow, LogFile
+
+cdef enum:
+    PREZERO_OFF = 0
+    PREZERO_WINDOW = 1
+    PREZERO_FULL = 2
+
+cdef struct Allocator:
+    const rmq_io *io
+    FileRow *row
+    char *tmp_dir
+    unsigned char *zeros        # one aligned chunk
+    LogFile *ready[2]           # finished files not yet taken, ascending
+    LogFile *tail               # file being written, held; where zeros and touches go
+    const int64_t *wrote        # how far the log is written
+    int64_t want                # start of the file asked for; -1 none
+    int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
+    int64_t touched_to          # page touch position in `tail`
+    int64_t fast_until_ns
+    pthread_t thread
+    rmq_event requested
+    rmq_event done
+    rmq_mutex lock
+    rmq_mutex zero_lock
+    int error                   # why the last attempt to make `want` failed (-ENOSPC ...); 0 none
+    int zero_error              # zeroing failed: it is given up for this file, syncs are only dearer
+    int prezero
+    bint warm
+    bint lock_pages
+    bint running
+    int stop
+
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, bint warm,
+                              bint lock_pages) noexcept nogil
+cdef int allocator_start(Allocator *a) noexcept nogil
+# Stops the thread and deletes files nobody took. 0 or the first -errno.
+cdef int allocator_stop(Allocator *a) noexcept nogil
+cdef void allocator_free(Allocator *a) noexcept nogil
+# Makes one file now, in the caller's thread: tmp, reserve, sync, rename, sync of the directory, map. NULL: *error.
+cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil
+cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil     # no wait; an earlier failure is tried again
+cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no wait; the hold goes to the caller; NULL: not ready
+# Waits until the file is ready (0), its making failed (-errno) or the time is over (-ETIMEDOUT).
+cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil
+cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil      # the log now writes this file
+cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept nogil   # data will be written up to `position`
+# Waits until zeros lie ahead of the writer, or no more are to come (at open, so that the first puts find them). Bounded.
+cdef void allocator_settle(Allocator *a, int64_t timeout_ns) noexcept nogil

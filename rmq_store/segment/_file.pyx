@@ -1,0 +1,226 @@
+"""One CommitLog file and the row of them (upstream: MappedFile, MappedFileQueue). Contract in _file.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, strlen
+
+from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_mutex_lock, rmq_mutex_unlock
+
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    """
+    enum: O_RDWR, O_RDONLY, O_NOFOLLOW
+
+
+cdef char *text_copy(const char *text) noexcept nogil:
+    cdef size_t n = strlen(text) + 1
+    cdef char *out = <char *> malloc(n)
+    if out != NULL:
+        memcpy(out, text, n)
+    return out
+
+
+cdef char *path_join(const char *dir, const char *name) noexcept nogil:
+    cdef size_t a = strlen(dir), b = strlen(name)
+    cdef char *out = <char *> malloc(a + b + 2)
+    if out != NULL:
+        memcpy(out, dir, a)
+        out[a] = c"/"
+        memcpy(out + a + 1, name, b + 1)
+    return out
+
+
+cdef void offset_name(int64_t start, char *out) noexcept nogil:
+    cdef int i
+    for i in range(19, -1, -1):
+        out[i] = <char> (48 + start % 10)
+        start = start // 10
+    out[20] = 0
+
+
+cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
+                             bint writable) noexcept nogil:
+    cdef char[21] name
+    cdef LogFile *f = <LogFile *> calloc(1, sizeof(LogFile))
+    if f == NULL:
+        return NULL
+    offset_name(start, name)
+    f.path = path_join(dir, name)
+    if f.path == NULL:
+        free(f)
+        return NULL
+    f.io = io
+    f.start = start
+    f.size = size
+    f.data_end = -1
+    f.zeroed_to = size
+    f.fd = fd
+    f.refs = 1
+    f.writable = writable
+    return f
+
+
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil:
+    cdef char[21] name
+    cdef char *path
+    cdef int fd
+    cdef int64_t length
+    cdef LogFile *f
+    offset_name(start, name)
+    path = path_join(dir, name)
+    error[0] = -ENOMEM
+    if path == NULL:
+        return NULL
+    fd = io.open(io.ctx, path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
+    free(path)
+    if fd < 0:
+        error[0] = fd
+        return NULL
+    length = io.size(io.ctx, fd)
+    if length != size:
+        error[0] = <int> length if length < 0 else -EINVAL
+        io.close(io.ctx, fd)
+        return NULL
+    f = log_file_adopt(io, dir, start, size, fd, writable)
+    if f == NULL:
+        io.close(io.ctx, fd)
+        return NULL
+    error[0] = 0
+    return f
+
+
+cdef void log_file_hold(LogFile *f) noexcept nogil:
+    rmq_add32(&f.refs, 1)
+
+
+cdef void log_file_release(LogFile *f) noexcept nogil:
+    if f == NULL or rmq_add32(&f.refs, -1) > 0:
+        return
+    # Nothing can be done about an error of either call here, and nothing depends on them: data is made durable by sync only.
+    if f.map != NULL:
+        f.io.munmap(f.io.ctx, f.map, f.size)
+    if f.fd >= 0:
+        f.io.close(f.io.ctx, f.fd)
+    free(f.path)
+    free(f)
+
+
+cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
+    cdef void *at = NULL
+    cdef int rc = 0
+    if f.map != NULL:
+        return 0
+    rmq_mutex_lock(&row.lock)
+    if f.map == NULL:
+        rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, &at)
+        if rc >= 0:
+            f.map = <unsigned char *> at
+            rc = 0
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil:
+    cdef FileRow *row = <FileRow *> calloc(1, sizeof(FileRow))
+    if row == NULL:
+        return NULL
+    row.io = io
+    row.dir = text_copy(dir)
+    row.file_size = file_size
+    row.writable = writable
+    if row.dir == NULL:
+        free(row)
+        return NULL
+    return row
+
+
+cdef void row_free(FileRow *row) noexcept nogil:
+    cdef int64_t i
+    if row == NULL:
+        return
+    for i in range(row.count):
+        log_file_release(row.files[i])
+    free(row.files)
+    free(row.dir)
+    free(row)
+
+
+cdef int row_push(FileRow *row, LogFile *f) noexcept nogil:
+    cdef LogFile **more
+    cdef int rc = 0
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and row.files[row.count - 1].start + row.file_size != f.start:
+        rc = -EINVAL
+    elif row.count == row.capacity:
+        more = <LogFile **> realloc(row.files, (row.capacity * 2 + 16) * sizeof(LogFile *))
+        if more == NULL:
+            rc = -ENOMEM
+        else:
+            row.files = more
+            row.capacity = row.capacity * 2 + 16
+    if rc == 0:
+        row.files[row.count] = f
+        row.count += 1
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef LogFile *row_pop(FileRow *row) noexcept nogil:
+    cdef LogFile *f = NULL
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0:
+        row.count -= 1
+        f = row.files[row.count]
+    rmq_mutex_unlock(&row.lock)
+    return f
+
+
+cdef LogFile *row_shift(FileRow *row) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int64_t i
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0:
+        f = row.files[0]
+        row.count -= 1
+        for i in range(row.count):
+            row.files[i] = row.files[i + 1]
+    rmq_mutex_unlock(&row.lock)
+    return f
+
+
+cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int64_t i
+    error[0] = 0
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and offset >= row.files[0].start:
+        i = (offset - row.files[0].start) // row.file_size
+        if i < row.count:
+            f = row.files[i]
+            log_file_hold(f)
+    rmq_mutex_unlock(&row.lock)
+    if f != NULL and f.map == NULL:
+        error[0] = log_file_map(row, f)
+        if error[0] < 0:
+            log_file_release(f)
+            return NULL
+    return f
+
+
+cdef int64_t row_start(FileRow *row) noexcept nogil:
+    cdef int64_t start
+    rmq_mutex_lock(&row.lock)
+    start = row.files[0].start if row.count > 0 else -1
+    rmq_mutex_unlock(&row.lock)
+    return start
+
+
+cdef int64_t row_end(FileRow *row) noexcept nogil:
+    cdef int64_t end
+    rmq_mutex_lock(&row.lock)
+    end = row.files[row.count - 1].start + row.file_size if row.count > 0 else 0
+    rmq_mutex_unlock(&row.lock)
+    return end
