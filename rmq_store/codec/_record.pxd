@@ -387,3 +387,14 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             c = 0xDC00 + ((c - 0x10000) & 0x3FF)
         h = 31 * h + c
     return <int32_t> h
+
+
+cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
+    # TopicValidator: one or more of [%|A-Za-z0-9_-]. Anything else never becomes a directory.
+    cdef int32_t i
+    cdef unsigned char c
+    for i in range(size):
+        c = <unsigned char> text[i]
+        if not (97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57 or c == 37 or c == 124 or c == 95 or c == 45):
+            return False
+    return size > 0

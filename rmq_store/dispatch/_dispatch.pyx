@@ -5,7 +5,7 @@ from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
-                                      java_hash, properties_scan, record_parse)
+                                      java_hash, properties_scan, record_parse, topic_fits)
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.index._index cimport Index, index_put
@@ -51,7 +51,7 @@ cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil:
     return confirm if confirm < limit else limit
 
 
-cdef inline Queue *_queue(Dispatcher *d, const RecordView *v) noexcept nogil:
+cdef inline Queue *_queue(Dispatcher *d, const RecordView *v, bint *illegal) noexcept nogil:
     cdef uint32_t h = <uint32_t> v.queue_id * <uint32_t> 2654435761 + <uint32_t> v.topic_size
     cdef Queue *q
     if v.topic_size > 0:
@@ -61,7 +61,13 @@ cdef inline Queue *_queue(Dispatcher *d, const RecordView *v) noexcept nogil:
     if (q != NULL and q.queue_id == v.queue_id and q.topic_size == v.topic_size
             and memcmp(q.topic, v.topic, v.topic_size) == 0):
         return q
-    q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, True)
+    q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, False)
+    if q == NULL:
+        # A name that would lead out of its directory never becomes one, whatever a log says.
+        if not topic_fits(v.topic, v.topic_size) or v.queue_id < 0:
+            illegal[0] = True
+            return NULL
+        q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, True)
     d.cache[h] = q
     return q
 
@@ -90,9 +96,13 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     cdef Queue *q
     cdef int kind = v.sys_flag & FLAG_TRANSACTION
     cdef int rc
+    cdef bint illegal = False
     properties_scan(v.properties, v.properties_size, &p)
     if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
-        q = _queue(d, v)
+        q = _queue(d, v, &illegal)
+        if illegal:
+            d.bad_records += 1
+            return 0
         if q == NULL:
             return -ENOMEM
         rc = queue_put(d.queues, q, v.physical_offset, v.size, _tags_code(d, v, &p), v.store_timestamp, v.queue_offset)

@@ -2,7 +2,7 @@
 
     offset  0 physicMsgTimestamp   8 logicsMsgTimestamp   16 indexMsgTimestamp   24 masterFlushedOffset   32 confirmPhyOffset
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc
 
 from rmq_store.codec._record cimport rmq_get64, rmq_put64
@@ -69,7 +69,8 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
         next.logics = logics
     if index > next.index:
         next.index = index
-    next.confirm = rmq_load(&log.flushed)
+    if rmq_load(&log.confirm) != INT64_MAX:
+        next.confirm = rmq_load(&log.confirm)
     rc = checkpoint_write(c.io, c.fd, &next)
     if rc >= 0:
         c.times = next
