@@ -1,0 +1,143 @@
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.RandomAccessFile;
+import java.nio.channels.FileLock;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.rocketmq.store.DefaultMessageStore;
+
+/**
+ * One JVM for many questions: reads commands from standard input, one a line, fields separated by tabs, and answers each
+ * with one JSON line, {"ok":true,...} or {"ok":false,"error":"..."}. name=value are MessageStoreConfig properties.
+ *
+ *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT
+ *   open    DIR [name=value ...]                  opens DIR itself as a master and keeps it open
+ *   append  DIR OUT COUNT SEED                    puts messages into the open store DIR (see Append), writes OUT, settles
+ *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
+ *   lock    DIR                                   "locked" tells whether another process holds the lock of DIR
+ *
+ * End of input, or the command quit, halts the process without shutting anything down.
+ */
+public final class Session {
+    private final Map<String, DefaultMessageStore> open = new HashMap<>();
+
+    public static void main(String[] a) throws Exception {
+        PrintStream answers = System.out;
+        System.setOut(System.err); // whatever the store prints must not mix with the answers
+        Session session = new Session();
+        answers.println(new Json().put("ok", true).put("ready", true));
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = in.readLine()) != null && !line.equals("quit");) {
+            Json answer = new Json();
+            long start = System.nanoTime();
+            try {
+                session.command(line.split("\t"), answer.put("ok", true));
+            } catch (Throwable e) {
+                e.printStackTrace();
+                answer = new Json().put("ok", false).put("error", e.toString());
+            }
+            answers.println(answer.put("ms", (System.nanoTime() - start) / 1_000_000));
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static TreeMap<String, String> props(String[] f, int from) {
+        TreeMap<String, String> p = Stores.props();
+        for (int i = from; i < f.length; i++) {
+            int k = f[i].indexOf('=');
+            p.put(f[i].substring(0, k), f[i].substring(k + 1));
+        }
+        return p;
+    }
+
+    private DefaultMessageStore held(String dir) {
+        DefaultMessageStore s = open.get(dir);
+        if (s == null) {
+            throw new IllegalArgumentException(dir + " is not open here");
+        }
+        return s;
+    }
+
+    private void command(String[] f, Json answer) throws Exception {
+        switch (f[0]) {
+            case "verify":
+                verify(new File(f[1]), f[2], new File(f[3]), props(f, 4), answer);
+                break;
+            case "open": {
+                DefaultMessageStore s = Stores.create(Stores.config(new File(f[1]), props(f, 2)));
+                answer.put("load", s.load());
+                s.start();
+                Stores.settle(s);
+                open.put(f[1], s);
+                break;
+            }
+            case "append":
+                try (PrintWriter w = StoreDump.writer(new FileOutputStream(f[2]))) {
+                    Append.run(held(f[1]), Integer.parseInt(f[3]), Long.parseLong(f[4]), w);
+                }
+                Stores.settle(held(f[1]));
+                break;
+            case "close":
+                held(f[1]).shutdown();
+                open.remove(f[1]);
+                break;
+            case "lock":
+                answer.put("locked", locked(new File(f[1])));
+                break;
+            default:
+                throw new IllegalArgumentException("unknown command " + f[0]);
+        }
+    }
+
+    private void verify(File dir, String out, File tmp, TreeMap<String, String> props, Json answer) throws Exception {
+        if (!new File(dir, "commitlog").isDirectory()) {
+            throw new IllegalArgumentException(dir + " has no commitlog directory"); // else: a new, empty store
+        }
+        File copy = Files.createTempDirectory(tmp.toPath(), "verify").toFile();
+        File root = new File(copy, "store");
+        Stores.copyTree(dir, root);
+        DefaultMessageStore s = StoreDump.open(root, props);
+        try (PrintWriter w = StoreDump.writer(new FileOutputStream(out))) {
+            answer.put("rc", StoreDump.print(s, w)).put("messages", s == null ? -1 : StoreDump.lastMessages);
+        }
+        // A shutdown sleeps for seconds: nobody waits for it, the copy is thrown away.
+        Thread t = new Thread(() -> {
+            if (s != null) {
+                s.shutdown();
+            }
+            Stores.deleteTree(copy);
+        });
+        t.setDaemon(true);
+        t.start();
+    }
+
+    /** Whether another process holds the lock; then the real store's start() must refuse as well. */
+    private boolean locked(File dir) throws Exception {
+        if (open.containsKey(dir.getPath())) {
+            throw new IllegalArgumentException(dir + " is open here: closing a second descriptor would drop its lock");
+        }
+        try (RandomAccessFile f = new RandomAccessFile(new File(dir, "lock"), "rw");
+             FileLock l = f.getChannel().tryLock(0, 1, false)) {
+            if (l != null) {
+                return false;
+            }
+        }
+        try {
+            // Without load(), which a broker calls first and which would already work on files that are not its own.
+            Stores.create(Stores.config(dir, Stores.props())).start();
+        } catch (RuntimeException e) {
+            if (("" + e.getMessage()).contains("Lock failed")) {
+                return true;
+            }
+            throw e;
+        }
+        throw new IllegalStateException("the lock is held, and the store started all the same");
+    }
+}
