@@ -19,60 +19,74 @@ class Event(Enum):
     """An event: (room, level, sentence). `fields` are the names its sentence needs."""
 
     # life of a store
-    OPENED = ("store", _INFO, "opened %(path)s: log %(min_offset)d to %(max_offset)d, %(queues)d queues, "
-              "write_path %(write_path)s, flush_mode %(flush_mode)s, flush_backend %(flush_backend)s")
-    CLOSED = ("store", _INFO, "closed %(path)s at offset %(max_offset)d, everything flushed and dispatched")
-    CLOSED_BEHIND = ("store", _WARNING, "closed %(path)s, but dispatch is at offset %(dispatched)d and the log ends at "
-                     "%(max_offset)d: the abort file stays, the next open recovers")
-    CLOSED_FAILED = ("store", _ERROR, "closed %(path)s after a failed %(what)s (errno %(errno)d): flushed up to offset "
-                     "%(flushed)d of %(max_offset)d, the abort file stays, the next open recovers")
-    CLOSED_WITH_LEASES = ("store", _WARNING, "closed %(path)s while %(leases)d message views are alive: their files stay mapped "
-                          "until the last one is gone")
-    CLOSED_AT_EXIT = ("store", _WARNING, "closed %(path)s at interpreter exit: close() was not called")
-    CLOSED_BY_SIGNAL = ("store", _INFO, "closing %(path)s because of signal %(signal)s")
-    OPTION_NO_EFFECT = ("config", _WARNING, "option %(name)s=%(value)s has no effect here: %(reason)s")
+    OPENED = "store", _INFO, (
+        "opened %(path)s: log %(min_offset)d to %(max_offset)d, %(queues)d queues, write_path %(write_path)s, "
+        "flush_mode %(flush_mode)s, flush_backend %(flush_backend)s")
+    CLOSED = "store", _INFO, "closed %(path)s at offset %(max_offset)d, everything flushed and dispatched"
+    CLOSED_BEHIND = "store", _WARNING, (
+        "closed %(path)s, but dispatch is at offset %(dispatched)d and the log ends at %(max_offset)d: the abort "
+        "file stays, the next open recovers")
+    CLOSED_FAILED = "store", _ERROR, (
+        "closed %(path)s after a failed %(what)s (errno %(errno)d): flushed up to offset %(flushed)d of "
+        "%(max_offset)d, the abort file stays, the next open recovers")
+    CLOSED_WITH_LEASES = "store", _WARNING, (
+        "closed %(path)s while %(leases)d message views are alive: their files stay mapped until the last one is "
+        "gone")
+    CLOSED_AT_EXIT = "store", _WARNING, "closed %(path)s at interpreter exit: close() was not called"
+    CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
+    OPTION_NO_EFFECT = "config", _WARNING, "option %(name)s=%(value)s has no effect here: %(reason)s"
 
     # load and recovery
-    RECOVERY_STARTED = ("recovery", _INFO, "recovering %(path)s (%(kind)s) from %(file)s")
-    RECOVERED = ("recovery", _INFO, "recovered %(path)s (%(kind)s): the log ends at offset %(max_offset)d, %(records)d records "
-                 "scanned in %(seconds).3f s")
-    TRUNCATED = ("recovery", _WARNING, "cut the log of %(path)s at offset %(offset)d: %(reason)s; %(size)d bytes behind it were "
-                 "not valid records")
-    SALVAGED = ("recovery", _WARNING, "%(size)d bytes from offset %(offset)d on were copied to %(copy)s before the cut, because "
-                "good records follow the bad one")
-    EMPTY_FILE_REMOVED = ("recovery", _WARNING, "removed %(file)s: the last commit-log file was empty")
-    FOREIGN_FILE_SKIPPED = ("recovery", _WARNING, "left %(file)s alone: %(reason)s")
-    INDEX_FILES_DROPPED = ("recovery", _WARNING, "deleted %(count)d index files newer than the checkpoint; they are built again")
-    QUEUE_CUT = ("recovery", _WARNING, "queue %(topic)s/%(queue_id)d cut at queue offset %(queue_offset)d: its entries led "
-                 "beyond the end of the log")
-    QUEUE_REBUILT = ("recovery", _WARNING, "queue %(topic)s/%(queue_id)d is built again from the log: %(reason)s")
-    NEEDS_RECOVERY = ("recovery", _WARNING, "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at "
-                      "offset %(offset)d of the log")
+    RECOVERY_STARTED = "recovery", _INFO, "recovering %(path)s (%(kind)s) from %(file)s"
+    RECOVERED = "recovery", _INFO, (
+        "recovered %(path)s (%(kind)s): the log ends at offset %(max_offset)d, %(records)d records scanned in "
+        "%(seconds).3f s")
+    TRUNCATED = "recovery", _WARNING, (
+        "cut the log of %(path)s at offset %(offset)d: %(reason)s; %(size)d bytes behind it were not valid "
+        "records")
+    SALVAGED = "recovery", _WARNING, (
+        "%(size)d bytes from offset %(offset)d on were copied to %(copy)s before the cut, because good records "
+        "follow the bad one")
+    EMPTY_FILE_REMOVED = "recovery", _WARNING, "removed %(file)s: the last commit-log file was empty"
+    FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "left %(file)s alone: %(reason)s"
+    INDEX_FILES_DROPPED = "recovery", _WARNING, (
+        "deleted %(count)d index files newer than the checkpoint; they are built again")
+    QUEUE_CUT = "recovery", _WARNING, (
+        "queue %(topic)s/%(queue_id)d cut at queue offset %(queue_offset)d: its entries led beyond the end of the"
+        " log")
+    QUEUE_REBUILT = "recovery", _WARNING, "queue %(topic)s/%(queue_id)d is built again from the log: %(reason)s"
+    NEEDS_RECOVERY = "recovery", _WARNING, (
+        "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "
+        "the log")
 
     # files and memory
-    FILE_CREATED = ("segment", _INFO, "created %(file)s (%(size)d bytes) in %(ms).1f ms")
-    FILE_CREATE_SLOW = ("segment", _WARNING, "creating %(file)s took %(ms).0f ms")
-    DISK_FULL = ("segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room")
-    DISK_SPACE_BACK = ("segment", _INFO, "%(file)s could be created: puts are taken again")
-    MLOCK_REFUSED = ("pool", _WARNING, "mlock of %(size)d bytes refused (errno %(errno)d): raise RLIMIT_MEMLOCK (now %(limit)s)")
-    HUGEPAGES_REFUSED = ("pool", _WARNING, "huge pages for %(size)d bytes refused (errno %(errno)d): see "
-                         "/sys/kernel/mm/transparent_hugepage/enabled")
-    POOL_LOW = ("pool", _WARNING, "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it "
-                "is written")
-    POOL_EMPTY = ("pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed")
+    FILE_CREATED = "segment", _INFO, "created %(file)s (%(size)d bytes) in %(ms).1f ms"
+    FILE_CREATE_SLOW = "segment", _WARNING, "creating %(file)s took %(ms).0f ms"
+    DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"
+    DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
+    MLOCK_REFUSED = "pool", _WARNING, (
+        "mlock of %(size)d bytes refused (errno %(errno)d): raise RLIMIT_MEMLOCK (now %(limit)s)")
+    HUGEPAGES_REFUSED = "pool", _WARNING, (
+        "huge pages for %(size)d bytes refused (errno %(errno)d): see /sys/kernel/mm/transparent_hugepage/enabled")
+    POOL_LOW = "pool", _WARNING, (
+        "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it is written")
+    POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"
 
     # putting, flushing, dispatching
-    PUT_LOCK_HELD_LONG = ("commitlog", _WARNING, "the put lock was held for %(ms).0f ms: encoding %(encode_ms).0f ms, new file "
-                          "%(file_ms).0f ms, waiting for the pool %(pool_ms).0f ms")
-    BACKEND_CHOSEN = ("flush", _INFO, "flush_backend auto: %(backend)s, because %(reason)s")
-    FLUSH_SLOW = ("flush", _WARNING, "flushing %(size)d bytes took %(ms).0f ms")
-    FLUSH_DISK_TIMEOUT = ("flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms")
-    STORE_FAILED = ("flush", _ERROR, "%(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: no more puts are "
-                    "taken, reads go on; close and open again to recover")
-    DISPATCH_BEHIND = ("dispatch", _WARNING, "dispatch is %(size)d bytes behind the log")
-    DISPATCH_FAILED = ("dispatch", _ERROR, "building %(what)s failed with errno %(errno)d at offset %(offset)d: dispatch stops, "
-                       "messages stay in the log and are dispatched after the next open")
-    QUEUE_GAP = ("dispatch", _WARNING, "queue %(topic)s/%(queue_id)d went from queue offset %(expected)d to %(found)d")
+    PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (
+        "the put lock was held for %(ms).0f ms: encoding %(encode_ms).0f ms, new file %(file_ms).0f ms, waiting "
+        "for the pool %(pool_ms).0f ms")
+    BACKEND_CHOSEN = "flush", _INFO, "flush_backend auto: %(backend)s, because %(reason)s"
+    FLUSH_SLOW = "flush", _WARNING, "flushing %(size)d bytes took %(ms).0f ms"
+    FLUSH_DISK_TIMEOUT = "flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms"
+    STORE_FAILED = "flush", _ERROR, (
+        "%(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: no more puts are taken, reads go "
+        "on; close and open again to recover")
+    DISPATCH_BEHIND = "dispatch", _WARNING, "dispatch is %(size)d bytes behind the log"
+    DISPATCH_FAILED = "dispatch", _ERROR, (
+        "building %(what)s failed with errno %(errno)d at offset %(offset)d: dispatch stops, messages stay in the"
+        " log and are dispatched after the next open")
+    QUEUE_GAP = "dispatch", _WARNING, "queue %(topic)s/%(queue_id)d went from queue offset %(expected)d to %(found)d"
 
     @property
     def room(self) -> str:

@@ -1,0 +1,206 @@
+"""THE table of options: name, upstream's names, type, unit, default, range, sentence. Everything else is derived from it.
+
+Read at open, by the opening thread. `python -m rmq_store.config.options` prints docs/options.md. An option stands here only if
+something reads it; upstream's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
+"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from rmq_store.config import values
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+INT_MAX = (1 << 31) - 1         # Java's int: the largest file upstream can map
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+# An upstream name whose values mean something else than ours: upstream's text, lower case -> our value.
+Translation = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. `kind` is int, bool, choice, path, levels or host. `change` is "reopen" where any open may give another value,
+    "fixed" where the value is a property of the files of a directory."""
+
+    name: str
+    kind: str
+    default: object
+    text: str
+    unit: str = ""
+    upstream: Mapping[str, Translation | None] = field(default_factory=dict)
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    none: str = ""                  # what None means, where None is a value
+    group: str = "behaviour"
+    change: str = "reopen"
+
+    def convert(self, value: object) -> object:
+        """The value, checked. ValueError says what was expected."""
+        if value is None and self.none:
+            return None
+        if self.kind == "choice":
+            if isinstance(value, str) and value.strip().lower() in self.choices:
+                return value.strip().lower()
+            raise ValueError("expected " + " or ".join(repr(c) for c in self.choices))
+        result = _CONVERT[self.kind](value)
+        if isinstance(result, int) and not isinstance(result, bool):
+            if (self.low is not None and result < self.low) or (self.high is not None and result > self.high):
+                raise ValueError(f"expected {self.low} to {self.high}{' ' + self.unit if self.unit else ''}")
+        return result
+
+
+_CONVERT: dict[str, Callable[[object], object]] = {
+    "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "levels": values.to_levels, "host": values.to_host}
+
+
+def _int(name: str, default: int, unit: str, low: int, high: int, text: str, *upstream: str, **more: str) -> Option:
+    return Option(name, "int", default, text, unit, dict.fromkeys(upstream), low, high, **more)     # type: ignore[arg-type]
+
+
+def _bool(name: str, default: bool, text: str, *upstream: str, **more: str) -> Option:
+    return Option(name, "bool", default, text, upstream=dict.fromkeys(upstream), **more)            # type: ignore[arg-type]
+
+
+def _choice(name: str, default: str | None, choices: tuple[str, ...], text: str,
+            upstream: Mapping[str, Translation] | None = None, **more: str) -> Option:
+    return Option(name, "choice", default, text, upstream=upstream or {}, choices=choices, **more)  # type: ignore[arg-type]
+
+
+def _path(name: str, text: str, *upstream: str) -> Option:
+    return Option(name, "path", None, text, upstream=dict.fromkeys(upstream), none="under the root")
+
+
+_SPEED = "performance"
+_HOUR_MS = 3_600_000
+
+OPTIONS: tuple[Option, ...] = (
+    # how a store is opened
+    _bool("readonly", False, "Open without writing one byte; works beside a running writer."),
+    _choice("compat", "5.x", ("4.9", "5.x"), "The rules to follow where RocketMQ 4.9 and 5.x differ (separator behind the last "
+            "property, start of normal recovery, search by time, visibility under sync flush). Both read both."),
+    _choice("write_path", "mmap", ("mmap", "pool"), "`mmap` encodes into the mapped file: a killed process loses nothing "
+            "acknowledged. `pool` encodes into off-heap memory that a commit thread writes to the file.",
+            {"transientStorePoolEnable": {"true": "pool", "false": "mmap"},
+             "writeWithoutMmap": {"true": "pool", "false": "mmap"}}),
+    _choice("flush_mode", "async", ("async", "sync"), "`sync`: a put returns when its message is on the device. `async`: the "
+            "flush thread follows.", {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
+    _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
+            "best that works here and says so; a back end asked for by name and not available is an error."),
+    Option("store_host", "host", "127.0.0.1:10911", "Address of this store in every record and in offset message ids, ip:port; "
+           "IPv6 as [ip]:port."),
+
+    # places and sizes of files
+    _path("commitlog_path", "Directory of the commit log.", "storePathCommitLog"),
+    _path("consumequeue_path", "Directory of the consume queues."),
+    _path("index_path", "Directory of the index files."),
+    _int("segment_size_bytes", GIB, "bytes", 4 * KIB, INT_MAX, "Size of a commit-log file. Inferred from the files of an "
+         "existing store unless given.", "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", change="fixed"),
+    _int("consumequeue_file_size_bytes", 6_000_000, "bytes", 20, INT_MAX - 19, "Size of a consume-queue file, rounded up to a "
+         "multiple of 20 (one entry).", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", change="fixed"),
+    _bool("consumequeue_ext_enabled", False, "Also write and read consume-queue extension units (tags code, store time, filter "
+          "bit map).", "enableConsumeQueueExt", change="fixed"),
+    _int("consumequeue_ext_file_size_bytes", 48 * MIB, "bytes", 64, INT_MAX, "Size of a consume-queue extension file.",
+         "mappedFileSizeConsumeQueueExt", change="fixed"),
+    _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
+    _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
+    _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // 20, "Entries of an index file; one of them is never used.",
+         "maxIndexNum", change="fixed"),
+
+    # what is taken
+    _int("message_size_max_bytes", 4 * MIB, "bytes", 10, GIB, "Largest body. A whole record may have 64 KiB more.",
+         "maxMessageSize"),
+    _int("topic_size_max_bytes", 127, "bytes", 1, 255, "Longest topic. Under compat 5.x topics that begin with %RETRY% may "
+         "always have 255; above 127 the record has version 2, which 4.9 cannot read.", "maxTopicLength"),
+    _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (5.2 and later).", "enabledAppendPropCRC"),
+    _bool("duplication_enabled", False, "Dispatch and recovery stop at the confirm offset, which somebody else moves.",
+          "duplicationEnable"),
+    _choice("delay", None, ("store_only",), "What to do with a message that has a delay level. `store_only` stores it in "
+            "SCHEDULE_TOPIC_XXXX, from where nothing delivers it.", none="refuse it"),
+    Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, s m h d.",
+           upstream={"messageDelayLevel": None}),
+    _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another one has held the "
+         "put lock for longer than this.", "osPageCacheBusyTimeOutMills"),
+    _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: wait for a window, or raise "
+            "PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}),
+
+    # what a reader sees, and durability
+    _choice("visibility", None, ("committed", "durable"), "When a message can be read: as soon as it is in the file, or "
+            "only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
+    _int("flush_deadline_ms", 5000, "ms", 1, _HOUR_MS, "A synchronous put that is not durable by then returns "
+         "FLUSH_DISK_TIMEOUT.", "syncFlushTimeout"),
+    _bool("recover_check_crc", True, "Recovery checks the CRC of each body.", "checkCRCOnRecover"),
+    _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the body's CRC and cuts at a record without it.",
+          "forceVerifyPropCRC"),
+    _bool("index_recover_safe", False, "Recovery after a crash also goes back to what the index had on the device.",
+          "messageIndexSafe"),
+    _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch; then the abort file stays and the "
+         "next open recovers."),
+    _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
+
+    # limits of reading
+    _int("get_bytes_max_memory", 256 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, recent messages.",
+         "maxTransferBytesOnMessageInMemory"),
+    _int("get_count_max_memory", 32, "messages", 1, INT_MAX, "Messages one get returns at most, recent messages.",
+         "maxTransferCountOnMessageInMemory"),
+    _int("get_bytes_max_disk", 64 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, older messages.",
+         "maxTransferBytesOnMessageInDisk"),
+    _int("get_count_max_disk", 8, "messages", 1, INT_MAX, "Messages one get returns at most, older messages.",
+         "maxTransferCountOnMessageInDisk"),
+    _int("memory_ratio_pct", 40, "%", 0, 100, "Messages within this share of the machine's memory from the end of the log "
+         "count as recent.", "accessMessageInMemoryMaxRatio"),
+    _int("filter_bytes_max", 16_000, "bytes", 20, INT_MAX, "Bytes of queue entries one get looks at, at least; max_count x 20 "
+         "if that is more.", "maxFilterMessageSize"),
+    _int("query_batch_max", 64, "messages", 1, INT_MAX, "Messages a query by key returns at most.", "maxMsgsNumBatch"),
+    _int("query_count_max", 32, "messages", 1, INT_MAX, "Messages a query by key returns unless the call says otherwise.",
+         "defaultQueryMaxNum"),
+
+    # speed: flush and commit
+    _int("flush_interval_ms", 500, "ms", 1, _HOUR_MS, "Period of the asynchronous flush.", "flushIntervalCommitLog",
+         group=_SPEED),
+    _int("flush_pages_min", 4, "4 KiB pages", 0, INT_MAX, "An asynchronous flush needs so much to flush.",
+         "flushCommitLogLeastPages", group=_SPEED),
+    _int("flush_interval_max_ms", 10_000, "ms", 0, 24 * _HOUR_MS, "After so long everything is flushed, however little.",
+         "flushCommitLogThoroughInterval", group=_SPEED),
+    _choice("flush_wake", "timed", ("timed", "eager"), "`timed`: the asynchronous flush keeps its period. `eager`: a put "
+            "wakes it.",
+            {"flushCommitLogTimed": {"true": "timed", "false": "eager"},
+             "wakeFlushWhenPutMessage": {"true": "eager", "false": "timed"}}, group=_SPEED),
+    _int("commit_interval_ms", 200, "ms", 1, _HOUR_MS, "Period of the commit from the pool to the file.",
+         "commitIntervalCommitLog", group=_SPEED),
+    _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "A commit needs so much to commit.", "commitCommitLogLeastPages",
+         group=_SPEED),
+    _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After so long everything is committed, however little.",
+         "commitCommitLogThoroughInterval", group=_SPEED),
+    _int("consumequeue_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "Period of the flush of the consume queues.",
+         "flushIntervalConsumeQueue", group=_SPEED),
+    _int("consumequeue_flush_pages_min", 2, "4 KiB pages", 0, INT_MAX, "A flush of a consume queue needs so much to flush.",
+         "flushConsumeQueueLeastPages", group=_SPEED),
+    _int("consumequeue_flush_interval_max_ms", 60_000, "ms", 0, 24 * _HOUR_MS, "After so long every consume queue and the "
+         "checkpoint are flushed.", "flushConsumeQueueThoroughInterval", group=_SPEED),
+
+    # speed: memory and files
+    _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool; cut to the size of a "
+         "commit-log file.", group=_SPEED),
+    _int("pool_window_count", 8, "windows", 1, 65_536, "Windows of the pool. All together hold at least twice the largest "
+         "record.", "transientStorePoolSize", group=_SPEED),
+    _bool("pool_mlock", False, "Lock the pool in memory.", group=_SPEED),
+    _bool("pool_hugepages", False, "Advise huge pages for the pool.", group=_SPEED),
+    _bool("segment_warm", False, "Touch every page of a new commit-log file before it is used.", "warmMapedFileEnable",
+          "warmMappedFileEnable", group=_SPEED),
+    _bool("segment_mlock", False, "Lock the mapped commit-log file that is being written in memory.", group=_SPEED),
+    _choice("segment_prezero", None, ("off", "window", "full"), "Write zeros ahead of the log, so that a sync need not journal "
+            "new extents: not at all, some MiB ahead, or the whole file when it is made.",
+            none="window under sync flush, off under async", group=_SPEED),
+    _choice("put_lock", "mutex", ("mutex", "spin"), "Kind of the put lock: sleeping, or spinning.",
+            {"useReentrantLockWhenPutMessage": {"true": "mutex", "false": "spin"}}, group=_SPEED),
+    _int("consumequeue_fd_max", 256, "files", 2, 65_536, "Consume-queue files that are open at once.", group=_SPEED),
+)
+
+BY_NAME: dict[str, Option] = {o.name: o for o in OPTIONS}
+BY_UPSTREAM: dict[str, Option] = {u: o for o in OPTIONS for u in o.upstream}
+
+
+if __name__ == "__main__":
+    from rmq_store.config.document import markdown
+
+    print(markdown(), end="")

@@ -1,0 +1,95 @@
+"""Upstream's MessageStoreConfig names that this store accepts and that change nothing, each with its default and the reason.
+
+Grouped by reason, because one reason holds for many. Nothing here is read by the store: a value is only checked for its type,
+and a value other than upstream's default is logged, so that nobody believes it did something.
+Source: MessageStoreConfig.java (4.9.8 and 5.3.3), with upstream's spelling.
+"""
+from collections.abc import Mapping
+
+_NO_REPLICATION = "this store does not replicate"
+_NO_DELIVERY = "delayed messages are not delivered by this store"
+_NO_TIMER = "there is no timer wheel"
+_NO_CLEANING = "files are never deleted by age or by space"
+_NO_LMQ = "there are no light message queues"
+_NO_COMPACTION = "there is no compaction"
+_NO_ROCKSDB = "queues are files"
+_NO_BATCH_QUEUE = "there are no batch consume queues"
+_NO_COLD_DATA = "cold reads are not throttled"
+_NO_SWAP = "mappings are released when nobody reads them"
+_UNREAD = "upstream's file store does not read it either"
+
+_GROUPS: Mapping[str, Mapping[str, object]] = {
+    "the root is the path given to open": {"storePathRootDir": ""},
+    "the log has one directory": {"readOnlyCommitLogStorePaths": ""},
+    _NO_ROCKSDB: {
+        "storeType": "default", "cleanRocksDBDirtyCQIntervalMin": 60, "statRocksDBCQIntervalSec": 10,
+        "memTableFlushIntervalMs": 3_600_000, "realTimePersistRocksDBConfig": True, "enableRocksDBLog": False,
+        "rocksdbCQDoubleWriteEnable": False, "bottomMostCompressionTypeForConsumeQueueStore": "zstd",
+        "rocksdbCompressionType": "lz4", "rocksdbFlushWalFrequency": 1024, "rocksdbWalFileRollingThreshold": 1 << 30},
+    _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
+    "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
+    "there are two kinds of put lock": {"useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
+    "one put lock orders all queues": {"topicQueueLockNum": 32},
+    "a put lock held long is logged with its phases": {"debugLockEnable": False},
+    "a warmed file is synced once": {"flushLeastPagesWhenWarmMapedFile": 4096},
+    "the topic's length alone decides the version of a record": {"autoMessageVersionOnTopicLen": True},
+    "a put waits for flush_deadline_ms": {"putMessageTimeout": 8000},
+    "the commit thread is always woken when a window is full": {"wakeCommitWhenPutMessage": True},
+    "queue entries are always written through the file": {"putConsumeQueueDataByFileChannel": True},
+    "dispatch goes on where queues and index really end": {"recheckReputOffsetFromCq": False},
+    "visibility says what can be read": {"readUnCommitted": False},
+    "one native thread dispatches": {"enableBuildConsumeQueueConcurrently": False, "batchDispatchRequestThreadPoolNums": 16},
+    "statistics of consumers belong to the broker": {"diskFallRecorded": True},
+    "get() always corrects as a master does": {"offsetCheckInSlave": False},
+    "one get looks into one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
+    "accumulation is counted, not estimated": {"maxConsumeQueueScan": 20_000, "sampleCountThreshold": 5000},
+    "the kernel's read-ahead is left alone": {"dataReadAheadEnable": True},
+    _UNREAD: {
+        "maxAsyncPutMessageRequests": 5000, "maxRecoveryCommitlogFiles": 30, "dispatchCqThreads": 10,
+        "dispatchCqCacheNum": 4096, "enableAsyncReput": True, "dispatchFromSenderThread": False,
+        "putMsgIndexHightWater": 600_000,
+        "pullBatchMaxMessageCount": 160, "enableCleanExpiredOffset": False, "maxBatchDeleteFilesNum": 50},
+    _NO_COLD_DATA: {
+        "accessMessageInMemoryHotRatio": 26, "coldDataFlowControlEnable": False, "coldDataScanEnable": False,
+        "timerColdDataCheckIntervalMs": 60_000, "sampleSteps": 32},
+    _NO_CLEANING: {
+        "deleteWhen": "04", "fileReservedTime": 72, "cleanResourceInterval": 10_000, "deleteCommitLogFilesInterval": 100,
+        "deleteConsumeQueueFilesInterval": 100, "deleteFileBatchMax": 10, "destroyMapedFileIntervalForcibly": 120_000,
+        "redeleteHangedFileInterval": 120_000, "diskMaxUsedSpaceRatio": 75, "diskSpaceWarningLevelRatio": 90,
+        "diskSpaceCleanForciblyRatio": 85, "cleanFileForciblyEnable": True, "correctLogicMinOffsetSleepInterval": 1,
+        "correctLogicMinOffsetForceInterval": 300_000, "replicasPerDiskPartition": 1,
+        "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
+    _NO_SWAP: {
+        "mappedFileSwapEnable": True, "commitLogForceSwapMapInterval": 43_200_000, "commitLogSwapMapInterval": 3_600_000,
+        "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,
+        "logicQueueSwapMapInterval": 3_600_000, "logicQueueSwapMapReserveFileNum": 20, "cleanSwapedMapInterval": 300_000},
+    _NO_DELIVERY: {
+        "flushDelayOffsetInterval": 10_000, "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
+        "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
+    _NO_LMQ: {"enableLmq": False, "enableMultiDispatch": False, "maxLmqConsumeQueueNum": 20_000},
+    _NO_TIMER: {
+        "mappedFileSizeTimerLog": 104_857_600, "timerWheelEnable": True, "timerPrecisionMs": 1000,
+        "timerRollWindowSlot": 172_800, "timerMaxDelaySec": 259_200, "timerFlushIntervalMs": 1000,
+        "timerGetMessageThreadNum": 3, "timerPutMessageThreadNum": 3,
+        "timerEnableDisruptor": False, "timerEnableCheckMetrics": True, "timerCheckMetricsWhen": "05",
+        "timerInterceptDelayLevel": False, "timerStopEnqueue": False, "timerStopDequeue": False, "timerSkipUnknownError": False,
+        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False, "timerCongestNumEachSlot": (1 << 31) - 1,
+        "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
+    _NO_REPLICATION: {
+        "brokerRole": "ASYNC_MASTER", "haListenPort": 10_912, "haMasterAddress": "", "haSendHeartbeatInterval": 5000,
+        "haHousekeepingInterval": 20_000, "haTransferBatchSize": 32_768, "haSlaveFallbehindMax": 268_435_456,
+        "haMaxGapNotInSync": 268_435_456, "slaveTimeout": 3000, "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
+        "allAckInSyncStateSet": False, "enableAutoInSyncReplicas": False, "haFlowControlEnable": False,
+        "maxHaTransferByteInSecond": 104_857_600, "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
+        "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False, "asyncLearner": False,
+        "enableDLegerCommitLog": False, "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
+        "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",
+        "storePathBrokerIdentity": ""},
+    _NO_COMPACTION: {
+        "enableCompaction": True, "compactionScheduleInternal": 900_000, "maxOffsetMapSize": 104_857_600,
+        "compactionThreadNum": 6, "compactionMappedFileSize": 104_857_600, "compactionCqMappedFileSize": 10_485_760},
+}
+
+# name -> (upstream's default, why it has no effect)
+NO_EFFECT: dict[str, tuple[object, str]] = {
+    name: (default, reason) for reason, names in _GROUPS.items() for name, default in names.items()}

@@ -1,0 +1,91 @@
+"""Turns what a caller gives for an option into its value: from Python objects and from the text of a broker.conf.
+
+Pure functions, control plane, any thread. Each raises ValueError with the words "expected …"; load.py adds the option's name.
+"""
+import ipaddress
+import operator
+import os
+import re
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def to_int(value: object) -> int:
+    """An integer, or decimal text as Java's parseInt takes it."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        return int(value)
+    if isinstance(value, (bool, float, str)):
+        raise ValueError("expected a whole number")
+    try:
+        return operator.index(value)    # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError("expected a whole number") from None
+
+
+def to_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def to_text(value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    raise ValueError("expected text")
+
+
+def to_path(value: object) -> str:
+    """One directory. Upstream's comma-separated list of several is refused: this store has one log directory."""
+    try:
+        path = os.fsdecode(value)       # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError("expected a path") from None
+    if not path or "\0" in path:
+        raise ValueError("expected a path")
+    if isinstance(value, str) and "," in value:
+        raise ValueError("expected one path: a log over several directories is not supported")
+    return path
+
+
+def to_levels(value: object) -> tuple[int, ...]:
+    """Delay levels as upstream writes them, `1s 5s 2h 1d`, or milliseconds; the first is level 1. Returns milliseconds."""
+    if not isinstance(value, str):
+        try:
+            numbers = tuple(to_int(v) for v in value)       # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            numbers = ()
+        if numbers and min(numbers) >= 0:
+            return numbers
+        raise ValueError("expected levels like '1s 5s 10s 30s 1m 2h 1d', or a sequence of milliseconds")
+    levels = []
+    for part in value.split():
+        if not re.fullmatch(r"[0-9]+[smhd]", part):
+            raise ValueError(f"expected levels like '1s 5s 10s 30s 1m 2h 1d', not {part!r}")
+        levels.append(int(part[:-1]) * _UNIT_MS[part[-1]])
+    if not levels:
+        raise ValueError("expected at least one level")
+    return tuple(levels)
+
+
+def to_host(value: object) -> str:
+    """`ip:port`, IPv6 as `[ip]:port` or `ip:port`; returned unchanged. split_host takes it apart."""
+    if not isinstance(value, str):
+        raise ValueError("expected 'ip:port'")
+    split_host(value)
+    return value
+
+
+def split_host(text: str) -> tuple[bytes, int]:
+    """The 4 or 16 address bytes in network order, and the port, of `ip:port`."""
+    address, colon, port = text.strip().rpartition(":")
+    if address.startswith("[") and address.endswith("]"):
+        address = address[1:-1]
+    try:
+        packed = ipaddress.ip_address(address).packed
+    except ValueError:
+        raise ValueError(f"expected 'ip:port' with a numeric address, not {text!r}") from None
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"expected 'ip:port' with a port of 0 to 65535, not {text!r}")
+    return packed, int(port)
