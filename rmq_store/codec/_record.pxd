@@ -57,6 +57,7 @@ cdef struct RecordArgs:
     const unsigned char *body
     const char *topic
     const char *properties      # stored first, as given (no separator at its end is added unless needed)
+    const char *more_properties # stored behind them, as given (the properties of a batch as a whole); NULL: none
     const char *tags            # TAGS, NULL: none
     const char *keys            # KEYS, NULL: none
     int64_t born_timestamp
@@ -64,6 +65,7 @@ cdef struct RecordArgs:
     int32_t body_size
     int32_t topic_size
     int32_t properties_size
+    int32_t more_properties_size
     int32_t tags_size
     int32_t keys_size
     int32_t queue_id
@@ -130,6 +132,9 @@ cdef inline int32_t record_prepare(RecordArgs *a) noexcept nogil:
     # each part against its limit, so the sum fits).
     cdef int32_t total = a.properties_size
     cdef bint open_end = _ends_open(a)
+    if a.more_properties_size > 0:
+        total += a.more_properties_size + open_end
+        open_end = a.more_properties[a.more_properties_size - 1] != 2
     if a.tags != NULL:
         total += 5 + a.tags_size + open_end
         open_end = True
@@ -213,6 +218,13 @@ cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t q
     memcpy(p, a.properties, a.properties_size)
     p += a.properties_size
     open_end = _ends_open(a)
+    if a.more_properties_size > 0:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, a.more_properties, a.more_properties_size)
+        p += a.more_properties_size
+        open_end = a.more_properties[a.more_properties_size - 1] != 2
     if a.tags != NULL:
         if open_end:
             p[0] = 2
@@ -245,9 +257,10 @@ cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available
     # Reads one record out of `available` bytes. Every length is checked against them before it is used.
     cdef int64_t pos, size
     cdef int32_t n
+    v.start = at
+    v.size = 0
     if available < 8:
         return RECORD_BAD_SIZE
-    v.start = at
     v.size = rmq_get32(at)
     v.magic = rmq_get32(at + 4)
     if v.magic == MAGIC_BLANK:

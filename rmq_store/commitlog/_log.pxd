@@ -64,6 +64,7 @@ cdef struct Log:
     # ---- sleeping and waking
     int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
     int flush_asleep
+    bint flush_eager            # asynchronous flush: an append wakes the flush thread (flush_wake = eager)
     int dispatch_asleep
     rmq_event commit_wanted
     rmq_event flush_wanted

@@ -79,6 +79,8 @@ cdef void log_lock_end(Log *log) noexcept nogil:
             rmq_event_wake(&log.commit_wanted)
     elif rmq_load32(&log.dispatch_asleep) != 0:
         rmq_event_wake(&log.dispatch_wanted)
+    if log.flush_eager and rmq_load32(&log.flush_asleep) != 0:
+        rmq_event_wake(&log.flush_wanted)
 
 
 cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:

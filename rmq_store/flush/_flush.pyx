@@ -203,6 +203,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
     cdef Flusher *s = <Flusher *> arg
     cdef Log *log = s.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
+    cdef int64_t slow = POLL_SLOW_NS if s.commit_interval_ns > POLL_SLOW_NS else s.commit_interval_ns
     cdef int64_t pending, now, idle = 0
     cdef int ticket
     while rmq_load32(&s.stop) == 0:
@@ -217,7 +218,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
         elif pending > 0:
             idle = 0
-            rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
+            rmq_event_wait(&log.commit_wanted, ticket, slow)
             if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
                 last = now - s.commit_interval_max_ns   # somebody asked for it
         elif idle < IDLE_BEFORE_SLEEP:
@@ -244,8 +245,8 @@ cdef void *_flush_run(void *arg) noexcept nogil:
         ticket = rmq_event_ticket(&log.flush_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
         now = log.io.mono_ns(log.io.ctx)
-        if s.sync_mode:
-            # Waiting puts flush for themselves; this is for those that did not wait.
+        if s.sync_mode or log.flush_eager:
+            # Waiting puts flush for themselves; this is for those that did not wait, and for flush_wake = eager.
             if pending > 0:
                 if flush_all(log) < 0:
                     break

@@ -5,7 +5,6 @@ from libc.stdlib cimport calloc, free
 
 cdef extern from *:
     """
-    #define _GNU_SOURCE
     #include <errno.h>
     """
     enum: ENOMEM

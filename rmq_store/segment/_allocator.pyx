@@ -13,7 +13,6 @@ from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file
 
 cdef extern from *:
     """
-    #define _GNU_SOURCE
     #include <fcntl.h>
     #include <stdlib.h>
     """

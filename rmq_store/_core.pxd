@@ -1,0 +1,53 @@
+# What a store is made of, below its methods: the native state, its life, and the checks every call begins with. Put methods are
+# added by commitlog/_put.pyx, reading by reader/_get.pyx, the public face by store.py; each extends the class before it.
+from libc.stdint cimport int64_t
+
+from rmq_store.commitlog._log cimport Log
+from rmq_store.consumequeue._queue cimport QueueTable
+from rmq_store.dispatch._dispatch cimport Dispatcher
+from rmq_store.flush._flush cimport Flusher
+from rmq_store.index._index cimport Index
+from rmq_store.io._io cimport IoTable, rmq_io
+from rmq_store.pool._pool cimport Pool
+from rmq_store.recovery._checkpoint cimport Checkpointer
+from rmq_store.segment._allocator cimport Allocator
+from rmq_store.segment._file cimport FileRow
+
+cdef enum StoreState:
+    STATE_OPENING = 0
+    STATE_OPEN = 1
+    STATE_CLOSED = 2
+
+
+cdef class StoreCore:
+    cdef readonly object path           # str: the root directory
+    cdef readonly object options        # config.load.Options
+    cdef readonly bint readonly
+    cdef IoTable io_owner
+    cdef const rmq_io *io
+    cdef FileRow *row
+    cdef Pool *pool
+    cdef Allocator *alloc
+    cdef Log *log
+    cdef QueueTable *queues
+    cdef Index *index
+    cdef Dispatcher *dispatcher
+    cdef Flusher *flusher
+    cdef Checkpointer *checkpointer
+    cdef object queues_owner            # keep the table and the index alive
+    cdef object index_owner
+    cdef int *alive                     # 0 in a child of fork
+    cdef int state
+    cdef bint started
+    cdef bint sync_mode
+    cdef bint compat5
+    cdef int64_t flush_deadline_ns
+    cdef int64_t calls                  # calls that run without the GIL; close waits for them
+
+    cdef int _refuse(self) except -1
+    cdef inline int _enter(self) except -1:
+        # Every public call: the store is open, and this is the process that opened it.
+        if self.state == STATE_OPEN and self.alive[0] == 1:
+            return 0
+        return self._refuse()
+    cdef object _fence_error(self)

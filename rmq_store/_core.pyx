@@ -1,0 +1,312 @@
+"""The native state of a store and its life. Contract in _core.pxd.
+
+The opening thread builds the parts in the order of a message's way and starts their threads last; close takes them down in
+reverse. Nothing here decides: store.py does.
+"""
+import os
+
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.commitlog._log cimport FENCE_WRITE, log_begin, log_free, log_new
+from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queue_recover, queue_truncate, queues_at, queues_count
+from rmq_store.consumequeue._queue cimport queues_publish, queues_sync
+from rmq_store.dispatch._dispatch cimport (dispatch_limit, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
+                                           dispatcher_start, dispatcher_stop)
+from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_use, flush_wait, flusher_new,
+                                     flusher_start, flusher_stop)
+from rmq_store.io._io cimport IoTable
+from rmq_store.io._sync cimport ETIMEDOUT, rmq_load, rmq_load32, rmq_store
+from rmq_store.pool._pool cimport pool_free, pool_new
+from rmq_store.recovery._checkpoint cimport (CheckpointTimes, checkpoint_now, checkpoint_read, checkpoint_write,
+                                             checkpointer_new, checkpointer_start, checkpointer_stop)
+from rmq_store.recovery._scan cimport LogRecovery
+from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, allocator_follow, allocator_free,
+                                           allocator_new, allocator_request, allocator_settle, allocator_start,
+                                           allocator_stop)
+from rmq_store.segment._file cimport (LogFile, log_file_map, log_file_open, log_file_release, row_end, row_find, row_free,
+                                      row_new, row_push, row_start)
+
+from rmq_store import errors
+
+
+cdef extern from "rmq_fork.h" nogil:
+    int *rmq_fork_word_new()
+    void rmq_fork_word_free(int *word)
+
+cdef enum:
+    SPINS_MUTEX = 100
+    SPINS_SPIN = 20000
+
+cdef int64_t MS = 1_000_000
+_PREZERO = {"off": PREZERO_OFF, "window": PREZERO_WINDOW, "full": PREZERO_FULL}
+
+
+cdef int _check(int rc, object path) except -1:
+    if rc < 0:
+        raise OSError(-rc, os.strerror(-rc), path)
+    return rc
+
+
+cdef class StoreCore:
+    """The parts of an open store. Made by MessageStore.open; not for direct use."""
+
+    def __cinit__(self):
+        self.alive = rmq_fork_word_new()
+        if self.alive == NULL:
+            raise MemoryError("no page for the fork guard")
+
+    def __dealloc__(self):
+        if self.alive == NULL:
+            return
+        # In a child of fork nothing may be touched: the threads are not there, the locks may be held, the files are the parent's.
+        if self.alive[0] == 1 and not self.started:
+            self._free()
+        rmq_fork_word_free(self.alive)
+
+    cdef int _refuse(self) except -1:
+        if self.alive[0] != 1:
+            raise errors.ForkedProcess(self.path)
+        if self.state == STATE_CLOSED:
+            raise errors.StoreClosed(self.path)
+        raise errors.StoreStateError(f"the store at {self.path} is still opening")
+
+    cdef object _fence_error(self):
+        # The error every later put gets once a write or a sync failed.
+        cdef int code = rmq_load32(&self.log.fence)
+        kind = errors.WriteFailed if self.log.fence_step == FENCE_WRITE else errors.SyncFailed
+        return kind(code, os.strerror(code), self.path)
+
+    # ---- building, in order
+
+    def _setup(self, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir):
+        """Takes memory; opens no file."""
+        cdef int error = 0
+        cdef int64_t pool_size
+        self.path = path
+        self.options = options
+        self.readonly = readonly
+        self.io_owner = io
+        self.io = io.table
+        self.sync_mode = options.flush_mode == "sync"
+        self.compat5 = options.compat == "5.x"
+        self.flush_deadline_ns = options.flush_deadline_ms * MS
+        self.row = row_new(self.io, os.fsencode(commitlog_dir), options.segment_size_bytes, not readonly)
+        if self.row == NULL:
+            raise MemoryError("commit-log row")
+        if not readonly and options.write_path == "pool":
+            pool_size = self._pool_size(options)
+            self.pool = pool_new(pool_size, options.pool_mlock, options.pool_hugepages, &error)
+            if self.pool == NULL:
+                cure = " (raise the memlock limit, or set pool_mlock=False)" if options.pool_mlock else ""
+                raise OSError(-error, f"{os.strerror(-error)}: pool of {pool_size} bytes{cure}")
+        self.log = log_new(self.io, self.row, NULL, self.pool,
+                           SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
+        if self.log == NULL:
+            raise MemoryError("commit log")
+        self.log.busy_after_ms = options.busy_after_ms
+        self.log.flush_eager = options.flush_wake == "eager" and not self.sync_mode
+        flush_use(self.log, BACKEND_MSYNC if options.flush_backend == "msync" else BACKEND_FDATASYNC)
+        if readonly:
+            return
+        self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), &self.log.wrote, _PREZERO[options.segment_prezero],
+                                   options.segment_warm, options.segment_mlock)
+        if self.alloc == NULL:
+            raise MemoryError("allocator")
+        self.log.alloc = self.alloc
+
+    @staticmethod
+    def _pool_size(options):
+        # Whole windows, no larger than a file each, and room for two of the largest records with their end-of-file jumps.
+        window = min(options.pool_window_size_bytes, options.segment_size_bytes)
+        window = (window + 4095) // 4096 * 4096
+        largest = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
+        least = 2 * largest + 4096
+        return max(options.pool_window_count, -(-least // window)) * window
+
+    def _add_file(self, int64_t start):
+        """Opens one existing commit-log file; ascending."""
+        cdef int error = 0
+        cdef LogFile *f = log_file_open(self.io, self.row.dir, start, self.row.file_size, self.row.writable, &error)
+        if f == NULL:
+            raise OSError(-error, os.strerror(-error), f"{os.fsdecode(self.row.dir)}/{start:020d}")
+        error = row_push(self.row, f)
+        if error < 0:
+            log_file_release(f)
+            raise errors.StoreRefusesToLoad(f"{os.fsdecode(self.row.dir)}/{start:020d}", 0, "files without a gap between them",
+                                            f"a gap before offset {start}")
+
+    def _recovery(self):
+        recovery = LogRecovery()
+        (<LogRecovery> recovery).attach(self.io_owner, self.row)
+        return recovery
+
+    def _make_dispatcher(self, delays_ms):
+        cdef Py_ssize_t i, n = len(delays_ms)
+        self.dispatcher = dispatcher_new(self.log, self.queues, self.index)
+        if self.dispatcher == NULL:
+            raise MemoryError("dispatcher")
+        self.dispatcher.delay_ms = <int64_t *> calloc(n + 1, sizeof(int64_t))
+        if self.dispatcher.delay_ms == NULL:
+            raise MemoryError("delay levels")
+        for i in range(n):
+            self.dispatcher.delay_ms[i] = delays_ms[i]
+        self.dispatcher.delay_levels = <int> n
+        self.dispatcher.durable_only = self.options.visibility == "durable" and not self.readonly
+
+    def _recover_queues(self, bint thorough):
+        """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none."""
+        cdef int64_t i, last = -1
+        cdef Queue *q
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.queues)):
+                q = queues_at(self.queues, i)
+                rc = queue_recover(self.queues, q, thorough)
+                if rc < 0:
+                    break
+                if q.max_physical_offset > last:
+                    last = q.max_physical_offset
+        _check(rc, self.path)
+        return last
+
+    def _truncate_queues(self, int64_t end):
+        cdef int64_t i
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.queues)):
+                rc = queue_truncate(self.queues, queues_at(self.queues, i), end)
+                if rc < 0:
+                    break
+        _check(rc, self.path)
+
+    def _correct_queues(self):
+        """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""
+        cdef int64_t i, low = row_start(self.row)
+        cdef Queue *q
+        cdef int rc = 0
+        for i in range(queues_count(self.queues)):
+            q = queues_at(self.queues, i)
+            q.next_offset = q.max_offset
+            if low > 0:
+                _check(queue_correct_min(self.queues, q, low), self.path)
+
+    def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):
+        """Positions after recovery: the log ends at `end`, dispatch goes on at `dispatched`."""
+        cdef int error = 0
+        cdef LogFile *tail = NULL
+        if row_end(self.row) > end:
+            tail = row_find(self.row, end, &error)
+            if tail == NULL:
+                raise OSError(-error, os.strerror(-error), self.path)
+            tail.zeroed_to = tail.size
+            if self.alloc != NULL and self.alloc.prezero == PREZERO_WINDOW:
+                tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
+        log_begin(self.log, end, tail, timestamp)
+        rmq_store(&self.log.dispatched, dispatched)
+        if self.alloc != NULL and tail != NULL:
+            allocator_follow(self.alloc, tail)
+
+    def _catch_up(self, int64_t end):
+        """Dispatches everything below `end` in this thread."""
+        cdef int rc
+        with nogil:
+            rc = dispatch_to(self.dispatcher, end)
+        _check(rc, self.path)
+
+    def _start(self, int checkpoint_fd, times):
+        """Starts the native threads. `times`: the checkpoint's five values."""
+        cdef int rc
+        options = self.options
+        self.flusher = flusher_new(self.log)
+        self.checkpointer = checkpointer_new(self.dispatcher, checkpoint_fd)
+        if self.flusher == NULL or self.checkpointer == NULL:
+            raise MemoryError("threads")
+        self.flusher.sync_mode = self.sync_mode
+        self.flusher.flush_interval_ns = options.flush_interval_ms * MS
+        self.flusher.flush_bytes_min = max(options.flush_pages_min * 4096, 1)
+        self.flusher.flush_interval_max_ns = options.flush_interval_max_ms * MS
+        self.flusher.commit_interval_ns = options.commit_interval_ms * MS
+        self.flusher.commit_bytes_min = max(options.commit_pages_min * 4096, 1)
+        self.flusher.commit_interval_max_ns = options.commit_interval_max_ms * MS
+        self.checkpointer.interval_ns = options.consumequeue_flush_interval_ms * MS
+        self.checkpointer.interval_max_ns = options.consumequeue_flush_interval_max_ms * MS
+        self.checkpointer.pages_min = options.consumequeue_flush_pages_min
+        t = &self.checkpointer.times
+        t.physical, t.logics, t.index, t.master_flushed, t.confirm = times
+        self.started = True
+        _check(allocator_start(self.alloc), self.path)
+        _check(flusher_start(self.flusher), self.path)
+        _check(dispatcher_start(self.dispatcher), self.path)
+        _check(checkpointer_start(self.checkpointer), self.path)
+        with nogil:
+            allocator_request(self.alloc, row_end(self.row) if self.row.count > 0 else self.log.position)
+            allocator_settle(self.alloc, 2000 * MS)
+
+    def _opened(self):
+        self.state = STATE_OPEN
+
+    # ---- taking down
+
+    def _stop(self, int64_t timeout_ms):
+        """Flushes, waits for dispatch, joins every thread. Returns (errors, bytes not dispatched). Nothing is freed."""
+        cdef int rc, waited = 0
+        cdef int64_t end
+        problems = []
+        self.state = STATE_CLOSED
+        with nogil:
+            rc = flush_all(self.log)
+            end = rmq_load(&self.log.wrote)
+            if rc >= 0:
+                waited = dispatch_wait(self.dispatcher, end if end < self.log.confirm else self.log.confirm, timeout_ms * MS)
+            dispatcher_stop(self.dispatcher)
+            checkpointer_stop(self.checkpointer)
+            flusher_stop(self.flusher)
+        if rc < 0:
+            problems.append(self._fence_error())
+        elif waited < 0 and waited != -ETIMEDOUT:
+            problems.append(OSError(-waited, os.strerror(-waited), self.path))
+        with nogil:
+            rc = allocator_stop(self.alloc)
+        if rc < 0:
+            problems.append(OSError(-rc, os.strerror(-rc), self.path))
+        self.started = False
+        return problems, end - rmq_load(&self.log.dispatched)
+
+    def _final_checkpoint(self):
+        """Syncs queues and index and writes the checkpoint, after _stop. Returns the five values written."""
+        cdef int rc
+        with nogil:
+            rc = checkpoint_now(self.checkpointer)
+        _check(rc, self.path)
+
+    def _end(self):
+        """Frees what no reader needs; the files themselves go with their last lease."""
+        self.state = STATE_CLOSED
+        self._free()
+
+    cdef void _free(self):
+        self.started = False
+        dispatcher_free(self.dispatcher)
+        free(self.flusher)
+        free(self.checkpointer)
+        allocator_free(self.alloc)
+        log_free(self.log)
+        row_free(self.row)
+        pool_free(self.pool)
+        self.dispatcher = NULL
+        self.flusher = NULL
+        self.checkpointer = NULL
+        self.alloc = NULL
+        self.log = NULL
+        self.row = NULL
+        self.pool = NULL
+        self.queues = NULL
+        self.index = NULL
+        self.queues_owner = None
+        self.index_owner = None
+
+    @property
+    def closed(self):
+        """True once close() has begun: bool."""
+        return self.state == STATE_CLOSED

@@ -1,0 +1,64 @@
+# The put methods of a store: from Python arguments to RecordArgs, through the lock, to a result.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq_store._core cimport StoreCore
+from rmq_store.codec._record cimport RecordArgs
+from rmq_store.commitlog._log cimport Appended
+from rmq_store.consumequeue._queue cimport Queue
+
+cdef enum:
+    QUEUES_INLINE = 16
+
+
+cdef class Topic:
+    # A topic that passed the checks once: its bytes and its queues.
+    cdef bytes name
+    cdef const char *text
+    cdef int32_t size
+    cdef Queue *inline_queues[QUEUES_INLINE]
+    cdef dict more
+
+
+cdef class PutResult:
+    cdef readonly int64_t offset
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t store_timestamp
+    cdef readonly int32_t size
+    cdef int code
+    cdef bytes host
+
+
+cdef class PutManyResult:
+    cdef readonly int64_t count
+    cdef readonly int64_t store_timestamp
+    cdef int64_t end
+    cdef int64_t *places            # count pairs: offset, queue offset
+    cdef int code
+    cdef bytes host
+
+
+cdef class StorePut(StoreCore):
+    cdef dict topics
+    cdef bytes host                 # store host: 8 or 20 bytes
+    cdef bint host_v6
+    cdef int64_t body_size_max
+    cdef int64_t record_size_max
+    cdef int32_t topic_size_max
+    cdef bint delay_allowed
+    cdef bint pool_fails
+    cdef bint record_crc
+    cdef object completer
+
+    cdef Topic _topic(self, object topic)
+    cdef Queue *_queue(self, Topic t, object queue_id) except NULL
+    cdef int _arguments(self, RecordArgs *a, flag, sys_flag, born_timestamp, born_host, reconsume_times,
+                        prepared_transaction_offset) except -1
+    cdef object _properties(self, RecordArgs *a, properties, tags, keys)
+    cdef int _check_size(self, RecordArgs *a) except -1
+    cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1
+    cdef int _wait_for(self, int status, int64_t size) except -1
+    cdef int _durable(self, int64_t end) except -1
+    cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                        reconsume_times, prepared_transaction_offset, wait, bint *wants)
+    cdef object _finish_many(self, PutManyResult r, bint wants)
+    cdef int _element(self, RecordArgs *a, object element) except -1

@@ -1,0 +1,738 @@
+"""The put methods of a store (upstream: DefaultMessageStore.asyncPutMessage). Contract in _put.pxd.
+
+Under the GIL the put lock is only ever tried; whoever has to wait, for it, for room in the pool, for a file or for the device,
+gives the GIL up first. Everything that does not depend on the position happens before the lock.
+"""
+import os
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from rmq_store._core cimport STATE_OPEN, StoreCore
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX,
+                                      TRANSACTION_COMMIT, RecordArgs, body_crc32, record_prepare, topic_fits)
+from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, Log,
+                                       log_append, log_busy, log_lock_begin, log_lock_end, log_lock_try, log_reserve,
+                                       log_wait_file, log_wait_room)
+from rmq_store.consumequeue._queue cimport Queue, queues_find
+from rmq_store.flush._flush cimport flush_wait
+from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
+
+from rmq_store import errors
+from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.message_id import host_bytes
+from rmq_store.codec.properties import encode_properties
+from rmq_store.codec.delay import delay_rewrite
+from rmq_store.status import PutStatus
+
+cdef enum:
+    GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
+    MANY_PER_LOCK = 1024            # messages put_many stores before it lets others in
+
+cdef int64_t SLICE_NS = 100_000_000
+cdef tuple _STATUS = tuple(PutStatus)
+cdef int _OK = PutStatus.PUT_OK
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef object _ZERO = 0
+
+
+@cython.final
+@cython.freelist(256)
+cdef class PutResult:
+    """What became of a put: the message is stored; `status` says whether it is as safe as asked.
+
+    Upstream: PutMessageResult with its AppendMessageResult. Immutable; any thread.
+    """
+
+    @property
+    def status(self):
+        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT where the device did not confirm in time."""
+        return _STATUS[self.code]
+
+    @property
+    def msg_id(self):
+        """Offset message id: store host and physical offset, 32 (IPv4) or 56 (IPv6) upper-case hex digits."""
+        return (self.host + self.offset.to_bytes(8, "big")).hex().upper()
+
+    def __repr__(self):
+        return (f"PutResult({self.status.name}, offset={self.offset}, queue_offset={self.queue_offset}, size={self.size}, "
+                f"store_timestamp={self.store_timestamp})")
+
+
+@cython.final
+cdef class PutManyResult:
+    """What became of a put_many or put_batch. Offsets are made into Python objects when they are asked for."""
+
+    def __cinit__(self):
+        self.places = NULL
+
+    def __dealloc__(self):
+        free(self.places)
+
+    @property
+    def status(self):
+        """PutStatus of all of them together."""
+        return _STATUS[self.code]
+
+    @property
+    def offsets(self):
+        """Physical offsets, in the order given: list of int."""
+        return [self.places[2 * i] for i in range(self.count)]
+
+    @property
+    def queue_offsets(self):
+        """Queue offsets, in the order given: list of int."""
+        return [self.places[2 * i + 1] for i in range(self.count)]
+
+    @property
+    def msg_ids(self):
+        """Offset message ids: list of str."""
+        return [(self.host + o.to_bytes(8, "big")).hex().upper() for o in self.offsets]
+
+    def __len__(self):
+        return self.count
+
+    def __repr__(self):
+        return f"PutManyResult({self.status.name}, count={self.count})"
+
+
+@cython.final
+cdef class Topic:
+    def __cinit__(self):
+        memset(self.inline_queues, 0, sizeof(self.inline_queues))
+
+
+cdef int64_t _integer(object value, str name, int64_t low, int64_t high) except? -1:
+    cdef int64_t n
+    if not isinstance(value, int):
+        raise errors.MessageIllegal(f"{name} is {value!r}: give an integer")
+    if not low <= value <= high:
+        raise errors.MessageIllegal(errors.exceeds(name, value, f"{low} to {high}", "give a number in that range"))
+    n = value
+    return n
+
+
+cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
+    # UTF-8 of a property value given as a keyword; the two separator bytes cannot be stored inside one.
+    cdef const char *text
+    if not isinstance(value, str):
+        raise errors.MessageIllegal(f"{name} is a {type(value).__name__}: give a str")
+    try:
+        text = PyUnicode_AsUTF8AndSize(value, size)
+    except UnicodeEncodeError as error:
+        raise errors.MessageIllegal(f"{name} is {value!r}: surrogates cannot be stored as UTF-8, remove them") from error
+    if memchr(text, 1, size[0]) != NULL or memchr(text, 2, size[0]) != NULL:
+        raise errors.MessageIllegal(f"{name} is {value!r}: the bytes 0x01 and 0x02 separate properties, remove them")
+    if size[0] > PROPERTIES_SIZE_MAX:
+        raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
+                                                           "shorten it"))
+    return text
+
+
+cdef bint _find(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                Py_ssize_t *value_size) noexcept nogil:
+    # The last value of `name` in stored properties, by upstream's parser.
+    cdef const char *end = text + size
+    cdef const char *stop
+    cdef bint found = False
+    while text < end:
+        stop = <const char *> memchr(text, 2, end - text)
+        if stop == NULL:
+            stop = end
+        if stop - text > name_size + 1 and text[name_size] == 1 and memcmp(text, name, name_size) == 0:
+            value[0] = text + name_size + 1
+            value_size[0] = stop - value[0]
+            found = True
+        text = stop + 1
+    return found
+
+
+cdef class StorePut(StoreCore):
+    """The writing half of a store."""
+
+    def __cinit__(self):
+        self.topics = {}
+
+    def _setup_put(self):
+        options = self.options
+        self.host = host_bytes(options.store_host)
+        self.host_v6 = len(self.host) == 20
+        self.body_size_max = options.message_size_max_bytes
+        self.record_size_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes - BLANK_SIZE)
+        self.topic_size_max = options.topic_size_max_bytes
+        self.delay_allowed = options.delay == "store_only"
+        self.pool_fails = options.pool_empty == "fail"
+        self.record_crc = options.record_crc
+
+    cdef Topic _topic(self, object topic):
+        cdef Topic t
+        cdef int32_t limit = self.topic_size_max
+        found = self.topics.get(topic) if type(topic) is str else None
+        if found is not None:
+            return <Topic> found
+        if not isinstance(topic, str):
+            raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
+        if not topic:
+            raise errors.MessageIllegal("topic is empty: name one")
+        t = Topic.__new__(Topic)
+        t.name = topic.encode("utf-8", "surrogatepass")
+        t.text = PyBytes_AS_STRING(t.name)
+        t.size = <int32_t> PyBytes_GET_SIZE(t.name)
+        if not topic_fits(t.text, t.size):
+            raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
+        if self.compat5 and topic.startswith("%RETRY%"):
+            limit = 255
+        if t.size > limit:
+            raise errors.MessageIllegal(errors.exceeds("topic size", f"{t.size} bytes", limit, "shorten its name"))
+        self.topics[topic] = t
+        return t
+
+    cdef Queue *_queue(self, Topic t, object queue_id) except NULL:
+        cdef int64_t n = 0
+        cdef Queue *q
+        if queue_id is not _ZERO:
+            n = _integer(queue_id, "queue_id", 0, 0x7FFFFFFF)
+        if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
+            return t.inline_queues[n]
+        q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
+        if q == NULL:
+            raise MemoryError("queue")
+        if n < QUEUES_INLINE:
+            t.inline_queues[n] = q
+        return q
+
+    cdef int _arguments(self, RecordArgs *a, flag, sys_flag, born_timestamp, born_host, reconsume_times,
+                        prepared_transaction_offset) except -1:
+        # Everything but body, topic, queue and properties.
+        cdef bytes host
+        a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
+        a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
+        a.sys_flag &= ~(FLAG_BORN_V6 | FLAG_STORE_V6)
+        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(reconsume_times, "reconsume_times", 0,
+                                                                                   0x7FFFFFFF)
+        a.prepared_transaction_offset = 0
+        if prepared_transaction_offset is not _ZERO:
+            a.prepared_transaction_offset = _integer(prepared_transaction_offset, "prepared_transaction_offset", 0,
+                                                     0x7FFFFFFFFFFFFFFF)
+        a.born_timestamp = 0
+        if born_timestamp is not None:
+            a.born_timestamp = _integer(born_timestamp, "born_timestamp", 0, 0x7FFFFFFFFFFFFFFF)
+        a.crc_property = self.record_crc
+        host = self.host
+        memcpy(a.store_host, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+        if self.host_v6:
+            a.sys_flag |= FLAG_STORE_V6
+        if born_host is not None:
+            host = host_bytes(born_host)
+        memcpy(a.born_host, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+        if PyBytes_GET_SIZE(host) == 20:
+            a.sys_flag |= FLAG_BORN_V6
+        return 0
+
+    cdef object _properties(self, RecordArgs *a, properties, tags, keys):
+        # Fills the property pieces. Returns the bytes they point into (to be kept), or None.
+        cdef Py_ssize_t size = 0
+        cdef const char *value = NULL
+        a.properties = NULL
+        a.properties_size = 0
+        a.more_properties = NULL
+        a.more_properties_size = 0
+        a.tags = NULL
+        a.keys = NULL
+        a.tags_size = 0
+        a.keys_size = 0
+        a.trailing_separator = self.compat5
+        if tags is not None:
+            a.tags = _text(tags, "tags", &size)
+            a.tags_size = <int32_t> size
+            if size == 0:
+                a.tags = NULL
+        if keys is not None:
+            a.keys = _text(keys, "keys", &size)
+            a.keys_size = <int32_t> size
+            if size == 0:
+                a.keys = NULL
+        if properties is None:
+            return None
+        if type(properties) is bytes:
+            kept = properties
+            if a.tags == NULL and a.keys == NULL:
+                a.trailing_separator = False        # stored as given
+        else:
+            kept = encode_properties(properties, compat="5.x" if self.compat5 else "4.9")
+        size = PyBytes_GET_SIZE(kept)
+        if size > PROPERTIES_SIZE_MAX:
+            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX,
+                                                               "store less in properties, more in the body"))
+        a.properties = PyBytes_AS_STRING(kept)
+        a.properties_size = <int32_t> size
+        if a.tags != NULL and _find(a.properties, size, b"TAGS", 4, &value, &size):
+            raise errors.MessageIllegal("tags and the property TAGS are two names for one thing: give one of them")
+        if a.keys != NULL and _find(a.properties, a.properties_size, b"KEYS", 4, &value, &size):
+            raise errors.MessageIllegal("keys and the property KEYS are two names for one thing: give one of them")
+        return kept
+
+    cdef int _check_size(self, RecordArgs *a) except -1:
+        # record_prepare has run. Upstream's order: properties, body, record.
+        if a.properties_total > PROPERTIES_SIZE_MAX:
+            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{a.properties_total} bytes",
+                                                               PROPERTIES_SIZE_MAX, "store less in properties, more in the body"))
+        if a.body_size > self.body_size_max:
+            raise errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
+                                                       "split or compress it, or raise message_size_max_bytes"))
+        if a.size > self.record_size_max:
+            raise errors.MessageIllegal(errors.exceeds("record size", f"{a.size} bytes", self.record_size_max,
+                                                       "split the body, or use larger commit-log files (segment_size_bytes)"))
+        return 0
+
+    cdef int _wait_for(self, int status, int64_t size) except -1:
+        # The put lock is free. Waits for what the append lacked; raises what makes waiting useless.
+        cdef int64_t waited = 0
+        cdef int rc = -ETIMEDOUT
+        if status == APPEND_FENCED:
+            raise self._fence_error()
+        if status == APPEND_ERROR:
+            raise MemoryError("rolling to the next commit-log file")
+        if status == APPEND_NEED_ROOM and self.pool_fails:
+            raise errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep up, put again "
+                                       "later, or set pool_empty='wait' or a larger pool_window_count")
+        self.calls += 1
+        try:
+            while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
+                with nogil:
+                    if status == APPEND_NEED_ROOM:
+                        rc = log_wait_room(self.log, size, SLICE_NS)
+                    else:
+                        rc = log_wait_file(self.log, SLICE_NS)
+                waited += SLICE_NS
+                PyErr_CheckSignals()
+        finally:
+            self.calls -= 1
+        self._enter()
+        if rc == 0:
+            return 0
+        if rmq_load32(&self.log.fence) != 0:
+            raise self._fence_error()
+        if status == APPEND_NEED_ROOM:
+            raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
+                                       "device does not keep up, put again later")
+        if rc == -ENOSPC:
+            raise errors.DiskFull(ENOSPC, "no space for the next commit-log file: free some, puts go on by themselves",
+                                  self.path)
+        reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
+        raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
+
+    cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1:
+        cdef Log *log = self.log
+        cdef int64_t now
+        cdef int status
+        while True:
+            if a.body_size < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
+                if born_now:
+                    a.born_timestamp = now
+                status = log_append(log, a, q, now, out)
+                log_lock_end(log)
+            else:
+                if log_busy(log):
+                    raise errors.OsPageCacheBusy(f"the put lock has been held for more than {log.busy_after_ms} ms: the "
+                                                 "device does not keep up, put again later")
+                self.calls += 1
+                with nogil:
+                    now = log_lock_begin(log)
+                    if born_now:
+                        a.born_timestamp = now
+                    status = log_append(log, a, q, now, out)
+                    log_lock_end(log)
+                self.calls -= 1
+            if status == APPEND_OK:
+                return 0
+            self._wait_for(status, a.size)
+
+    cdef int _durable(self, int64_t end) except -1:
+        # Returns a PutStatus.
+        cdef int rc
+        self.calls += 1
+        with nogil:
+            rc = flush_wait(self.log, end, self.flush_deadline_ns)
+        self.calls -= 1
+        if rc == 0:
+            return _OK
+        if rc == -ETIMEDOUT:
+            return _TIMEOUT
+        raise self._fence_error()
+
+    cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                        reconsume_times, prepared_transaction_offset, wait, bint *wants):
+        # Appends; *wants tells whether the caller asked for durability.
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Py_buffer view
+        cdef bint viewed = False
+        cdef Topic t
+        cdef Queue *q
+        cdef PutResult r
+        cdef const char *value = NULL
+        cdef Py_ssize_t size = 0
+        self._enter()
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        kept = self._properties(&a, properties, tags, keys)
+        wants[0] = self.sync_mode
+        if kept is not None:
+            if _find(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
+                topic, queue_id, kept = self._delayed(topic, queue_id, kept, sys_flag)
+                a.properties = PyBytes_AS_STRING(kept)
+                a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
+            if _find(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
+                wants[0] = self.sync_mode and not (size == 5 and memcmp(value, b"false", 5) == 0)
+        if wait is not None:
+            wants[0] = wait
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        self._arguments(&a, flag, sys_flag, born_timestamp, born_host, reconsume_times, prepared_transaction_offset)
+        if type(body) is bytes:
+            a.body = <const unsigned char *> PyBytes_AS_STRING(body)
+            size = PyBytes_GET_SIZE(body)
+        else:
+            try:
+                PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            except (TypeError, BufferError):
+                raise errors.MessageIllegal(f"body is a {type(body).__name__}: give bytes or a contiguous buffer "
+                                            "(encode text first)") from None
+            viewed = True
+            a.body = <const unsigned char *> view.buf
+            size = view.len
+        try:
+            if size > self.body_size_max:
+                raise errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max,
+                                                           "split or compress it, or raise message_size_max_bytes"))
+            a.body_size = <int32_t> size
+            record_prepare(&a)
+            self._check_size(&a)
+            if viewed:
+                a.body_crc = -1     # taken over the copied bytes: somebody may change them while they are copied
+            elif size < GIL_RELEASE_BYTES_MIN:
+                a.body_crc = body_crc32(a.body, a.body_size)
+            else:
+                with nogil:
+                    a.body_crc = body_crc32(a.body, a.body_size)
+            self._append(&a, q, born_timestamp is None, &out)
+        finally:
+            if viewed:
+                PyBuffer_Release(&view)
+        r = PutResult.__new__(PutResult)
+        r.offset = out.offset
+        r.queue_offset = out.queue_offset
+        r.store_timestamp = out.store_timestamp
+        r.size = a.size
+        r.code = _OK
+        r.host = self.host
+        return r
+
+    def put(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None,
+            born_host=None, reconsume_times=0, prepared_transaction_offset=0, wait=None):
+        """Stores one message; returns a PutResult.
+
+        topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks. properties: a
+        mapping of str to str, which may carry upstream's reserved names, or bytes stored as given. born_timestamp: ms since
+        1970, default now. born_host: "ip:port", default the store's own. wait: None = as flush_mode and the property WAIT say,
+        True = return when it is on the device, False = do not wait for that.
+
+        Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
+        stored but not confirmed by the device within flush_deadline_ms. Raises errors.PutError (nothing stored, `.status` says
+        why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
+        Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
+        """
+        cdef bint wants = False
+        cdef PutResult r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                                     reconsume_times, prepared_transaction_offset, wait, &wants)
+        if wants:
+            r.code = self._durable(r.offset + r.size)
+        elif self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
+            rmq_event_wake(&self.log.flush_wanted)      # on the device within 10 ms all the same
+        return r
+
+    def _delayed(self, topic, queue_id, bytes properties, sys_flag):
+        """Upstream's rewriting of a message with a delay level. Until something delivers it, it must be asked for."""
+        rewritten = delay_rewrite(topic, queue_id, properties, sys_flag=sys_flag, levels=self.options.delay_levels,
+                                  compat=self.options.compat)
+        if rewritten is None:
+            return topic, queue_id, properties
+        if not self.delay_allowed:
+            raise errors.ServiceNotAvailable(
+                "the message has a delay level, and this store delivers no delayed messages: open it with "
+                "delay='store_only' to store it for a broker that does, or leave DELAY out")
+        return rewritten
+
+    def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
+                 born_timestamp=None, born_host=None, wait=None):
+        """Stores many messages of one queue under few turns of the put lock; returns a PutManyResult.
+
+        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
+        differ from the keywords here. Everything is checked before the first byte is placed: a message that breaks a limit
+        refuses them all. Others may put in between, every 1,024 messages or where the pool is full. wait: as for put, for all
+        together. Bytes on disk are those of as many puts. Raises, durability, thread-safety: as put.
+        """
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Topic t
+        cdef Queue *q
+        cdef PutManyResult r
+        cdef Log *log
+        cdef Py_ssize_t i, j, n, size
+        cdef int64_t now = 0
+        cdef int status
+        cdef bint born_now = born_timestamp is None
+        cdef bint wants
+        cdef bint held
+        self._enter()
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        bodies = list(messages)
+        n = len(bodies)
+        for i in range(n):
+            if type(bodies[i]) is not bytes:
+                return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
+                                       born_host, wait)
+        kept = self._properties(&a, properties, tags, keys)
+        if kept is not None and b"DELAY\x01" in kept:
+            return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                                   wait)
+        wants = self.sync_mode and not (kept is not None and b"WAIT\x01false" in kept) if wait is None else wait
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        self._arguments(&a, flag, sys_flag, born_timestamp, born_host, _ZERO, _ZERO)
+        for i in range(n):
+            size = PyBytes_GET_SIZE(bodies[i])
+            if size > self.body_size_max:
+                raise errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes", self.body_size_max,
+                                                           "split or compress it, or raise message_size_max_bytes"))
+            a.body_size = <int32_t> size
+            record_prepare(&a)
+            self._check_size(&a)
+        r = PutManyResult.__new__(PutManyResult)
+        r.host = self.host
+        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+        if r.places == NULL:
+            raise MemoryError("offsets")
+        log = self.log
+        i = 0
+        while i < n:
+            status = APPEND_OK
+            if not log_lock_try(log, &now):
+                self.calls += 1
+                with nogil:
+                    now = log_lock_begin(log)
+                self.calls -= 1
+            if born_now:
+                a.born_timestamp = now
+            j = i + MANY_PER_LOCK
+            while i < n and i < j:
+                body = <bytes> bodies[i]
+                a.body = <const unsigned char *> PyBytes_AS_STRING(body)
+                a.body_size = <int32_t> PyBytes_GET_SIZE(body)
+                a.body_crc = body_crc32(a.body, a.body_size)
+                record_prepare(&a)
+                status = log_append(log, &a, q, now, &out)
+                if status != APPEND_OK:
+                    break
+                r.places[2 * i] = out.offset
+                r.places[2 * i + 1] = out.queue_offset
+                r.count = i + 1
+                r.end = out.offset + a.size
+                r.store_timestamp = now
+                i += 1
+            log_lock_end(log)
+            if status != APPEND_OK:
+                self._wait_for(status, a.size)
+        return self._finish_many(r, wants)
+
+    cdef object _finish_many(self, PutManyResult r, bint wants):
+        r.code = _OK
+        if r.count > 0 and wants:
+            r.code = self._durable(r.end)
+        elif self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
+            rmq_event_wake(&self.log.flush_wanted)
+        return r
+
+    def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host, wait):
+        """put_many where bodies are not all bytes, or messages differ in more than their body: one put each, one wait."""
+        cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
+        cdef PutResult one
+        cdef bint wants = False, any_wants = False
+        cdef Py_ssize_t i, n = len(messages)
+        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag}
+        each = []
+        for i in range(n):
+            message = messages[i]
+            own = dict(common)
+            if isinstance(message, (bytes, bytearray, memoryview)) or not hasattr(message, "keys"):
+                own["body"] = message
+            else:
+                unknown = set(message) - {"body", *common}
+                if unknown or "body" not in message:
+                    raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
+                                                "body and any of tags, keys, properties, flag")
+                own.update(message)
+            self._check_message(i, topic, own, sys_flag)
+            each.append(own)
+        r.host = self.host
+        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+        if r.places == NULL:
+            raise MemoryError("offsets")
+        for i in range(n):
+            own = each[i]
+            one = self._put(topic, own["body"], queue_id, own["tags"], own["keys"], own["properties"], own["flag"], sys_flag,
+                            born_timestamp, born_host, _ZERO, _ZERO, wait, &wants)
+            any_wants = any_wants or wants
+            r.places[2 * i] = one.offset
+            r.places[2 * i + 1] = one.queue_offset
+            r.count = i + 1
+            r.end = one.offset + one.size
+            r.store_timestamp = one.store_timestamp
+        return self._finish_many(r, any_wants)
+
+    def _check_message(self, i, topic, message, sys_flag):
+        """The checks of one put without its append, so that put_many refuses all or nothing."""
+        cdef RecordArgs a
+        try:
+            size = memoryview(message["body"]).nbytes
+        except TypeError:
+            raise errors.MessageIllegal(f"body of message {i} is a {type(message['body']).__name__}: give bytes or a "
+                                        "contiguous buffer (encode text first)") from None
+        kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
+        if kept is not None and b"DELAY\x01" in kept:
+            _, _, kept = self._delayed(topic, 0, kept, sys_flag)
+            a.properties_size = <int32_t> len(kept)
+            a.properties = PyBytes_AS_STRING(kept)
+        self._arguments(&a, message["flag"], sys_flag, None, None, _ZERO, _ZERO)
+        a.topic_size = self._topic(topic).size
+        a.body_size = <int32_t> min(size, 0x3FFFFFFF)
+        record_prepare(&a)
+        self._check_size(&a)
+
+    def put_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
+                  reconsume_times=0, wait=None):
+        """Stores an upstream-encoded batch (the body of a send-batch request) message by message; returns a PutManyResult.
+
+        All of it lies in one commit-log file, with consecutive queue offsets and one store time, or nothing is stored.
+        properties: of the batch as a whole (mapping or bytes), appended to each message's own. Raises MessageIllegal for a batch
+        that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
+        Upstream: MessageStore.putMessages, MessageExtBatch.
+        """
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Topic t
+        cdef Queue *q
+        cdef PutManyResult r
+        cdef Log *log
+        cdef Py_ssize_t i, n
+        cdef int64_t now = 0, total = 0
+        cdef int status = APPEND_OK
+        cdef bint wants
+        self._enter()
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        data = bytes(batch)
+        if len(data) > self.body_size_max:
+            raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
+                                                       "send smaller batches, or raise message_size_max_bytes"))
+        elements = decode_batch(data)
+        n = len(elements)
+        kept = self._properties(&a, properties, None, None)
+        if (sys_flag & FLAG_TRANSACTION) or (kept is not None and b"DELAY\x01" in kept):
+            raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
+        wants = self.sync_mode and not (kept is not None and b"WAIT\x01false" in kept) if wait is None else wait
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        a.more_properties = a.properties
+        a.more_properties_size = a.properties_size
+        a.trailing_separator = False
+        for element in elements:
+            self._element(&a, element)
+            total += record_prepare(&a)
+            self._check_size(&a)
+        if total > self.options.segment_size_bytes - BLANK_SIZE or (self.pool != NULL and 2 * total > self.pool.size):
+            raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes",
+                                                       self.options.segment_size_bytes - BLANK_SIZE, "send smaller batches"))
+        r = PutManyResult.__new__(PutManyResult)
+        r.host = self.host
+        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+        if r.places == NULL:
+            raise MemoryError("offsets")
+        log = self.log
+        while n > 0:
+            if not log_lock_try(log, &now):
+                self.calls += 1
+                with nogil:
+                    now = log_lock_begin(log)
+                self.calls -= 1
+            status = log_reserve(log, total)
+            if status == APPEND_OK:
+                for i in range(n):
+                    self._element(&a, elements[i])
+                    if born_timestamp is None:
+                        a.born_timestamp = now
+                    record_prepare(&a)
+                    log_append(log, &a, q, now, &out)
+                    r.places[2 * i] = out.offset
+                    r.places[2 * i + 1] = out.queue_offset
+                r.count = n
+                r.end = out.offset + a.size
+                r.store_timestamp = now
+            log_lock_end(log)
+            if status == APPEND_OK:
+                break
+            self._wait_for(status, total)
+        return self._finish_many(r, wants)
+
+    cdef int _element(self, RecordArgs *a, object element) except -1:
+        # The bytes stay alive in the caller's list.
+        cdef bytes body = element.body
+        cdef bytes properties = element.properties
+        a.flag = element.flag
+        a.body = <const unsigned char *> PyBytes_AS_STRING(body)
+        a.body_size = <int32_t> PyBytes_GET_SIZE(body)
+        a.body_crc = body_crc32(a.body, a.body_size)
+        a.properties = PyBytes_AS_STRING(properties)
+        a.properties_size = <int32_t> PyBytes_GET_SIZE(properties)
+        return 0
+
+    def put_async(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
+                  born_timestamp=None, born_host=None, reconsume_times=0, prepared_transaction_offset=0, wait=None):
+        """As put, but returns at once with a PutFuture (result(timeout), done(), add_done_callback, awaitable under asyncio).
+
+        The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
+        asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
+        """
+        cdef bint wants = False
+        cdef PutResult r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                                     reconsume_times, prepared_transaction_offset, wait, &wants)
+        if not wants:
+            if self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
+                rmq_event_wake(&self.log.flush_wanted)
+            return self.completer.completed(r)
+        return self.completer.pending(r, r.offset + r.size)
+
+    def _flush_some(self, int64_t end, int64_t timeout_ns):
+        """For the completer: flushes until `end` is durable. Returns (flushed position, 0 or -errno)."""
+        cdef int rc
+        with nogil:
+            rc = flush_wait(self.log, end, timeout_ns)
+        return rmq_load(&self.log.flushed), rc

@@ -1,0 +1,258 @@
+"""Walking the raw log and cutting it (upstream: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcmp
+
+from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC,
+                                      RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, body_crc32, libdeflate_crc32,
+                                      record_parse, rmq_get32, rmq_get64)
+from rmq_store.io._io cimport IoTable, rmq_pwrite_all
+from rmq_store.segment._file cimport FileRow, LogFile, log_file_map, log_file_release, row_find, row_pop
+
+import os
+from typing import NamedTuple
+
+cdef enum:
+    END_OF_FILE = 0
+    END_ZEROS = 1
+    END_MAGIC = 2
+    END_SIZE = 3
+    END_CRC = 4
+    END_PLACE = 5
+
+cdef enum:
+    CHUNK = 1 << 20
+
+REASONS = ("end of file", "end of data", "unknown magic code", "impossible size", "wrong checksum", "record of another place")
+
+
+class Scan(NamedTuple):
+    """What a walk over one file found. Offsets are log offsets."""
+
+    end: int                # behind the last good record (the next file's start after an end-of-file record)
+    reason: str             # one of REASONS: why the walk ended there
+    records: int
+    last_record: int        # start of the last good record, -1: none
+    last_timestamp: int     # its store time in ms
+
+
+cdef struct Walk:
+    int64_t end
+    int64_t records
+    int64_t last_record
+    int64_t last_timestamp
+    int reason
+
+
+cdef bint _zeros(const unsigned char *p, int64_t n) noexcept nogil:
+    cdef int64_t i
+    for i in range(n):
+        if p[i] != 0:
+            return False
+    return True
+
+
+cdef bint _crc_property_ok(const RecordView *v) noexcept nogil:
+    # MessageDecoder: the last 20 bytes of the record are __CRC32#, 0x01, ten digits with the least significant first, 0x02.
+    cdef const unsigned char *p = v.start + v.size - CRC_PROPERTY_SIZE
+    cdef int64_t value = 0
+    cdef int i
+    if v.properties_size < CRC_PROPERTY_SIZE or memcmp(p, b"__CRC32#\x01", 9) != 0 or p[19] != 2:
+        return False
+    for i in range(18, 8, -1):
+        if p[i] < 48 or p[i] > 57:
+            return False
+        value = value * 10 + p[i] - 48
+    return value == <int64_t> (libdeflate_crc32(0, v.start, v.size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
+
+
+cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_property) noexcept nogil:
+    # The record's own offset must be where it lies: stale records in recycled space have good checksums.
+    if v.physical_offset != offset:
+        return END_PLACE
+    if crc_property:
+        return 0 if _crc_property_ok(v) else END_CRC
+    if check_crc and v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
+        return END_CRC
+    return 0
+
+
+cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, bint check_crc, bint crc_property, Walk *w) noexcept nogil:
+    cdef int64_t at = begin
+    cdef int64_t end = f.start + f.size
+    cdef RecordView v
+    cdef RecordStatus status
+    if limit < end:
+        end = limit
+    w.records = 0
+    w.last_record = -1
+    w.last_timestamp = 0
+    w.reason = END_OF_FILE
+    while True:
+        w.end = at
+        if at + BLANK_SIZE > end:
+            return
+        status = record_parse(f.map + (at - f.start), end - at, &v)
+        if status == RECORD_BLANK:
+            w.end = f.start + f.size
+            return
+        if status != RECORD_OK:
+            if status == RECORD_BAD_MAGIC:
+                w.reason = END_ZEROS if v.magic == 0 and v.size == 0 else END_MAGIC
+            else:
+                w.reason = END_SIZE
+            return
+        w.reason = _check(&v, at, check_crc, crc_property)
+        if w.reason != 0:
+            return
+        w.records += 1
+        w.last_record = at
+        w.last_timestamp = v.store_timestamp
+        at += v.size
+
+
+cdef int64_t _next_good(const LogFile *f, int64_t begin, bint crc_property) noexcept nogil:
+    # The first offset >= begin where a whole, checked record of exactly this place lies; -1: none.
+    cdef int64_t at = begin
+    cdef int64_t end = f.start + f.size
+    cdef int32_t magic
+    cdef RecordView v
+    while at + 91 <= end:
+        magic = rmq_get32(f.map + (at - f.start) + 4)
+        if magic == MAGIC_V1 or magic == MAGIC_V2:
+            if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK and _check(&v, at, True, crc_property) == 0:
+                return at
+        at += 1
+    return -1
+
+
+cdef int64_t _last_nonzero(const LogFile *f, int64_t begin) noexcept nogil:
+    # Log offset behind the last byte >= begin that is not zero; begin: none.
+    cdef int64_t at = f.size
+    cdef int64_t low = begin - f.start
+    while at > low and f.map[at - 1] == 0:
+        at -= 1
+        while at >= low + 8 and (<const int64_t *> (f.map + at - 8))[0] == 0:
+            at -= 8
+    return f.start + at
+
+
+cdef class LogRecovery:
+    """The commit-log files of a store that is being opened. Offsets are log offsets; errors are OSError with the file's path."""
+
+    cdef void attach(self, IoTable owner, FileRow *row):
+        self._owner = owner
+        self.io = owner.table
+        self.row = row
+
+    cdef LogFile *_file(self, int64_t start) except NULL:
+        cdef int error = 0
+        cdef LogFile *f = row_find(self.row, start, &error)
+        if f == NULL:
+            raise OSError(-error, os.strerror(-error) if error else "no such commit-log file", str(start))
+        return f
+
+    def starts(self):
+        """Log offsets of the files' first bytes, ascending: list of int."""
+        return [self.row.files[i].start for i in range(self.row.count)]
+
+    def first_record(self, int64_t start):
+        """(magic code, store time in ms) of the first record of the file at `start`, as the matching test reads them."""
+        cdef LogFile *f = self._file(start)
+        cdef int64_t at = 56
+        try:
+            if f.size < 80:
+                return 0, 0
+            if rmq_get32(f.map + 36) & FLAG_BORN_V6:
+                at = 68
+            return rmq_get32(f.map + 4), rmq_get64(f.map + at)
+        finally:
+            log_file_release(f)
+
+    def scan(self, int64_t begin, *, int64_t limit=0x7FFFFFFFFFFFFFFF, bint check_crc=True, bint crc_property=False):
+        """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan."""
+        cdef LogFile *f = self._file(begin)
+        cdef Walk w
+        with nogil:
+            _walk(f, begin, limit, check_crc, crc_property, &w)
+        log_file_release(f)
+        return Scan(w.end, REASONS[w.reason], w.records, w.last_record, w.last_timestamp)
+
+    def next_good(self, int64_t begin, *, bint crc_property=False):
+        """Offset of the next whole, checked record at or behind `begin` in its file and the files behind it; None: none."""
+        cdef LogFile *f
+        cdef int64_t at = -1
+        cdef int64_t i
+        for i in range(self.row.count):
+            f = self.row.files[i]
+            if f.start + f.size <= begin:
+                continue
+            if log_file_map(self.row, f) < 0:
+                raise OSError(5, "cannot map", os.fsdecode(f.path))
+            with nogil:
+                at = _next_good(f, begin if begin > f.start else f.start, crc_property)
+            if at >= 0:
+                return at
+        return None
+
+    def dirty_end(self, int64_t begin):
+        """Log offset behind the last byte at or beyond `begin`, in the file that holds it, that is not zero."""
+        cdef LogFile *f = self._file(begin)
+        cdef int64_t end
+        with nogil:
+            end = _last_nonzero(f, begin)
+        log_file_release(f)
+        return end
+
+    def read(self, int64_t begin, int64_t end):
+        """Bytes [begin, end) of the file that holds begin (salvage)."""
+        cdef LogFile *f = self._file(begin)
+        try:
+            end = min(end, f.start + f.size)
+            return (<const char *> f.map)[begin - f.start:end - f.start]
+        finally:
+            log_file_release(f)
+
+    def rewrite(self, int64_t begin, int64_t end):
+        """Writes [begin, end) of one file over itself and syncs it: after a crash the page cache may show what the device lacks."""
+        cdef LogFile *f = self._file(begin)
+        cdef int rc
+        with nogil:
+            rc = rmq_pwrite_all(self.io, f.fd, f.map + (begin - f.start), end - begin, begin - f.start)
+            if rc >= 0:
+                rc = self.io.fdatasync(self.io.ctx, f.fd)
+        path = os.fsdecode(f.path)
+        log_file_release(f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), path)
+
+    def zero(self, int64_t begin, int64_t end):
+        """Zeroes [begin, end) of one file and syncs it."""
+        cdef LogFile *f = self._file(begin)
+        cdef int64_t at = begin
+        cdef int64_t n
+        cdef int rc = 0
+        zeros = bytes(CHUNK)
+        cdef const char *data = zeros
+        with nogil:
+            while at < end and rc >= 0:
+                n = end - at if end - at < CHUNK else CHUNK
+                rc = rmq_pwrite_all(self.io, f.fd, data, n, at - f.start)
+                at += n
+            if rc >= 0:
+                rc = self.io.fdatasync(self.io.ctx, f.fd)
+        path = os.fsdecode(f.path)
+        log_file_release(f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), path)
+
+    def drop_last(self):
+        """Deletes the newest file and syncs the directory."""
+        cdef LogFile *f = row_pop(self.row)
+        cdef int rc
+        rc = self.io.unlink(self.io.ctx, f.path)
+        if rc >= 0:
+            rc = self.io.sync_dir(self.io.ctx, self.row.dir)
+        path = os.fsdecode(f.path)
+        log_file_release(f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), path)
