@@ -17,6 +17,10 @@ typedef struct rmq_io {
     int (*open)(void *ctx, const char *path, int flags, int mode); /* O_CLOEXEC is added; returns the descriptor */
     int (*close)(void *ctx, int fd);
     int64_t (*size)(void *ctx, int fd); /* fstat: length in bytes */
+    int64_t (*modified_ms)(void *ctx, int fd); /* fstat: time of the last modification, ms since 1970 */
+    /* SEEK_DATA: start of the first data at or beyond offset; the file's length where only a hole follows (a file system
+     * without holes says offset itself). Moves the descriptor's own position, which nobody uses. */
+    int64_t (*next_data)(void *ctx, int fd, int64_t offset);
     int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset);
     int64_t (*pwrite)(void *ctx, int fd, const void *from, size_t n, int64_t offset);
     int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out); /* MAP_SHARED, MADV_DONTFORK */

@@ -8,6 +8,8 @@ cdef extern from "rmq_io.h" nogil:
         int (*open)(void *ctx, const char *path, int flags, int mode) noexcept nogil
         int (*close)(void *ctx, int fd) noexcept nogil
         int64_t (*size)(void *ctx, int fd) noexcept nogil
+        int64_t (*modified_ms)(void *ctx, int fd) noexcept nogil
+        int64_t (*next_data)(void *ctx, int fd, int64_t offset) noexcept nogil
         int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset) noexcept nogil
         int64_t (*pwrite)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil
         int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out) noexcept nogil
