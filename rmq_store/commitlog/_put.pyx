@@ -690,7 +690,9 @@ cdef class StorePut(StoreCore):
                     if born_timestamp is None:
                         a.born_timestamp = now
                     record_prepare(&a)
-                    log_append(log, &a, q, now, &out)
+                    status = log_append(log, &a, q, now, &out)
+                    if status != APPEND_OK:     # only the fence can come between
+                        break
                     r.places[2 * i] = out.offset
                     r.places[2 * i + 1] = out.queue_offset
                 r.count = n

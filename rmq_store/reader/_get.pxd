@@ -1,0 +1,47 @@
+# Reading: get by queue offset, look-ups by position, walks. Any thread; the scanning runs without the GIL.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.codec._record cimport RecordView
+from rmq_store.commitlog._put cimport StorePut
+from rmq_store.reader._message cimport LeaseCount
+from rmq_store.segment._file cimport LogFile
+
+
+cdef struct Found:
+    RecordView view
+    LogFile *file           # held once for this entry
+
+
+cdef struct GetRequest:
+    # in
+    const char *topic
+    const int32_t *codes    # hash codes of the tags asked for, NULL: all
+    int64_t offset
+    int64_t count_max
+    int64_t bytes_max
+    int32_t topic_size
+    int32_t queue_id
+    int32_t codes_count
+    bint slave_rules
+    # out
+    Found *found
+    int64_t found_count
+    int64_t found_bytes
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+    int64_t unreadable      # entries whose record was not there or was another's
+    int status
+    int error
+
+
+cdef class StoreGet(StorePut):
+    cdef LeaseCount lease_count
+    cdef int64_t memory_bytes           # records within so much of the log's end count as recent
+    cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
+    cdef bint ext_enabled
+
+    cdef void _get(self, GetRequest *r) noexcept nogil
+    cdef int _record_at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil
+    cdef object _message_at(self, int64_t offset)
+    cdef list _views(self, GetRequest *r, set wanted)

@@ -1,0 +1,425 @@
+"""get by queue offset and look-ups by position (upstream: DefaultMessageStore.getMessage, lookMessageByOffset). See _get.pxd."""
+import os
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
+
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, java_hash, properties_scan,
+                                      record_parse, rmq_get32, rmq_get64)
+from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
+from rmq_store.io._sync cimport EIO, rmq_load
+from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
+from rmq_store.segment._file cimport LogFile, log_file_hold, log_file_release, row_end, row_find, row_start
+
+from rmq_store import errors
+from rmq_store.codec.message_id import decode_message_id
+from rmq_store.status import GetStatus
+
+cdef enum:
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MESSAGE_IN_QUEUE = 8
+
+cdef enum:
+    UNITS_AT_ONCE = 64
+    CODES_MAX = 64
+
+cdef int64_t EXT_ADDRESS_MAX = -2147483649      # at or below it a tags code is the address of an extension unit
+cdef tuple _STATUS = tuple(GetStatus)
+
+
+@cython.final
+cdef class GetResult:
+    """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
+
+    Upstream: GetMessageResult. The messages are views: they keep their file mapped as long as they live.
+    """
+
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t min_offset
+    cdef readonly int64_t max_offset
+    cdef readonly int64_t total_bytes
+    cdef readonly int64_t unreadable
+    cdef readonly list messages
+    cdef int code
+
+    @property
+    def status(self):
+        """GetStatus."""
+        return _STATUS[self.code]
+
+    def __iter__(self):
+        return iter(self.messages)
+
+    def __len__(self):
+        return len(self.messages)
+
+    def __getitem__(self, index):
+        return self.messages[index]
+
+    def __repr__(self):
+        return (f"GetResult({self.status.name}, {len(self.messages)} messages, next_offset={self.next_offset}, "
+                f"min_offset={self.min_offset}, max_offset={self.max_offset})")
+
+
+cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
+    cdef int32_t i
+    for i in range(r.codes_count):
+        if r.codes[i] == <int32_t> code:
+            return True
+    return False
+
+
+cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_offset) noexcept nogil:
+    # An entry that leads to another queue's record is damaged. (Light queues share the records of other topics.)
+    if r.topic_size > 5 and memcmp(r.topic, b"%LMQ%", 5) == 0:
+        return True
+    return (v.queue_id == r.queue_id and v.queue_offset == queue_offset and v.topic_size == r.topic_size
+            and memcmp(v.topic, r.topic, r.topic_size) == 0)
+
+
+cdef class StoreGet(StorePut):
+    """The reading half of a store."""
+
+    def __cinit__(self):
+        self.lease_count = LeaseCount.__new__(LeaseCount)
+
+    def _setup_get(self, int64_t memory_bytes):
+        options = self.options
+        self.memory_bytes = memory_bytes * options.memory_ratio_pct // 100
+        self.bytes_max_memory = options.get_bytes_max_memory
+        self.count_max_memory = options.get_count_max_memory
+        self.bytes_max_disk = options.get_bytes_max_disk
+        self.count_max_disk = options.get_count_max_disk
+        self.scan_bytes_max = options.filter_bytes_max
+        self.ext_enabled = options.consumequeue_ext_enabled
+
+    @property
+    def leases(self):
+        """How many groups of message views are alive: int."""
+        return self.lease_count.alive
+
+    cdef int _record_at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
+        # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
+        # -errno. Never looks beyond what is committed.
+        cdef int error = 0
+        cdef int64_t end
+        cdef LogFile *f
+        if offset < 0 or size < 0 or size > INT64_MAX - offset:
+            return -1
+        f = row_find(self.row, offset, &error)
+        if f == NULL:
+            return error if error < -1 else -1
+        end = f.start + f.size
+        if rmq_load(&self.log.committed) < end:
+            end = rmq_load(&self.log.committed)
+        if (offset < end and offset + size <= end and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
+                and v.physical_offset == offset and (size == 0 or v.size == size)):
+            file[0] = f
+            return 0
+        log_file_release(f)
+        return -1
+
+    cdef void _get(self, GetRequest *r) noexcept nogil:
+        cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
+        cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
+        cdef int64_t n, i, physical, size, code, at, skip_below = -1, scanned = 0, log_end, store_time
+        cdef int64_t scan_max = self.scan_bytes_max // UNIT_SIZE
+        cdef LogFile *f
+        cdef bint in_disk, full = False, file_end = False
+        cdef int rc
+        cdef Found *slot
+        cdef PropertyView p
+        r.found_count = 0
+        r.found_bytes = 0
+        r.unreadable = 0
+        r.error = 0
+        r.next_offset = r.offset
+        r.min_offset = rmq_load(&q.min_offset) if q != NULL else 0
+        r.max_offset = rmq_load(&q.max_offset) if q != NULL else 0
+        if r.max_offset == 0:
+            r.status = NO_MESSAGE_IN_QUEUE
+            at = 0
+        elif r.offset < r.min_offset:
+            r.status = OFFSET_TOO_SMALL
+            at = r.min_offset
+        elif r.offset == r.max_offset:
+            r.status = OFFSET_OVERFLOW_ONE
+            at = r.offset
+        elif r.offset > r.max_offset:
+            r.status = OFFSET_OVERFLOW_BADLY
+            at = r.max_offset
+        else:
+            r.status = NO_MATCHED_MESSAGE
+            if r.count_max > scan_max:
+                scan_max = r.count_max
+            log_end = rmq_load(&self.log.committed)
+            while not full and scanned < scan_max:
+                n = scan_max - scanned
+                if n > UNITS_AT_ONCE:
+                    n = UNITS_AT_ONCE
+                n = queue_read(self.queues, q, r.offset + scanned, units, n)
+                if n < 0:
+                    r.error = <int> n
+                    return
+                if n == 0:
+                    break
+                for i in range(n):
+                    physical = rmq_get64(units + i * UNIT_SIZE)
+                    size = rmq_get32(units + i * UNIT_SIZE + 8)
+                    code = rmq_get64(units + i * UNIT_SIZE + 12)
+                    if skip_below >= 0 and physical < skip_below:
+                        scanned += 1
+                        continue
+                    in_disk = log_end - physical > self.memory_bytes
+                    if r.found_count > 0:
+                        full = (r.found_count >= r.count_max or r.found_bytes + size > r.bytes_max
+                                or r.found_bytes + size > (self.bytes_max_disk if in_disk else self.bytes_max_memory)
+                                or r.found_count > (self.count_max_disk if in_disk else self.count_max_memory) - 1)
+                        if full:
+                            break
+                    if r.codes != NULL:
+                        if self.ext_enabled and code <= EXT_ADDRESS_MAX:
+                            if queue_read_ext(self.queues, q, code, &code, &store_time, NULL, 0) < 0:
+                                code = EXT_ADDRESS_MAX      # no extension unit: matches, as upstream
+                        if code > EXT_ADDRESS_MAX and not _coded(r, code):
+                            if r.found_count == 0:
+                                r.status = NO_MATCHED_MESSAGE
+                            scanned += 1
+                            continue
+                    slot = &r.found[r.found_count]
+                    rc = self._record_at(physical, size, &slot.view, &slot.file)
+                    if rc < -1:
+                        r.error = rc
+                        return
+                    if rc == 0 and not _same_message(&slot.view, r, r.offset + scanned):
+                        log_file_release(slot.file)
+                        rc = -1
+                    if rc < 0:
+                        r.unreadable += 1
+                        if r.found_count == 0:
+                            r.status = MESSAGE_WAS_REMOVING
+                        skip_below = (physical // self.row.file_size + 1) * self.row.file_size if physical >= 0 else 0
+                        scanned += 1
+                        continue
+                    r.found_count += 1
+                    r.found_bytes += size
+                    r.status = FOUND
+                    skip_below = -1
+                    scanned += 1
+                if n < UNITS_AT_ONCE and not full and r.offset + scanned < r.max_offset:
+                    file_end = True     # upstream reads the entries of one ConsumeQueue file a call
+                if file_end and (r.found_count > 0 or not self.compat5):
+                    break
+            if scanned == 0 and r.found_count == 0:
+                r.status = OFFSET_FOUND_NULL
+                at = r.offset
+            else:
+                r.next_offset = r.offset + scanned
+                return
+        if not r.slave_rules:
+            r.next_offset = at
+
+    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, _slave_rules=False):
+        """Messages of a queue from `offset` on; returns a GetResult.
+
+        tags: "A || B", None or "*" for all: compared by hash code in the queue, then by name. A call returns at most
+        get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk, get_bytes_max_disk where they are far
+        behind), always the first one; next_offset says where to go on. Outside the queue the status says how, and next_offset
+        where it begins or ends. Raises OSError from reading; never waits.
+        Durability: what is visible follows the option `visibility`. Upstream: MessageStore.getMessage.
+        """
+        cdef GetRequest r
+        cdef int32_t[CODES_MAX] codes
+        cdef Found[64] few
+        cdef Py_ssize_t size = 0
+        cdef int64_t room
+        cdef GetResult result
+        cdef int64_t i
+        self._enter()
+        if not isinstance(topic, str):
+            raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
+        name = topic.encode("utf-8", "surrogatepass")
+        r.topic = name
+        r.topic_size = <int32_t> len(name)
+        r.queue_id = queue_id
+        r.offset = offset
+        r.count_max = max(max_count, 1)
+        r.bytes_max = INT64_MAX if max_bytes is None else max_bytes
+        r.slave_rules = _slave_rules
+        r.codes = NULL
+        r.codes_count = 0
+        wanted = None
+        if tags is not None and tags not in ("", "*"):
+            wanted = {t.strip() for t in tags.split("||") if t.strip()}
+            if len(wanted) > CODES_MAX:
+                raise ValueError(errors.exceeds("number of tags", len(wanted), CODES_MAX, "ask for fewer, or for all"))
+            for tag in wanted:
+                text = tag.encode()
+                codes[r.codes_count] = java_hash(text, <int32_t> len(text))
+                r.codes_count += 1
+            if wanted:
+                r.codes = codes
+        room = min(r.count_max, max(self.count_max_memory, self.count_max_disk))
+        r.found = few
+        if room > 64:
+            r.found = <Found *> malloc(room * sizeof(Found))
+            if r.found == NULL:
+                raise MemoryError("get")
+        self.calls += 1
+        with nogil:
+            self._get(&r)
+        self.calls -= 1
+        result = GetResult.__new__(GetResult)
+        result.messages = self._views(&r, wanted)
+        if r.found != few:
+            free(r.found)
+        if r.error < 0:
+            raise OSError(-r.error, os.strerror(-r.error), f"{self.path}: {topic}, queue {queue_id}, offset {offset}")
+        result.code = r.status
+        if r.status == FOUND and not result.messages:
+            result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
+        result.next_offset = r.next_offset
+        result.min_offset = r.min_offset
+        result.max_offset = r.max_offset
+        result.unreadable = r.unreadable
+        result.total_bytes = r.found_bytes
+        return result
+
+    cdef list _views(self, GetRequest *r, set wanted):
+        # One lease a file: the views of one call share it. Each entry came with a hold of its own.
+        cdef Lease lease = None
+        cdef Found *slot
+        cdef int64_t i
+        cdef list messages = []
+        cdef Message m
+        for i in range(r.found_count):
+            slot = &r.found[i]
+            if lease is not None and lease.file == slot.file:
+                log_file_release(slot.file)
+            else:
+                lease = lease_new(slot.file, self.lease_count)
+            m = message_new(lease, &slot.view)
+            if wanted is None or m.tags in wanted:
+                messages.append(m)
+        return messages
+
+    cdef object _message_at(self, int64_t offset):
+        cdef RecordView v
+        cdef LogFile *f = NULL
+        cdef int rc
+        with nogil:
+            rc = self._record_at(offset, 0, &v, &f)
+        if rc < -1:
+            raise OSError(-rc, os.strerror(-rc), self.path)
+        if rc < 0:
+            return None
+        return message_new(lease_new(f, self.lease_count), &v)
+
+    def message_at(self, offset):
+        """The message whose record begins at physical `offset`, or None. Upstream: lookMessageByOffset."""
+        self._enter()
+        return self._message_at(offset)
+
+    def message_by_id(self, msg_id):
+        """The message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for text that is no id."""
+        self._enter()
+        return self._message_at(decode_message_id(msg_id)[1])
+
+    def _next_record(self, int64_t offset, int64_t limit):
+        """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end."""
+        cdef RecordView v
+        cdef RecordStatus status
+        cdef LogFile *f
+        cdef int error = 0
+        cdef int64_t end
+        self._enter()
+        if offset >= limit:
+            return None
+        f = row_find(self.row, offset, &error)
+        if f == NULL:
+            if error < 0:
+                raise OSError(-error, os.strerror(-error), self.path)
+            return None
+        end = f.start + f.size
+        status = record_parse(f.map + (offset - f.start), min(end, limit) - offset, &v)
+        if status == RECORD_OK:
+            return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), offset + v.size
+        log_file_release(f)
+        if status == RECORD_BLANK:
+            return "blank", offset, v.size, None, end
+        raise errors.CorruptionError(self.path, offset, "a record", f"magic code {v.magic & 0xFFFFFFFF:#x}, size {v.size}")
+
+    @property
+    def min_log_offset(self):
+        """Physical offset of the first byte of the log: int (0 where it is empty)."""
+        self._enter()
+        return max(row_start(self.row), 0)
+
+    @property
+    def max_log_offset(self):
+        """Physical offset behind the last readable record: int. Upstream: getMaxPhyOffset."""
+        self._enter()
+        return rmq_load(&self.log.committed)
+
+    def _bounds(self, topic, queue_id):
+        """(min, max) queue offset, or None where there is no such queue."""
+        cdef Queue *q
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        if q == NULL:
+            return None
+        return rmq_load(&q.min_offset), rmq_load(&q.max_offset)
+
+    def _queue_list(self):
+        """Every queue that has or had an entry: list of (topic, queue id, min, max)."""
+        cdef int64_t i
+        cdef Queue *q
+        self._enter()
+        found = []
+        for i in range(queues_count(self.queues)):
+            q = queues_at(self.queues, i)
+            if rmq_load(&q.max_offset) > 0:
+                found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, rmq_load(&q.min_offset),
+                              rmq_load(&q.max_offset)))
+        return found
+
+    def raw_entry(self, topic, queue_id, queue_offset):
+        """(physical offset, size, tags code) of one queue entry as stored, or None."""
+        cdef unsigned char[UNIT_SIZE] unit
+        cdef Queue *q
+        cdef int64_t n
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        if q == NULL:
+            return None
+        n = queue_read(self.queues, q, queue_offset, unit, 1)
+        if n < 0:
+            raise OSError(-n, os.strerror(-n), self.path)
+        if n == 0:
+            return None
+        return rmq_get64(unit), rmq_get32(unit + 8), rmq_get64(unit + 12)
+
+    def ext_unit(self, topic, queue_id, address):
+        """(found, tags code, store timestamp, filter bit map) of a ConsumeQueueExt unit by the address in a queue entry."""
+        cdef unsigned char[4096] bits
+        cdef int64_t tags_code = 0, store_timestamp = 0, n
+        cdef Queue *q
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        if q == NULL:
+            return False, 0, 0, b""
+        n = queue_read_ext(self.queues, q, address, &tags_code, &store_timestamp, bits, 4096)
+        if n < 0:
+            return False, 0, 0, b""
+        return True, tags_code, store_timestamp, bits[:min(n, 4096)]

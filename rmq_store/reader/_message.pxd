@@ -1,0 +1,28 @@
+# Message views over the mapped log, and the leases that keep the map in place under them.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.codec._record cimport RecordView
+from rmq_store.segment._file cimport LogFile
+
+
+cdef class LeaseCount:
+    # How many leases of one store are alive. Shared by the store and its leases, so that it outlives the store.
+    cdef int64_t alive
+
+
+cdef class Lease:
+    # One hold on one file for all views a call made over it. Exports its bytes read-only.
+    cdef LogFile *file
+    cdef LeaseCount count
+    cdef const unsigned char *data
+    cdef Py_ssize_t size
+
+
+cdef class Message:
+    cdef Lease lease
+    cdef RecordView v
+    cdef object _properties
+
+
+cdef Lease lease_new(LogFile *f, LeaseCount count)      # takes over the caller's hold
+cdef Message message_new(Lease lease, const RecordView *v)

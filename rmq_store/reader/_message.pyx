@@ -1,0 +1,218 @@
+"""Messages as views over the mapped log (upstream: MessageExt, SelectMappedBufferResult). Contract in _message.pxd.
+
+A view was parsed once, with every length checked against the file, and keeps what it found: a record that changes underneath
+can give other bytes, never bytes outside its place. It stays good as long as it lives, also after the store is closed.
+"""
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t
+
+from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, PropertyView, RecordView, body_crc32, properties_scan)
+from rmq_store.segment._file cimport LogFile, log_file_release
+
+from rmq_store.codec.compression import inflate
+from rmq_store.codec.message_id import host_text
+from rmq_store.codec.properties import decode_properties
+
+
+@cython.final
+cdef class LeaseCount:
+    pass
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Lease:
+    def __dealloc__(self):
+        if self.file != NULL:
+            log_file_release(self.file)
+            self.count.alive -= 1
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void *> self.data, self.size, 1, flags)
+
+
+cdef Lease lease_new(LogFile *f, LeaseCount count):
+    cdef Lease lease = Lease.__new__(Lease)
+    lease.file = f
+    lease.count = count
+    count.alive += 1
+    return lease
+
+
+@cython.final
+@cython.freelist(256)
+cdef class _Bytes:
+    # What a memoryview of a body hangs on: a piece of a file under its lease.
+    cdef Lease lease
+    cdef const unsigned char *at
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void *> self.at, self.size, 1, flags)
+
+
+cdef Message message_new(Lease lease, const RecordView *v):
+    cdef Message m = Message.__new__(Message)
+    m.lease = lease
+    m.v = v[0]
+    return m
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """One stored message: a read-only view; nothing is copied until it is asked for.
+
+    Lifetime: as long as the view lives its file stays mapped, also after the store is closed (close() then raises BufferError).
+    Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
+    """
+
+    @property
+    def topic(self):
+        """str."""
+        return PyUnicode_DecodeUTF8(self.v.topic, self.v.topic_size, "replace")
+
+    @property
+    def queue_id(self):
+        """int."""
+        return self.v.queue_id
+
+    @property
+    def queue_offset(self):
+        """Index in its queue: int; 0 for prepared and rollback messages, which are in none."""
+        return self.v.queue_offset
+
+    @property
+    def offset(self):
+        """Physical offset in the log: int."""
+        return self.v.physical_offset
+
+    @property
+    def size(self):
+        """Bytes of the whole record: int."""
+        return self.v.size
+
+    @property
+    def body(self):
+        """The stored body: read-only memoryview. bytes(message.body) copies it."""
+        cdef _Bytes b = _Bytes.__new__(_Bytes)
+        b.lease = self.lease
+        b.at = self.v.body
+        b.size = self.v.body_size
+        return PyMemoryView_FromObject(b)
+
+    @property
+    def raw(self):
+        """The whole record: bytes (a copy)."""
+        return PyBytes_FromStringAndSize(<const char *> self.v.start, self.v.size)
+
+    @property
+    def properties_raw(self):
+        """The properties as stored: bytes (a copy)."""
+        return PyBytes_FromStringAndSize(self.v.properties, self.v.properties_size)
+
+    @property
+    def properties(self):
+        """dict of str to str, parsed as upstream does; made once."""
+        if self._properties is None:
+            self._properties = decode_properties(self.properties_raw)
+        return self._properties
+
+    @property
+    def tags(self):
+        """TAGS: str, or None."""
+        cdef PropertyView p
+        properties_scan(self.v.properties, self.v.properties_size, &p)
+        return None if p.tags == NULL else PyUnicode_DecodeUTF8(p.tags, p.tags_size, "replace")
+
+    @property
+    def keys(self):
+        """KEYS as stored, several separated by blanks: str, or None."""
+        cdef PropertyView p
+        properties_scan(self.v.properties, self.v.properties_size, &p)
+        return None if p.keys == NULL else PyUnicode_DecodeUTF8(p.keys, p.keys_size, "replace")
+
+    @property
+    def unique_key(self):
+        """UNIQ_KEY, the client's message id: str, or None."""
+        cdef PropertyView p
+        properties_scan(self.v.properties, self.v.properties_size, &p)
+        return None if p.uniq_key == NULL else PyUnicode_DecodeUTF8(p.uniq_key, p.uniq_key_size, "replace")
+
+    @property
+    def flag(self):
+        """The user's flag: int."""
+        return self.v.flag
+
+    @property
+    def sys_flag(self):
+        """MessageSysFlag bits: int."""
+        return self.v.sys_flag
+
+    @property
+    def magic(self):
+        """Magic code of the record, unsigned: int."""
+        return self.v.magic & 0xFFFFFFFF
+
+    @property
+    def body_crc(self):
+        """CRC-32 & 0x7FFFFFFF as stored: int."""
+        return self.v.body_crc
+
+    @property
+    def body_crc_ok(self):
+        """True if the body has the stored checksum: bool. Reads all of the body."""
+        return body_crc32(self.v.body, self.v.body_size) == self.v.body_crc
+
+    @property
+    def born_timestamp(self):
+        """ms since 1970: int."""
+        return self.v.born_timestamp
+
+    @property
+    def store_timestamp(self):
+        """ms since 1970: int."""
+        return self.v.store_timestamp
+
+    @property
+    def born_host(self):
+        """"ip:port", IPv6 as "[ip]:port": str."""
+        return host_text(self.v.born_host[:20 if self.v.sys_flag & FLAG_BORN_V6 else 8])
+
+    @property
+    def store_host(self):
+        """"ip:port", IPv6 as "[ip]:port": str."""
+        return host_text(self.v.store_host[:20 if self.v.sys_flag & FLAG_STORE_V6 else 8])
+
+    @property
+    def reconsume_times(self):
+        """int."""
+        return self.v.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self):
+        """int."""
+        return self.v.prepared_transaction_offset
+
+    @property
+    def msg_id(self):
+        """Offset message id: store host and physical offset in upper-case hex: str."""
+        cdef bytes host = self.v.store_host[:20 if self.v.sys_flag & FLAG_STORE_V6 else 8]
+        return (host + self.v.physical_offset.to_bytes(8, "big")).hex().upper()
+
+    def inflated(self, max_size=None):
+        """The body, decompressed if sys_flag says that it is compressed (zlib, lz4, zstd): bytes (a copy).
+
+        max_size: bytes the result may have, default 4 MiB x 16. Raises MessageIllegal for a damaged or larger body.
+        """
+        if max_size is None:
+            max_size = 64 << 20
+        return inflate(bytes(self.body), self.v.sys_flag, max_size)
+
+    def __repr__(self):
+        return (f"Message({self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, offset={self.offset}, "
+                f"size={self.size}, tags={self.tags!r}, keys={self.keys!r}, body={self.v.body_size} bytes)")
