@@ -51,3 +51,5 @@ cdef class StoreCore:
             return 0
         return self._refuse()
     cdef object _fence_error(self)
+    cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil
+    cdef void _free(self)

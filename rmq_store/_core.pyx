@@ -4,28 +4,29 @@ The opening thread builds the parts in the order of a message's way and starts t
 reverse. Nothing here decides: store.py does.
 """
 import os
+import time
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.commitlog._log cimport FENCE_WRITE, log_begin, log_free, log_new
-from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queue_recover, queue_truncate, queues_at, queues_count
-from rmq_store.consumequeue._queue cimport queues_publish, queues_sync
-from rmq_store.dispatch._dispatch cimport (dispatch_limit, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
-                                           dispatcher_start, dispatcher_stop)
-from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_use, flush_wait, flusher_new,
+from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new
+from rmq_store.consumequeue._queue cimport (Queue, QueueTableOwner, queue_correct_min, queue_destroy, queue_recover,
+                                            queue_truncate, queues_at, queues_count)
+from rmq_store.dispatch._dispatch cimport (dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new, dispatcher_start,
+                                           dispatcher_stop)
+from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
+from rmq_store.index._index cimport IndexOwner, index_destroy, index_drop_after, index_truncate
 from rmq_store.io._io cimport IoTable
-from rmq_store.io._sync cimport ETIMEDOUT, rmq_load, rmq_load32, rmq_store
+from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store
 from rmq_store.pool._pool cimport pool_free, pool_new
-from rmq_store.recovery._checkpoint cimport (CheckpointTimes, checkpoint_now, checkpoint_read, checkpoint_write,
-                                             checkpointer_new, checkpointer_start, checkpointer_stop)
+from rmq_store.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
 from rmq_store.recovery._scan cimport LogRecovery
 from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, allocator_follow, allocator_free,
-                                           allocator_new, allocator_request, allocator_settle, allocator_start,
-                                           allocator_stop)
-from rmq_store.segment._file cimport (LogFile, log_file_map, log_file_open, log_file_release, row_end, row_find, row_free,
-                                      row_new, row_push, row_start)
+                                           allocator_new, allocator_request, allocator_settle, allocator_start, allocator_stop)
+from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_end, row_find, row_free, row_new, row_push,
+                                      row_start)
 
 from rmq_store import errors
 
@@ -39,6 +40,8 @@ cdef enum:
     SPINS_SPIN = 20000
 
 cdef int64_t MS = 1_000_000
+cdef int64_t SLICE_NS = 100_000_000
+cdef tuple _PHASES = ("none", "encode", "roll")
 _PREZERO = {"off": PREZERO_OFF, "window": PREZERO_WINDOW, "full": PREZERO_FULL}
 
 
@@ -135,6 +138,43 @@ cdef class StoreCore:
             log_file_release(f)
             raise errors.StoreRefusesToLoad(f"{os.fsdecode(self.row.dir)}/{start:020d}", 0, "files without a gap between them",
                                             f"a gap before offset {start}")
+
+    def _take_queues(self, QueueTableOwner owner not None):
+        """The table that consumequeue.loader filled."""
+        self.queues_owner = owner
+        self.queues = owner.table
+
+    def _take_index(self, IndexOwner owner not None):
+        """The index that index.loader filled."""
+        self.index_owner = owner
+        self.index = owner.index
+
+    def _drop_index_after(self, int64_t index_timestamp):
+        """After a crash: index files newer than the checkpoint go, dispatch builds them again."""
+        cdef int rc
+        with nogil:
+            rc = index_drop_after(self.index, index_timestamp)
+        _check(rc, self.path)
+
+    def _truncate_index(self, int64_t end):
+        cdef int rc = 0
+        if self.index != NULL:
+            with nogil:
+                rc = index_truncate(self.index, end)
+        _check(rc, self.path)
+
+    def _destroy_derived(self):
+        """The log is gone: queues and index lead nowhere."""
+        cdef int64_t i
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.queues)):
+                rc = queue_destroy(self.queues, queues_at(self.queues, i))
+                if rc < 0:
+                    break
+            if rc >= 0 and self.index != NULL:
+                rc = index_destroy(self.index)
+        _check(rc, self.path)
 
     def _recovery(self):
         recovery = LogRecovery()
@@ -246,14 +286,124 @@ cdef class StoreCore:
     def _opened(self):
         self.state = STATE_OPEN
 
+    # ---- while it is open
+
+    def _check_open(self):
+        self._enter()
+
+    def _forked(self):
+        """True in a child of fork: the store is the parent's."""
+        return self.alive[0] != 1
+
+    def _fence_error_or_none(self):
+        return self._fence_error() if rmq_load32(&self.log.fence) != 0 else None
+
+    def _flush(self):
+        cdef int rc
+        cdef int64_t flushed
+        self._enter()
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        self.calls += 1
+        with nogil:
+            rc = flush_all(self.log)
+            flushed = rmq_load(&self.log.flushed)
+        self.calls -= 1
+        if rc < 0:
+            raise self._fence_error()
+        return flushed
+
+    def _wait_dispatched(self, timeout):
+        cdef int64_t left = INT64_MAX if timeout is None else <int64_t> (timeout * 1e9)
+        cdef int64_t end, slice_ns
+        cdef int rc = -ETIMEDOUT
+        self._enter()
+        if self.readonly:
+            return True
+        end = rmq_load(&self.log.wrote)
+        if rmq_load(&self.log.confirm) < end:
+            end = rmq_load(&self.log.confirm)
+        self.calls += 1
+        try:
+            while rc == -ETIMEDOUT and left > 0:
+                slice_ns = left if left < SLICE_NS else SLICE_NS
+                left -= slice_ns
+                with nogil:
+                    rc = self._push(end, slice_ns)
+                PyErr_CheckSignals()
+        finally:
+            self.calls -= 1
+        if rc < 0 and rc != -ETIMEDOUT:
+            raise self._fence_error() if rmq_load32(&self.log.fence) != 0 else OSError(-rc, os.strerror(-rc), self.path)
+        return rc == 0
+
+    cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil:
+        # What is not visible yet is made so first: pool bytes are committed, and flushed where only durable bytes are shown.
+        cdef int rc = flush_all(self.log) if self.dispatcher.durable_only else flush_commit(self.log, end)
+        return rc if rc < 0 else dispatch_wait(self.dispatcher, end, timeout_ns)
+
+    def _position(self, str name):
+        if name == "wrote":
+            return rmq_load(&self.log.wrote)
+        if name == "flushed":
+            return rmq_load(&self.log.flushed)
+        return rmq_load(&self.log.dispatched)
+
+    def _notes(self):
+        """What native threads noted, for the watch."""
+        if self.state != STATE_OPEN or self.alloc == NULL:
+            return {"fence": 0, "fence_step": 0, "slow_locks": 0, "slow_lock_phase": "", "allocate_error": 0, "behind": 0,
+                    "flushed": 0}
+        return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step, "slow_locks": self.log.slow_locks,
+                "slow_lock_phase": _PHASES[self.log.slow_lock_phase], "allocate_error": -self.alloc.error,
+                "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
+
+    def _stats(self):
+        cdef Log *log = self.log
+        return {
+            "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
+            "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched),
+            "dispatch_behind_bytes": rmq_load(&log.wrote) - rmq_load(&log.dispatched),
+            "puts": log.puts, "put_bytes": log.put_bytes, "commits": rmq_load(&log.commits), "flushes": rmq_load(&log.flushes),
+            "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
+            "dispatched_records": self.dispatcher.records, "unreadable_records": self.dispatcher.bad_records,
+            "log_files": self.row.count, "queues": queues_count(self.queues),
+            "pool_bytes": self.pool.size if self.pool != NULL else 0,
+            "slow_put_locks": log.slow_locks, "errno": rmq_load32(&log.fence),
+            "message_view_leases": self._lease_total(),
+        }
+
+    def _lease_total(self):
+        return 0
+
+    def confirm(self, int64_t offset):
+        """Moves the confirm offset: with duplication_enabled, dispatch and recovery after a crash stop there.
+
+        offset: log offset, the start of a record or the end of the log; may move either way, what is dispatched stays.
+        Raises StoreStateError without duplication_enabled. Upstream: CommitLog.setConfirmOffset.
+        """
+        self._enter()
+        if not self.options.duplication_enabled:
+            raise errors.StoreStateError("the confirm offset counts only with duplication_enabled=True: open the store with it")
+        rmq_store(&self.log.confirm, offset)
+        rmq_event_wake(&self.log.dispatch_wanted)
+
     # ---- taking down
+
+    def _refuse_calls(self):
+        """From here on calls are refused; those that wait without the GIL are let out."""
+        self.state = STATE_CLOSED
+        while self.calls > 0:
+            with nogil:
+                flush_all(self.log)
+                rmq_event_wake(&self.log.room)
+            time.sleep(0.001)
 
     def _stop(self, int64_t timeout_ms):
         """Flushes, waits for dispatch, joins every thread. Returns (errors, bytes not dispatched). Nothing is freed."""
         cdef int rc, waited = 0
         cdef int64_t end
         problems = []
-        self.state = STATE_CLOSED
         with nogil:
             rc = flush_all(self.log)
             end = rmq_load(&self.log.wrote)
@@ -283,6 +433,19 @@ cdef class StoreCore:
     def _end(self):
         """Frees what no reader needs; the files themselves go with their last lease."""
         self.state = STATE_CLOSED
+        while self.calls > 0:
+            time.sleep(0.001)
+        self._free()
+
+    def _end_failed_open(self):
+        """An open that raised: threads that run are joined, memory and descriptors go."""
+        self.state = STATE_CLOSED
+        if self.started:
+            with nogil:
+                dispatcher_stop(self.dispatcher)
+                checkpointer_stop(self.checkpointer)
+                flusher_stop(self.flusher)
+                allocator_stop(self.alloc)
         self._free()
 
     cdef void _free(self):

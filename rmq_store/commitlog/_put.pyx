@@ -738,3 +738,7 @@ cdef class StorePut(StoreCore):
         with nogil:
             rc = flush_wait(self.log, end, timeout_ns)
         return rmq_load(&self.log.flushed), rc
+
+    def _set_status(self, PutResult result, status):
+        """For the completer: what became of a put after it was appended."""
+        result.code = status

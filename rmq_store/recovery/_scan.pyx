@@ -5,8 +5,8 @@ from libc.string cimport memcmp
 from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC,
                                       RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, body_crc32, libdeflate_crc32,
                                       record_parse, rmq_get32, rmq_get64)
-from rmq_store.io._io cimport IoTable, rmq_pwrite_all
-from rmq_store.segment._file cimport FileRow, LogFile, log_file_map, log_file_release, row_find, row_pop
+from rmq_store.io._io cimport IoTable, rmq_io, rmq_pwrite_all
+from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
 
 import os
 from typing import NamedTuple
@@ -41,14 +41,6 @@ cdef struct Walk:
     int64_t last_record
     int64_t last_timestamp
     int reason
-
-
-cdef bint _zeros(const unsigned char *p, int64_t n) noexcept nogil:
-    cdef int64_t i
-    for i in range(n):
-        if p[i] != 0:
-            return False
-    return True
 
 
 cdef bint _crc_property_ok(const RecordView *v) noexcept nogil:
@@ -110,13 +102,13 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, bint check_crc, 
         at += v.size
 
 
-cdef int64_t _next_good(const LogFile *f, int64_t begin, bint crc_property) noexcept nogil:
-    # The first offset >= begin where a whole, checked record of exactly this place lies; -1: none.
+cdef int64_t _next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_property) noexcept nogil:
+    # The first offset in [begin, stop) where a whole, checked record of exactly this place lies; -1: none.
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef int32_t magic
     cdef RecordView v
-    while at + 91 <= end:
+    while at < stop and at + 91 <= end:
         magic = rmq_get32(f.map + (at - f.start) + 4)
         if magic == MAGIC_V1 or magic == MAGIC_V2:
             if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK and _check(&v, at, True, crc_property) == 0:
@@ -125,15 +117,28 @@ cdef int64_t _next_good(const LogFile *f, int64_t begin, bint crc_property) noex
     return -1
 
 
-cdef int64_t _last_nonzero(const LogFile *f, int64_t begin) noexcept nogil:
-    # Log offset behind the last byte >= begin that is not zero; begin: none.
-    cdef int64_t at = f.size
+cdef int64_t _last_nonzero(const rmq_io *io, const LogFile *f, int64_t begin) noexcept nogil:
+    # Log offset behind the last byte >= begin that is not zero; begin: none; -errno. Holes are jumped over, not read.
     cdef int64_t low = begin - f.start
-    while at > low and f.map[at - 1] == 0:
-        at -= 1
-        while at >= low + 8 and (<const int64_t *> (f.map + at - 8))[0] == 0:
-            at -= 8
-    return f.start + at
+    cdef int64_t last = low
+    cdef int64_t at = low
+    cdef int64_t stop, end
+    while at < f.size:
+        at = io.next_data(io.ctx, f.fd, at)
+        if at < 0:
+            return at
+        if at >= f.size:
+            break
+        stop = at + CHUNK if at + CHUNK < f.size else f.size
+        end = stop
+        while end > at and f.map[end - 1] == 0:
+            end -= 1
+            while end >= at + 8 and (<const int64_t *> (f.map + end - 8))[0] == 0:
+                end -= 8
+        if end > at:
+            last = end
+        at = stop
+    return f.start + last
 
 
 cdef class LogRecovery:
@@ -177,30 +182,29 @@ cdef class LogRecovery:
         log_file_release(f)
         return Scan(w.end, REASONS[w.reason], w.records, w.last_record, w.last_timestamp)
 
-    def next_good(self, int64_t begin, *, bint crc_property=False):
-        """Offset of the next whole, checked record at or behind `begin` in its file and the files behind it; None: none."""
-        cdef LogFile *f
-        cdef int64_t at = -1
-        cdef int64_t i
-        for i in range(self.row.count):
-            f = self.row.files[i]
-            if f.start + f.size <= begin:
-                continue
-            if log_file_map(self.row, f) < 0:
-                raise OSError(5, "cannot map", os.fsdecode(f.path))
-            with nogil:
-                at = _next_good(f, begin if begin > f.start else f.start, crc_property)
-            if at >= 0:
-                return at
-        return None
+    def file_size(self):
+        """Bytes of a file: int."""
+        return self.row.file_size
+
+    def next_good(self, int64_t begin, int64_t end, *, bint crc_property=False):
+        """Offset of the first whole, checked record that begins in [begin, end) of one file; None: none."""
+        cdef LogFile *f = self._file(begin)
+        cdef int64_t at
+        with nogil:
+            at = _next_good(f, begin, end, crc_property)
+        log_file_release(f)
+        return None if at < 0 else at
 
     def dirty_end(self, int64_t begin):
         """Log offset behind the last byte at or beyond `begin`, in the file that holds it, that is not zero."""
         cdef LogFile *f = self._file(begin)
         cdef int64_t end
         with nogil:
-            end = _last_nonzero(f, begin)
+            end = _last_nonzero(self.io, f, begin)
+        path = os.fsdecode(f.path)
         log_file_release(f)
+        if end < 0:
+            raise OSError(-end, os.strerror(-end), path)
         return end
 
     def read(self, int64_t begin, int64_t end):

@@ -1,0 +1,216 @@
+"""Opening a store: the rooms in the order of a message's way, each with what the directory already holds.
+
+The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
+"""
+import os
+from typing import Any
+
+import psutil
+
+from rmq_store.config.load import Options
+from rmq_store.consumequeue.loader import load_queues
+from rmq_store.errors import BackendUnavailable, StoreRefusesToLoad
+from rmq_store.events import Event, emit
+from rmq_store.index.loader import load_index
+from rmq_store.io._files import ControlFiles
+from rmq_store.recovery import lockfile
+from rmq_store.recovery.recover import Outcome, Rules, find_end, load_names, make_end
+
+__all__ = ["Places", "infer_sizes", "open_store"]
+
+CHECKPOINT_SIZE = 4096
+
+
+class Places:
+    """Where the parts of a store lie: absolute paths."""
+
+    def __init__(self, root: str, options: Options) -> None:
+        self.root = root
+        self.commitlog = options.commitlog_path or os.path.join(root, "commitlog")
+        self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
+        self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
+        self.index = options.index_path or os.path.join(root, "index")
+        self.tmp = os.path.join(root, ".alloc")
+        self.checkpoint = os.path.join(root, "checkpoint")
+        self.abort = os.path.join(root, "abort")
+
+
+def infer_sizes(root: str, options: Options) -> dict[str, int]:
+    """Sizes that the files of an existing store tell, for options that nobody gave."""
+    places = Places(root, options)
+    found: dict[str, int] = {}
+    if not options.given("segment_size_bytes"):
+        size = _first_size(places.commitlog, 20)
+        if size:
+            found["segment_size_bytes"] = size
+    if not options.given("consumequeue_file_size_bytes"):
+        size = _queue_file_size(places.consumequeue)
+        if size and size % 20 == 0:
+            found["consumequeue_file_size_bytes"] = size
+    return found
+
+
+def _first_size(directory: str, digits: int) -> int:
+    """Length of the first file with an all-digit name; 0 where there is none."""
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted(e.name for e in entries if len(e.name) == digits and e.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    return os.stat(os.path.join(directory, names[0])).st_size if names else 0
+
+
+def _queue_file_size(directory: str) -> int:
+    try:
+        with os.scandir(directory) as topics:
+            for topic in topics:
+                if not topic.is_dir(follow_symlinks=False):
+                    continue
+                with os.scandir(topic.path) as queues:
+                    for queue in queues:
+                        size = _first_size(queue.path, 20) if queue.name.isdecimal() else 0
+                        if size:
+                            return size
+    except FileNotFoundError:
+        return 0
+    return 0
+
+
+def check_backend(options: Options) -> None:
+    """flush_backend as this version and this write path can have it. Raises BackendUnavailable."""
+    if options.flush_backend == "io_uring":
+        raise BackendUnavailable("io_uring", "this version flushes with msync and fdatasync only",
+                                 "use flush_backend='auto' or 'fdatasync'")
+
+
+def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
+    """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
+
+    On an error everything taken is given back by the caller through store._end(); the lock by this function.
+    """
+    files = ControlFiles(io)
+    places = Places(root, options)
+    readonly = options.readonly
+    lock: int | None = None
+    if not readonly:
+        for directory in (root, places.commitlog, places.tmp):
+            _make_directories(files, directory)
+        lock = lockfile.acquire(files, root)
+    try:
+        _load_and_recover(store, files, places, options, io)
+        if not readonly:
+            fd, times = _checkpoint(files, places)
+            lockfile.set_abort(files, root, options.compat)
+            store._start(fd, times)
+            store.checkpoint_fd = fd
+    except BaseException:
+        if lock is not None:
+            lockfile.release(files, lock)
+        raise
+    return lock
+
+
+def _make_directories(files: ControlFiles, path: str) -> None:
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent and parent != path:
+        _make_directories(files, parent)
+    if files.mkdir(path):
+        files.sync_dir(parent)
+
+
+def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> None:
+    readonly = options.readonly
+    clean = not os.path.exists(places.abort)
+    if not readonly:
+        _sweep(files, places.tmp)
+    store._setup(places.root, options, readonly, io, places.commitlog, places.tmp)
+    store._setup_put()
+    store._setup_get(psutil.virtual_memory().total)
+    for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
+        store._add_file(start)
+    times = _read_checkpoint(files, places)
+    store._take_queues(load_queues(
+        io, places.consumequeue, places.consumequeue_ext, places.tmp, options.consumequeue_file_size_bytes,
+        options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0,
+        options.consumequeue_fd_max, readonly))
+    if options.index_enabled:
+        store._take_index(load_index(io, places.index, places.tmp, options.index_slots, options.index_entries_max, readonly))
+        if not clean and not readonly:
+            store._drop_index_after(times[2])
+    store._make_dispatcher(options.delay_levels)
+    queued_end = store._recover_queues(not clean)
+    recovery = store._recovery()
+    rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
+                  crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
+                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2], queued_end=queued_end,
+                  confirm=times[4] if options.duplication_enabled and not clean else (1 << 63) - 1)
+    if not clean:
+        emit(Event.NEEDS_RECOVERY if readonly else Event.RECOVERY_STARTED, path=places.root, kind="abnormal",
+             file=places.commitlog, offset=queued_end)
+    outcome = find_end(recovery, rules)
+    _settle(store, files, places, recovery, rules, outcome, queued_end)
+
+
+def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rules: Rules, outcome: Outcome,
+            queued_end: int) -> None:
+    """Log, queues and index are made to agree; dispatch catches up."""
+    readonly = store.readonly
+    store.needs_recovery = not rules.clean
+    if not readonly:
+        store.cut_bytes = make_end(recovery, files, places.root, outcome, rules)
+        if not recovery.starts():
+            store._destroy_derived()
+    if queued_end > outcome.end:
+        store._truncate_queues(outcome.end)
+    if not readonly and (queued_end > outcome.end or store.cut_bytes):
+        store._truncate_index(outcome.end)
+    store._begin(outcome.end, outcome.end if readonly else outcome.dispatch_from, outcome.last_timestamp)
+    if not readonly:
+        store._catch_up(outcome.end)
+        if not rules.clean:
+            emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records, seconds=0.0)
+    store._correct_queues()
+
+
+def _sweep(files: ControlFiles, tmp: str) -> None:
+    """What a crash left half made."""
+    for entry in os.scandir(tmp):
+        files.unlink(entry.path)
+
+
+def _read_checkpoint(files: ControlFiles, places: Places) -> tuple[int, int, int, int, int]:
+    """The five numbers of the checkpoint; zeros where there is none."""
+    try:
+        fd = files.open(places.checkpoint, os.O_RDONLY)
+    except FileNotFoundError:
+        return (0, 0, 0, 0, 0)
+    try:
+        data = files.read(fd, 0, 40)
+    finally:
+        files.close(fd)
+    if len(data) < 40:
+        emit(Event.FOREIGN_FILE_SKIPPED, file=places.checkpoint, reason=f"it has {len(data)} bytes, a checkpoint has 4096")
+        return (0, 0, 0, 0, 0)
+    n = [int.from_bytes(data[i:i + 8], "big", signed=True) for i in range(0, 40, 8)]
+    return n[0], n[1], n[2], n[3], n[4]
+
+
+def _checkpoint(files: ControlFiles, places: Places) -> tuple[int, tuple[int, int, int, int, int]]:
+    """Opens the checkpoint for writing, made whole where it is missing or short."""
+    times = _read_checkpoint(files, places)
+    if not os.path.exists(places.checkpoint) or os.stat(places.checkpoint).st_size != CHECKPOINT_SIZE:
+        data = b"".join(t.to_bytes(8, "big", signed=True) for t in times)
+        files.write_new(places.root, "checkpoint", data.ljust(CHECKPOINT_SIZE, b"\0"))
+    return files.open(places.checkpoint, os.O_RDWR), times
+
+
+def refuse_path(root: str, readonly: bool) -> None:
+    """Paths that cannot be a store, told apart before anything is made. Raises OSError or StoreRefusesToLoad."""
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", root)
+    if readonly and not os.path.isdir(root):
+        raise FileNotFoundError(2, "no such store: readonly=True makes none", root)
+    if readonly and not os.path.isdir(os.path.join(root, "commitlog")):
+        raise StoreRefusesToLoad(root, 0, "a directory with commitlog/", "none")

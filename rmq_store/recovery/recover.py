@@ -1,0 +1,169 @@
+"""Where the log ends, and making it end there (upstream: CommitLog.recoverNormally, recoverAbnormally).
+
+The opening thread, before anything is served. Reads like the manual: choose the file to start from, walk records to the first
+bad one, keep aside what a cut would destroy, cut, make sure that the device has what the page cache shows.
+Recovering twice gives the same log: every step may be interrupted and done again.
+"""
+import os
+from dataclasses import dataclass
+
+from rmq_store.errors import StoreRefusesToLoad
+from rmq_store.events import Event, emit
+from rmq_store.io._files import ControlFiles
+from rmq_store.recovery._scan import LogRecovery, Scan
+
+__all__ = ["Outcome", "Rules", "find_end", "load_names", "make_end"]
+
+MAGIC_V1, MAGIC_V2 = -626843481, -626843477
+REWRITE_BYTES = 64 << 20
+MARGIN_MS = 3000
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides where recovery starts and what it checks."""
+
+    clean: bool                     # no abort file: the last exit was in order
+    compat: str                     # "4.9" or "5.x"
+    check_crc: bool
+    crc_property: bool              # record_crc_required
+    index_safe: bool                # the index's time counts as well
+    physical_timestamp: int         # of the checkpoint, ms; 0 where there is none
+    logics_timestamp: int
+    index_timestamp: int
+    queued_end: int                 # end of the last record that has a queue entry, -1 none
+    confirm: int                    # abnormal recovery stops here (duplication)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where the log ends, and where dispatch has to start so that queues and index become whole."""
+
+    end: int
+    dispatch_from: int
+    last_timestamp: int
+    records: int
+    reason: str
+
+
+def find_end(log: LogRecovery, rules: Rules) -> Outcome:
+    """Walks the log; changes nothing."""
+    starts = log.starts()
+    if not starts:
+        return Outcome(0, 0, 0, 0, "no files")
+    first = _clean_start(starts, rules) if rules.clean else _crash_start(log, starts, rules)
+    end, timestamp, records, reason = starts[first], 0, 0, "end of file"
+    for start in starts[first:]:
+        scan: Scan = log.scan(start, limit=rules.confirm, check_crc=rules.check_crc, crc_property=rules.crc_property)
+        end, reason = scan.end, scan.reason
+        records += scan.records
+        timestamp = max(timestamp, scan.last_timestamp)
+        if reason != "end of file":
+            break
+    low = max(rules.queued_end, starts[0], 0) if rules.clean else starts[first]
+    return Outcome(end, min(low, end), timestamp, records, reason)
+
+
+def _clean_start(starts: list[int], rules: Rules) -> int:
+    if rules.compat == "4.9":
+        return max(0, len(starts) - 3)
+    index = len(starts) - 1
+    while index > 0 and starts[index] > rules.queued_end:
+        index -= 1
+    return index
+
+
+def _crash_start(log: LogRecovery, starts: list[int], rules: Rules) -> int:
+    """The newest file whose first message the checkpoint covers (isMappedFileMatchedRecover); the oldest if there is none."""
+    covered = max(0, min(rules.physical_timestamp, rules.logics_timestamp) - MARGIN_MS)
+    if rules.index_safe:
+        covered = min(covered, rules.index_timestamp)
+    for index in range(len(starts) - 1, 0, -1):
+        magic, timestamp = log.first_record(starts[index])
+        if magic in (MAGIC_V1, MAGIC_V2) and 0 < timestamp <= covered:
+            return index
+    return 0
+
+
+def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
+    """Makes the log end at outcome.end on the device. Returns how many bytes that were not zero it cut off."""
+    starts = log.starts()
+    if not starts:
+        return 0
+    cut = _keep_aside(log, files, root, outcome, rules)
+    # Newest first: whatever instant the power fails, the files that are left have no gap between them.
+    while starts and starts[-1] > outcome.end:
+        log.drop_last()
+        starts.pop()
+    if starts and outcome.end < starts[-1] + log.file_size():
+        dirty = log.dirty_end(outcome.end)
+        if dirty > outcome.end:
+            log.zero(outcome.end, dirty)
+    if not rules.clean:
+        _rewrite_tail(log, starts, outcome.end)
+    return cut
+
+
+def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
+    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut."""
+    size, starts = log.file_size(), log.starts()
+    pieces = []
+    begin = outcome.end
+    for start in starts:
+        if start + size <= begin:
+            continue
+        at = max(begin, start)
+        dirty = log.dirty_end(at)
+        if dirty > at:
+            pieces.append((at, dirty))
+    cut = sum(b - a for a, b in pieces)
+    if cut == 0:
+        return 0
+    good = next((g for a, b in pieces if (g := log.next_good(a, b, crc_property=rules.crc_property)) is not None), None)
+    if good is not None:
+        directory = os.path.join(root, ".salvage")
+        if files.mkdir(directory):
+            files.sync_dir(root)
+        for a, b in pieces:
+            name = f"{a:020d}"
+            if not os.path.exists(os.path.join(directory, name)):
+                files.write_new(directory, name, log.read(a, b))
+            emit(Event.SALVAGED, size=b - a, offset=a, copy=os.path.join(directory, name))
+    emit(Event.TRUNCATED, path=root, offset=outcome.end, reason=outcome.reason, size=cut)
+    return cut
+
+
+def _rewrite_tail(log: LogRecovery, starts: list[int], end: int) -> None:
+    """After a crash, or after a write-back error, the page cache may show what the device does not have."""
+    low = end - REWRITE_BYTES
+    for start in starts:
+        begin, stop = max(start, low), min(start + log.file_size(), end)
+        if begin < stop:
+            log.rewrite(begin - begin % 4096 if begin > start else begin, stop)
+
+
+def load_names(directory: str, size: int, compat: str, files: ControlFiles | None) -> list[int]:
+    """Log offsets of the commit-log files in `directory`, ascending.
+
+    Every file must have `size` bytes. An empty last one is what a crash while it was made leaves in 5.x: removed (files is not
+    None) or left out. Other names are left alone with a warning. Raises StoreRefusesToLoad.
+    """
+    found = []
+    if os.path.isdir(directory):
+        for entry in os.scandir(directory):
+            if len(entry.name) == 20 and entry.name.isdecimal() and entry.is_file(follow_symlinks=False):
+                found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
+            else:
+                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
+    found.sort()
+    if found and found[-1][1] == 0 and size > 0:
+        _, _, path = found.pop()
+        if files is not None:
+            files.unlink(path)
+            emit(Event.EMPTY_FILE_REMOVED, file=path)
+    for start, length, path in found:
+        if length != size:
+            raise StoreRefusesToLoad(path, 0, f"{size} bytes, as segment_size_bytes says", f"{length} bytes")
+        if start % size != found[0][0] % size:
+            raise StoreRefusesToLoad(path, 0, f"names that are multiples of {size} apart", os.path.basename(path))
+    return [start for start, _, _ in found]

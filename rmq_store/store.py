@@ -1,0 +1,263 @@
+"""MessageStore: the public face. Opens the rooms in order, closes them in reverse; the work is done below.
+
+Thread-safety: every method may be called from any thread. Durability: see the README's table. Fork: a child gets ForkedProcess
+from every call and leaves the parent's store alone.
+"""
+import atexit
+import os
+import signal
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from rmq_store.config.load import Default, resolve
+from rmq_store.errors import RmqStoreError, StoreStateError
+from rmq_store.events import Event, emit
+from rmq_store.flush._future import Completer
+from rmq_store.io._files import ControlFiles
+from rmq_store.io._io import IoTable
+from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
+from rmq_store.reader._query import StoreQuery
+from rmq_store.recovery import lockfile
+from rmq_store.watch import Watch
+
+__all__ = ["MessageStore"]
+
+_open_stores: "weakref.WeakSet[MessageStore]" = weakref.WeakSet()
+
+
+class MessageStore(StoreQuery):
+    """An Apache RocketMQ message store in a directory: put, know when it is durable, read back by queue, key, time and id.
+
+    Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
+    """
+
+    needs_recovery: bool = False
+    cut_bytes: int = 0
+    checkpoint_fd: int = -1
+    _lock_fd: int | None = None
+
+    @classmethod
+    def open(cls, path: Any, *, profile: str | None = None, readonly: Any = Default("False"), compat: Any = Default("5.x"),
+             write_path: Any = Default("mmap"), flush_mode: Any = Default("async"), flush_backend: Any = Default("auto"),
+             store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None, **options: Any) -> "MessageStore":
+        """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
+
+        profile: None, "durable" or "low_latency". readonly: not one byte is written; a live or a dead store is read as it is.
+        compat: "4.9" or "5.x". write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto", "msync",
+        "fdatasync". store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
+
+        Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
+        directories); BackendUnavailable; OSError. Upstream: DefaultMessageStore.load, start.
+        """
+        keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
+                        flush_backend=flush_backend, store_host=store_host)
+        root = os.path.abspath(os.fsdecode(path))
+        chosen = resolve(profile, keywords, root)
+        check_backend(chosen)
+        refuse_path(root, chosen.readonly)
+        chosen = chosen.inferred(infer_sizes(root, chosen))
+        store = cls()
+        io = _io if _io is not None else IoTable()
+        try:
+            store._lock_fd = open_store(store, root, chosen, io)
+        except BaseException:
+            store._abandon()
+            raise
+        store._files = ControlFiles(io)
+        store.completer = Completer(store._flush_some, store._fence_error_or_none, chosen.flush_deadline_ms, store._set_status)
+        store._close_lock = threading.Lock()
+        store._opened()
+        _open_stores.add(store)
+        store._watch = Watch(store)
+        if chosen.signals:
+            _close_on_signals()
+        emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
+             queues=len(store._queue_list()), write_path=chosen.write_path, flush_mode=chosen.flush_mode,
+             flush_backend=chosen.flush_backend)
+        return store
+
+    # ---- durability and visibility
+
+    def flush(self) -> int:
+        """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""
+        return self._flush()
+
+    def wait_dispatched(self, timeout: float | None = None) -> bool:
+        """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
+        return self._wait_dispatched(timeout)
+
+    # ---- closing
+
+    def close(self) -> None:
+        """Flushes, waits up to close_timeout_ms for dispatch, stops every thread, releases the lock. Idempotent.
+
+        The abort file goes only if nothing failed and nothing is behind. With message views alive everything but the unmapping
+        of their files is done, then BufferError is raised. Raises DurabilityError where the last flush failed.
+        """
+        if self._forked():
+            return
+        with self._close_lock:
+            if self.closed:
+                return
+            _open_stores.discard(self)
+            problems = [] if self.readonly else self._shut()
+            leases = self.leases
+            self._end()
+        if leases:
+            emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
+        if problems:
+            raise problems[0]
+        if leases:
+            raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files stay "
+                              "mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
+
+    def _shut(self) -> list[BaseException]:
+        self._refuse_calls()
+        self._watch.stop()
+        self.completer.close()
+        problems, behind = self._stop(self.options.close_timeout_ms)
+        if not problems:
+            try:
+                self._final_checkpoint()
+            except OSError as error:
+                problems.append(error)
+        if not problems and behind <= 0:
+            lockfile.clear_abort(self._files, self.path)
+            emit(Event.CLOSED, path=self.path, max_offset=self._position("wrote"))
+        elif problems:
+            emit(Event.CLOSED_FAILED, path=self.path, what="write or sync", errno=getattr(problems[0], "errno", 0) or 0,
+                 flushed=self._position("flushed"), max_offset=self._position("wrote"))
+        else:
+            text = (f"closed {self.path} with dispatch at offset {self._position('dispatched')}, the log ends at "
+                    f"{self._position('wrote')}: the abort file stays, the next open recovers")
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            emit(Event.CLOSED_BEHIND, path=self.path, dispatched=self._position("dispatched"),
+                 max_offset=self._position("wrote"))
+        self._files.close(self.checkpoint_fd)
+        if self._lock_fd is not None:
+            lockfile.release(self._files, self._lock_fd)
+            self._lock_fd = None
+        return problems
+
+    def _abandon(self) -> None:
+        """After a failed open: nothing was served yet."""
+        self._end_failed_open()
+
+    def __enter__(self) -> "MessageStore":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a MessageStore cannot be pickled: send its path, and open it there (with readonly=True)")
+
+    # ---- walking
+
+    def log_records(self, begin: int | None = None, end: int | None = None) -> Iterator[tuple[str, int, int, Any]]:
+        """Every record of the raw log in [begin, end): (kind, offset, size, message); kind "msg", or "blank" (end of a file,
+        message None). Reaches messages that no queue leads to. Raises CorruptionError."""
+        at = self.min_log_offset if begin is None else begin
+        limit = self.max_log_offset if end is None else min(end, self.max_log_offset)
+        while (record := self._next_record(at, limit)) is not None:
+            kind, offset, size, message, at = record
+            yield kind, offset, size, message
+
+    def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
+             end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+        """Messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic None).
+
+        begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
+        offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
+        """
+        if topic is not None and queue_id is not None:
+            yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
+            return
+        for kind, _, _, message in self.log_records(begin if topic is None else None):
+            if kind != "msg" or (topic is not None and message.topic != topic):
+                continue
+            if end_time is not None and message.store_timestamp > end_time:
+                return
+            if begin_time is None or message.store_timestamp >= begin_time:
+                yield message
+
+    def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
+                    begin: int | None) -> Iterator[Any]:
+        at = self.min_offset(topic, queue_id) if begin is None else begin
+        if begin_time is not None:
+            at = max(at, self._lower_bound(topic, queue_id, begin_time))
+        while True:
+            result = self.get(topic, queue_id, at, 32)
+            if not result.messages and result.next_offset <= at:
+                return
+            for message in result:
+                if end_time is not None and message.store_timestamp > end_time:
+                    return
+                yield message
+            at = result.next_offset
+
+    # ---- what there is
+
+    def topics(self) -> list[str]:
+        """Topics that have or had messages, sorted: list of str."""
+        return sorted({topic for topic, _, _, _ in self._queue_list()})
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of a topic, sorted: list of int."""
+        return sorted(queue for name, queue, _, _ in self._queue_list() if name == topic)
+
+    def stats(self) -> dict[str, Any]:
+        """Positions, counters and sizes now: dict of str to int, str and bool."""
+        self._check_open()
+        return self._stats() | {"path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
+                                "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
+                                "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
+                                "compat": self.options.compat}
+
+
+def _close_all() -> None:
+    for store in list(_open_stores):
+        emit(Event.CLOSED_AT_EXIT, path=store.path)
+        try:
+            store.close()
+        except (RmqStoreError, OSError, BufferError):
+            pass        # it is logged; there is nobody left to raise to
+
+
+def _in_child() -> None:
+    """After fork: the lock must stay the parent's alone, so the child lets its copy of the descriptor go, without unlocking."""
+    for store in list(_open_stores):
+        if store._lock_fd is not None:
+            os.close(store._lock_fd)
+            store._lock_fd = None
+    _open_stores.clear()
+
+
+def _close_on_signals() -> None:
+    """SIGTERM and SIGINT close every open store, then act as they would have."""
+    if threading.current_thread() is not threading.main_thread():
+        raise StoreStateError("signals=True needs the main thread: open the store there, or close it in your own handler")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        if getattr(before, "_rmq_store", False):
+            continue
+
+        def handler(signum: int, frame: Any, before: Any = before) -> None:
+            for store in list(_open_stores):
+                emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
+                store.close()
+            if callable(before):
+                before(signum, frame)
+            elif before == signal.SIG_DFL:
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+
+        handler._rmq_store = True       # type: ignore[attr-defined]
+        signal.signal(number, handler)
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_in_child)
