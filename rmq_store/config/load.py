@@ -66,6 +66,10 @@ class Options(Mapping[str, Any]):
         """`default`, `profile durable`, `keyword`, `keyword mappedFileSizeCommitLog` or `derived`."""
         return self._origins[name]
 
+    def inferred(self, found: Mapping[str, Any]) -> "Options":
+        """The same options with values that the files of the store told; their origin becomes `files`."""
+        return Options(self._values | found, self._origins | dict.fromkeys(found, "files"))
+
     def given(self, name: str) -> bool:
         """True where the caller named this option; else a value found in the files of the store may take its place."""
         return self._origins[name].startswith("keyword")

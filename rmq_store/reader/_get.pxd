@@ -39,6 +39,7 @@ cdef class StoreGet(StorePut):
     cdef LeaseCount lease_count
     cdef int64_t memory_bytes           # records within so much of the log's end count as recent
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
+    cdef int64_t units_per_file
     cdef bint ext_enabled
 
     cdef void _get(self, GetRequest *r) noexcept nogil

@@ -100,10 +100,14 @@ cdef class StoreGet(StorePut):
         self.count_max_disk = options.get_count_max_disk
         self.scan_bytes_max = options.filter_bytes_max
         self.ext_enabled = options.consumequeue_ext_enabled
+        self.units_per_file = options.consumequeue_file_size_bytes // UNIT_SIZE
 
     @property
     def leases(self):
         """How many groups of message views are alive: int."""
+        return self.lease_count.alive
+
+    def _lease_total(self):
         return self.lease_count.alive
 
     cdef int _record_at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
@@ -133,7 +137,7 @@ cdef class StoreGet(StorePut):
         cdef int64_t n, i, physical, size, code, at, skip_below = -1, scanned = 0, log_end, store_time
         cdef int64_t scan_max = self.scan_bytes_max // UNIT_SIZE
         cdef LogFile *f
-        cdef bint in_disk, full = False, file_end = False
+        cdef bint in_disk, full = False
         cdef int rc
         cdef Found *slot
         cdef PropertyView p
@@ -214,13 +218,11 @@ cdef class StoreGet(StorePut):
                     r.status = FOUND
                     skip_below = -1
                     scanned += 1
-                if n < UNITS_AT_ONCE and not full and r.offset + scanned < r.max_offset:
-                    file_end = True     # upstream reads the entries of one ConsumeQueue file a call
-                if file_end and (r.found_count > 0 or not self.compat5):
-                    break
+                if not full and (r.offset + scanned) % self.units_per_file == 0:
+                    break               # upstream reads the entries of one ConsumeQueue file a call
             if scanned == 0 and r.found_count == 0:
                 r.status = OFFSET_FOUND_NULL
-                at = r.offset
+                at = (r.offset // self.units_per_file + 1) * self.units_per_file
             else:
                 r.next_offset = r.offset + scanned
                 return
