@@ -57,7 +57,7 @@ cdef struct RecordArgs:
     const unsigned char *body
     const char *topic
     const char *properties      # stored first, as given (no separator at its end is added unless needed)
-    const char *more_properties # stored behind them, as given (the properties of a batch as a whole); NULL: none
+    const char *more_properties # stored behind them, as given (the properties of a batch as a whole); size 0: none
     const char *tags            # TAGS, NULL: none
     const char *keys            # KEYS, NULL: none
     int64_t born_timestamp
@@ -122,19 +122,19 @@ cdef inline int32_t body_crc32(const void *body, int32_t size) noexcept nogil:
     return <int32_t> (libdeflate_crc32(0, body, size) & 0x7FFFFFFF) if size > 0 else 0
 
 
-cdef inline bint _ends_open(const RecordArgs *a) noexcept nogil:
-    # True if something stored behind the given properties needs a separator first.
-    return a.properties_size > 0 and a.properties[a.properties_size - 1] != 2
+cdef inline bint _ends_open(const char *properties, int32_t size) noexcept nogil:
+    # True if something stored behind these properties needs a separator first.
+    return size > 0 and properties[size - 1] != 2
 
 
 cdef inline int32_t record_prepare(RecordArgs *a) noexcept nogil:
     # Sizes everything that does not depend on the position. Returns the record's size (64-bit safe: the caller has checked
     # each part against its limit, so the sum fits).
     cdef int32_t total = a.properties_size
-    cdef bint open_end = _ends_open(a)
+    cdef bint open_end = _ends_open(a.properties, a.properties_size)
     if a.more_properties_size > 0:
         total += a.more_properties_size + open_end
-        open_end = a.more_properties[a.more_properties_size - 1] != 2
+        open_end = _ends_open(a.more_properties, a.more_properties_size)
     if a.tags != NULL:
         total += 5 + a.tags_size + open_end
         open_end = True
@@ -217,14 +217,14 @@ cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t q
         return
     memcpy(p, a.properties, a.properties_size)
     p += a.properties_size
-    open_end = _ends_open(a)
+    open_end = _ends_open(a.properties, a.properties_size)
     if a.more_properties_size > 0:
         if open_end:
             p[0] = 2
             p += 1
         memcpy(p, a.more_properties, a.more_properties_size)
         p += a.more_properties_size
-        open_end = a.more_properties[a.more_properties_size - 1] != 2
+        open_end = _ends_open(a.more_properties, a.more_properties_size)
     if a.tags != NULL:
         if open_end:
             p[0] = 2
@@ -254,7 +254,9 @@ cdef inline void blank_encode(unsigned char *to, int32_t rest) noexcept nogil:
 
 
 cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available, RecordView *v) noexcept nogil:
-    # Reads one record out of `available` bytes. Every length is checked against them before it is used.
+    # Reads one record out of `available` bytes. Every length is checked against them before it is used; the view is whole only
+    # with RECORD_OK. As upstream (checkMessageAndReturnSize): a negative body or properties length counts as none, and only
+    # where a part cannot be read at all is it BAD_SIZE, else a wrong sum is SIZE_MISMATCH, which dispatch steps over.
     cdef int64_t pos, size
     cdef int32_t n
     v.start = at
@@ -282,13 +284,15 @@ cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available
     v.store_timestamp = rmq_get64(at + pos)
     v.store_host = at + pos + 8
     pos += 8 + (20 if v.sys_flag & FLAG_STORE_V6 else 8)
-    if pos + 16 > size:
+    if pos + 16 > available:
         return RECORD_BAD_SIZE
     v.reconsume_times = rmq_get32(at + pos)
     v.prepared_transaction_offset = rmq_get64(at + pos + 4)
     n = rmq_get32(at + pos + 12)
     pos += 16
-    if n < 0 or pos + n + 2 > size:
+    if n < 0:
+        n = 0
+    if n > size or pos + n + 2 > available:
         return RECORD_BAD_SIZE
     v.body = at + pos
     v.body_size = n
@@ -299,20 +303,38 @@ cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available
     else:
         n = rmq_get16(at + pos)
         pos += 2
-    if n < 0 or pos + n + 2 > size:
+    if n < 0 or n > size or pos + n + 2 > available:
         return RECORD_BAD_SIZE
     v.topic = <const char *> (at + pos)
     v.topic_size = n
     pos += n
     n = rmq_get16(at + pos)
     pos += 2
-    if n < 0 or pos + n > size:
+    if n < 0:
+        n = 0
+    if n > size or pos + n > available:
         return RECORD_BAD_SIZE
     v.properties = <const char *> (at + pos)
     v.properties_size = n
     if pos + n != size:
         return RECORD_SIZE_MISMATCH
     return RECORD_OK
+
+
+cdef inline int record_crc_check(const RecordView *v) noexcept nogil:
+    # The whole-record checksum (forceVerifyPropCRC): 1 right, 0 wrong, -1 the record does not end with a __CRC32# property.
+    cdef const unsigned char *p = v.start + v.size - CRC_PROPERTY_SIZE
+    cdef int64_t expected = 0
+    cdef int i
+    if v.properties_size < CRC_PROPERTY_SIZE or memcmp(p, b"__CRC32#\x01", 9) != 0 or p[19] != 2:
+        return -1
+    if v.properties_size > CRC_PROPERTY_SIZE and (p - 1)[0] != 2:
+        return -1
+    for i in range(18, 8, -1):
+        if p[i] < 48 or p[i] > 57:
+            return 0
+        expected = expected * 10 + p[i] - 48
+    return expected == (libdeflate_crc32(0, v.start, v.size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
 
 
 cdef inline void properties_scan(const char *text, int32_t size, PropertyView *out) noexcept nogil:
@@ -353,7 +375,7 @@ cdef inline void properties_scan(const char *text, int32_t size, PropertyView *o
 
 cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) noexcept nogil:
     # String.hashCode of the UTF-16 form of UTF-8 text, going on from `start` (hash of a prefix). Malformed bytes count as
-    # U+FFFD, one for each maximal broken piece, as Java decodes them.
+    # U+FFFD, one for each maximal broken piece and one for an encoded surrogate, as Java decodes them.
     cdef const uint8_t *p = <const uint8_t *> text
     cdef const uint8_t *end = p + size
     cdef uint32_t h = <uint32_t> start
@@ -374,8 +396,6 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             more = 2
             if c == 0xE0:
                 low = 0xA0
-            elif c == 0xED:
-                high = 0x9F
             c &= 0x0F
         elif 0xF0 <= c <= 0xF4:
             more = 3
@@ -395,7 +415,9 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             p += 1
             low = 0x80
             high = 0xBF
-        if c >= 0x10000:
+        if 0xD800 <= c <= 0xDFFF:
+            c = 0xFFFD
+        elif c >= 0x10000:
             h = 31 * h + (0xD800 + ((c - 0x10000) >> 10))
             c = 0xDC00 + ((c - 0x10000) & 0x3FF)
         h = 31 * h + c
