@@ -207,7 +207,7 @@ cdef class Message:
     def inflated(self, max_size=None):
         """The body, decompressed if sys_flag says that it is compressed (zlib, lz4, zstd): bytes (a copy).
 
-        max_size: bytes the result may have, default 4 MiB x 16. Raises MessageIllegal for a damaged or larger body.
+        max_size: bytes the result may have, default 4 MiB x 16. Raises CorruptionError for a damaged or larger body.
         """
         if max_size is None:
             max_size = 64 << 20
