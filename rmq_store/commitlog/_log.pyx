@@ -133,11 +133,13 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
             return APPEND_NEED_FILE
         status = _roll(log, next)
         log.lock_phase = PHASE_ENCODE
-        return status
-    if log.pool != NULL:
-        if end - rmq_load(&log.committed) > log.pool.size:
-            return APPEND_NEED_ROOM
-    elif end - f.start > rmq_load(&f.zeroed_to):
+        if status != APPEND_OK:
+            return status
+        f = next
+        end = log.position + size
+    elif log.pool != NULL and end - rmq_load(&log.committed) > log.pool.size:
+        return APPEND_NEED_ROOM
+    if log.pool == NULL and end - f.start > rmq_load(&f.zeroed_to):
         allocator_pass(log.alloc, f, end - f.start)
     return APPEND_OK
 
