@@ -27,7 +27,7 @@ from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq
 from rmq_store import errors
 from rmq_store.codec.batch import decode_batch
 from rmq_store.codec.message_id import host_bytes
-from rmq_store.codec.properties import encode_properties
+from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.delay import delay_rewrite
 from rmq_store.status import PutStatus
 

@@ -15,7 +15,7 @@ from rmq_store.segment._file cimport LogFile, log_file_release
 
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.message_id import host_text
-from rmq_store.codec.properties import decode_properties
+from rmq_store.codec._properties import decode_properties
 
 
 @cython.final
