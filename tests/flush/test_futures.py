@@ -1,0 +1,72 @@
+"""put_async: futures complete when their message is as durable as asked, in batches, for threads and for asyncio."""
+import asyncio
+import threading
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.status import PutStatus
+
+SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
+
+
+@pytest.fixture(params=["mmap", "pool"])
+def store(request, tmp_path):
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", write_path=request.param, **SMALL) as s:
+        yield s
+
+
+def test_results_are_durable_and_in_order(store):
+    futures = [store.put_async("T", b"%d" % i) for i in range(500)]
+    for i, future in enumerate(futures):
+        result = future.result(30)
+        assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, i)
+        assert store.stats()["flushed"] >= result.offset + result.size
+        assert future.done() and future.exception() is None
+    assert store.stats()["flushes"] < 500
+
+
+def test_callbacks_run_once_each(store):
+    seen, all_seen = [], threading.Event()
+
+    def callback(future):
+        seen.append(future.result().queue_offset)
+        if len(seen) == 100:
+            all_seen.set()
+
+    for _ in range(100):
+        store.put_async("T", b"x").add_done_callback(callback)
+    assert all_seen.wait(30) and sorted(seen) == list(range(100))
+
+
+def test_asyncio_awaits_in_batches(store):
+    async def main():
+        async def one(i):
+            return (await store.put_async("T", b"%d" % i)).queue_offset
+
+        return await asyncio.gather(*[one(i) for i in range(512)])
+
+    assert sorted(asyncio.run(main())) == list(range(512))
+    assert store.stats()["flushes"] < 512
+
+
+def test_done_at_once_where_nobody_has_to_wait(tmp_path):
+    with MessageStore.open(tmp_path / "a", flush_mode="async", **SMALL) as s:
+        assert s.put_async("T", b"x").done()
+        assert s.put_async("T", b"x", wait=True).result(30).status is PutStatus.PUT_OK
+
+
+def test_close_completes_what_waits(tmp_path):
+    s = MessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL)
+    futures = [s.put_async("T", b"x") for _ in range(100)]
+    s.close()
+    assert all(f.result(30).status is PutStatus.PUT_OK for f in futures)
+
+
+def test_a_callback_that_raises_is_logged_not_lost(store, caplog):
+    done = threading.Event()
+    first = store.put_async("T", b"x", wait=True)
+    first.add_done_callback(lambda f: 1 / 0) if not first.done() else None
+    second = store.put_async("T", b"y", wait=True)
+    second.add_done_callback(lambda f: done.set())
+    assert done.wait(30)
