@@ -11,8 +11,9 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new
-from rmq_store.consumequeue._queue cimport (Queue, QueueTableOwner, queue_correct_min, queue_destroy, queue_recover,
-                                            queue_truncate, queues_at, queues_count)
+from rmq_store.consumequeue._owner cimport QueueTableOwner
+from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
+                                            queues_count)
 from rmq_store.dispatch._dispatch cimport (dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new, dispatcher_start,
                                            dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,

@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 from rmq_store.config.load import Options
+from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
 from rmq_store.errors import BackendUnavailable, StoreRefusesToLoad
 from rmq_store.events import Event, emit
@@ -131,10 +132,12 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
         store._add_file(start)
     times = _read_checkpoint(files, places)
-    store._take_queues(load_queues(
-        io, places.consumequeue, places.consumequeue_ext, places.tmp, options.consumequeue_file_size_bytes,
-        options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0,
-        options.consumequeue_fd_max, readonly))
+    queues = QueueTableOwner(
+        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.tmp, fd_max=options.consumequeue_fd_max,
+        file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
+        ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
+    load_queues(queues)
+    store._take_queues(queues)
     if options.index_enabled:
         store._take_index(load_index(io, places.index, places.tmp, options.index_slots, options.index_entries_max, readonly))
         if not clean and not readonly:

@@ -1,0 +1,256 @@
+"""Reading by key, by time and by unique id (upstream: DefaultMessageStore.queryMessage, getOffsetInQueueByTime).
+
+Any thread; searching runs without the GIL. Every record that an index or queue leads to is checked before it is returned.
+"""
+import os
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free, malloc, qsort
+
+from rmq_store.codec._record cimport RecordView
+from rmq_store.consumequeue._queue cimport Queue, queues_find
+from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
+from rmq_store.index._index cimport index_query
+from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_load
+from rmq_store.reader._get cimport Found, StoreGet
+from rmq_store.reader._message cimport Lease, Message, lease_new, message_new
+from rmq_store.segment._file cimport LogFile, log_file_release, row_start
+
+from rmq_store import errors
+
+cdef enum:
+    QUERY_ROUNDS = 3
+
+cdef int64_t SLICE_NS = 100_000_000
+cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
+
+
+@cython.final
+cdef class QueryResult:
+    """What a query by key found: iterable messages in log order, and how far the index was. Upstream: QueryMessageResult."""
+
+    cdef readonly list messages
+    cdef readonly int64_t index_last_timestamp
+    cdef readonly int64_t index_last_offset
+
+    def __iter__(self):
+        return iter(self.messages)
+
+    def __len__(self):
+        return len(self.messages)
+
+    def __getitem__(self, index):
+        return self.messages[index]
+
+    def __repr__(self):
+        return (f"QueryResult({len(self.messages)} messages, index_last_timestamp={self.index_last_timestamp}, "
+                f"index_last_offset={self.index_last_offset})")
+
+
+cdef struct KeyRequest:
+    const char *topic
+    const char *key
+    int64_t begin
+    int64_t end
+    int64_t max
+    int32_t topic_size
+    int32_t key_size
+    int64_t *offsets
+    Found *found
+    int64_t found_count
+    int64_t last_timestamp
+    int64_t last_physical
+    int error
+
+
+cdef int _ascending(const void *a, const void *b) noexcept nogil:
+    cdef int64_t x = (<const int64_t *> a)[0], y = (<const int64_t *> b)[0]
+    return (x > y) - (x < y)
+
+
+cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nogil:
+    # For the search by time: the store time of the record an entry leads to; -1 where it cannot be read.
+    cdef StoreQuery store = <StoreQuery> ctx
+    cdef RecordView v
+    cdef LogFile *f = NULL
+    if store._record_at(physical, size, &v, &f) < 0:
+        return -1
+    log_file_release(f)
+    return v.store_timestamp
+
+
+cdef class StoreQuery(StoreGet):
+    """The looking-up half of reading."""
+
+    cdef int _query(self, KeyRequest *r) noexcept nogil:
+        # Up to three rounds, each ending where the first message of the one before was stored, until something is readable.
+        cdef int64_t last = r.end, n, i, end_timestamp, end_physical
+        cdef int rc, turn
+        cdef Found *slot
+        r.found_count = 0
+        r.last_timestamp = 0
+        r.last_physical = 0
+        for turn in range(QUERY_ROUNDS):
+            end_timestamp = end_physical = 0
+            n = index_query(self.index, r.topic, r.topic_size, r.key, r.key_size, r.begin, last, r.offsets, r.max, &end_timestamp,
+                            &end_physical)
+            if n <= 0:
+                return <int> n
+            qsort(r.offsets, n, sizeof(int64_t), _ascending)
+            r.last_timestamp = end_timestamp
+            r.last_physical = end_physical
+            for i in range(n):
+                slot = &r.found[r.found_count]
+                rc = self._record_at(r.offsets[i], 0, &slot.view, &slot.file)
+                if rc < -1:
+                    return rc
+                if rc < 0:
+                    continue
+                if i == 0:
+                    last = slot.view.store_timestamp
+                r.found_count += 1
+            if r.found_count > 0 or last < r.begin:
+                break
+        return 0
+
+    def query_key(self, topic, key, max_count=None, begin_time=0, end_time=None, *, exact=True):
+        """Messages of `topic` that carry `key` in KEYS or as UNIQ_KEY; returns a QueryResult.
+
+        max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the index
+        knows them to the second. The newest ones are found first, the result is in log order. exact: False also returns what
+        only has an equal hash code, as upstream's store does. Empty where index_enabled is False.
+        """
+        cdef KeyRequest r
+        cdef QueryResult result
+        cdef int rc = 0
+        cdef int64_t i
+        cdef Lease lease
+        cdef Message m
+        self._enter()
+        topic_text = topic.encode("utf-8", "surrogatepass")
+        key_text = key.encode("utf-8", "surrogatepass")
+        r.topic = topic_text
+        r.topic_size = <int32_t> len(topic_text)
+        r.key = key_text
+        r.key_size = <int32_t> len(key_text)
+        r.begin = begin_time
+        r.end = INT64_MAX if end_time is None else end_time
+        r.max = min(self.options.query_count_max if max_count is None else max_count, self.options.query_batch_max)
+        result = QueryResult.__new__(QueryResult)
+        result.messages = []
+        if self.index == NULL or r.max <= 0:
+            return result
+        r.offsets = <int64_t *> malloc(r.max * (sizeof(int64_t) + sizeof(Found)))
+        if r.offsets == NULL:
+            raise MemoryError("query")
+        r.found = <Found *> (r.offsets + r.max)
+        self.calls += 1
+        with nogil:
+            rc = self._query(&r)
+        self.calls -= 1
+        for i in range(r.found_count):
+            lease = lease_new(r.found[i].file, self.lease_count)
+            m = message_new(lease, &r.found[i].view)
+            if not exact or (m.topic == topic and (m.unique_key == key or key in (m.keys or "").split(" "))):
+                result.messages.append(m)
+        free(r.offsets)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), self.path)
+        result.index_last_timestamp = r.last_timestamp
+        result.index_last_offset = r.last_physical
+        return result
+
+    def message_by_unique_key(self, topic, unique_key):
+        """The newest message of `topic` whose UNIQ_KEY (the client's message id) is this, or None."""
+        found = [m for m in self.query_key(topic, unique_key) if m.unique_key == unique_key]
+        return found[-1] if found else None
+
+    def _by_time(self, topic, queue_id, int64_t timestamp, TimeRule rule):
+        cdef Queue *q
+        cdef int64_t offset, low
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        if q == NULL:
+            return 0
+        self.calls += 1
+        with nogil:
+            low = row_start(self.row)
+            offset = queue_offset_by_time(self.queues, q, timestamp, low if low > 0 else 0, rule, _store_time, <void *> self)
+        self.calls -= 1
+        if offset < 0:
+            raise OSError(-offset, os.strerror(-offset), f"{self.path}: {topic}, queue {queue_id}")
+        return offset
+
+    def offset_by_time(self, topic, queue_id, timestamp, *, boundary=None):
+        """Queue offset for a store time (ms since 1970): int, 0 where there is no such queue.
+
+        boundary: "lower" = the first message stored at or after it, "upper" = the last one at or before it, "nearest" = 4.9's
+        rule, which also goes by the files' modification times. Default: 4.9's with compat 4.9, else lower.
+        Upstream: getOffsetInQueueByTime.
+        """
+        if boundary is None:
+            boundary = "lower" if self.compat5 else "nearest"
+        if boundary not in _BOUNDARIES:
+            raise ValueError(f"boundary is {boundary!r}: give 'lower', 'upper' or 'nearest'")
+        return self._by_time(topic, queue_id, timestamp, _BOUNDARIES[boundary])
+
+    def _lower_bound(self, topic, queue_id, timestamp):
+        return self._by_time(topic, queue_id, timestamp, TIME_LOWER)
+
+    def min_offset(self, topic, queue_id):
+        """First queue offset that can be read: int; -1 where there is no such queue. Upstream: getMinOffsetInQueue."""
+        bounds = self._bounds(topic, queue_id)
+        return -1 if bounds is None else bounds[0]
+
+    def max_offset(self, topic, queue_id):
+        """One past the last readable queue offset: int; 0 where there is no such queue. Upstream: getMaxOffsetInQueue."""
+        bounds = self._bounds(topic, queue_id)
+        return 0 if bounds is None else bounds[1]
+
+    def total(self, topic, queue_id):
+        """Readable messages of a queue: int. Upstream: getMessageTotalInQueue."""
+        bounds = self._bounds(topic, queue_id)
+        return 0 if bounds is None else bounds[1] - bounds[0]
+
+    def earliest_time(self, topic=None, queue_id=None):
+        """Store time (ms since 1970) of the oldest message of a queue, or without arguments of the log: int; -1 none.
+
+        Upstream: getEarliestMessageTime.
+        """
+        if topic is None:
+            message = self._message_at(self.min_log_offset)
+            return -1 if message is None else message.store_timestamp
+        entry = self.raw_entry(topic, queue_id, max(self.min_offset(topic, queue_id), 0))
+        message = None if entry is None else self._message_at(entry[0])
+        return -1 if message is None else message.store_timestamp
+
+    def wait_for_message(self, topic, queue_id, offset, timeout=None):
+        """Waits until the queue has a message at `offset`: True; False after `timeout` seconds.
+
+        Woken by the dispatcher, without polling. Raises StoreClosed if the store is closed meanwhile.
+        Upstream: MessageArrivingListener.
+        """
+        cdef Queue *q
+        cdef int64_t left = INT64_MAX if timeout is None else <int64_t> (timeout * 1e9)
+        cdef int64_t wanted = offset, begun, slice_ns
+        cdef int ticket
+        self._enter()
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        while True:
+            self._enter()
+            ticket = rmq_event_ticket(&q.arrived)
+            if rmq_load(&q.max_offset) > wanted:
+                return True
+            if left <= 0:
+                return False
+            self.calls += 1
+            with nogil:
+                begun = self.io.mono_ns(self.io.ctx)
+                slice_ns = left if left < SLICE_NS else SLICE_NS
+                rmq_event_wait(&q.arrived, ticket, slice_ns)
+                if left != INT64_MAX:
+                    left -= self.io.mono_ns(self.io.ctx) - begun
+            self.calls -= 1
