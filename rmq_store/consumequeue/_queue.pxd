@@ -5,27 +5,31 @@
 # 10,000 queues cost neither 60 GB nor 10,000 descriptors.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.io._io cimport rmq_io
+from rmq_store.io._io cimport IoTable, rmq_io
 
 cdef enum:
     UNIT_SIZE = 20
 
-cdef struct QueueFiles              # private to _queue.pyx: files, descriptors, the buffer of entries not yet written
+cdef struct QueueFiles              # private to this room (_state.pxd)
 
 cdef struct Queue:
+    # Three threads write here for every message: each has its own cache line.
     const char *topic               # owned, NUL-terminated, lives as long as the table
     int32_t topic_size
     int32_t queue_id
+    QueueFiles *files
+    char[40] line_of_identity
     # Append side: guarded by the put lock.
     int64_t next_offset             # queue offset of the next message
-    # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
-    int64_t max_physical_offset     # end of the last record that has an entry; -1 none
+    char[56] line_of_append
     # Published: read with rmq_load from any thread, stored with rmq_store by the dispatch side.
     int64_t min_offset              # first valid queue offset (minLogicOffset / 20)
     int64_t max_offset              # one past the last readable entry
-    QueueFiles *files
+    char[48] line_of_readers
+    # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
+    int64_t max_physical_offset     # end of the last record that has an entry; -1 none
 
-cdef struct QueueTable              # private to _queue.pyx
+cdef struct QueueTable              # private to this room (_state.pxd)
 
 # ---- life. Paths are copied. `tmp_dir` is <root>/.alloc: files are made there, sized, synced and renamed into place.
 # ext_file_size 0: no ConsumeQueueExt. Returns NULL when out of memory.
@@ -59,6 +63,7 @@ cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its f
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
 cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
+cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than their queue offset says, or not at all
 
 # ---- durability: one thread at a time (the checkpoint thread, close). Syncs files with entries published since the last sync;
 # pages_min 0: all of them. 0 or -errno (the first error; never retried).
@@ -75,3 +80,17 @@ cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *t
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
                        int64_t *modified_ms) noexcept nogil
+
+
+# The Python owner of a table: a store keeps one and works on its `table`; offline tools and tests use its methods.
+cdef class QueueTableOwner:
+    cdef QueueTable *table
+    cdef IoTable io
+    cdef readonly str dir
+    cdef readonly str ext_dir
+    cdef readonly int64_t file_size
+    cdef readonly int64_t ext_file_size
+    cdef readonly bint readonly
+
+    cdef Queue *find(self, bytes topic, int queue_id) except NULL
+    cdef int check(self, int64_t rc, bytes topic, int queue_id) except -1

@@ -1,0 +1,255 @@
+"""Entries on their way into the files (upstream: ConsumeQueue.putMessagePositionInfo, flush). Contract in _entries.pxd.
+
+Entries gather in one of a fixed number of small buffers, lent to a queue while it has unwritten entries: a put is twenty bytes
+stored, and one write system call pays for a whole buffer. When every buffer is lent, all are written and taken back.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+
+from rmq_store.consumequeue._descriptors cimport UnitFiles
+from rmq_store.consumequeue._ext cimport ext_put
+from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_flush, files_grow, files_sync,
+                                            files_sync_dirs)
+from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
+from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
+from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
+                                 rmq_store, rmq_store32, rmq_swap32)
+
+cdef enum:
+    PAGE = 4096
+
+
+cdef void _give_back(TableState *t, UnitFiles *f) noexcept nogil:
+    if f.buffer != NULL and f.used == 0:
+        t.free_buffers[t.free_count] = f.buffer
+        t.free_count += 1
+        f.buffer = NULL
+
+
+cdef int _flush(TableState *t, QueueState *s) noexcept nogil:
+    # Ext units first: no entry leads to a unit that is not there. What could not be written keeps its buffer.
+    cdef int rc = 0
+    if t.ext_file_size > 0:
+        rc = files_flush(t.cache, &s.ext)
+    if rc >= 0:
+        rc = files_flush(t.cache, &s.entries)
+    return rc
+
+
+cdef int _flush_all(TableState *t) noexcept nogil:
+    # Writes every buffer and takes it back; nothing is published. The first error, after every queue had its turn.
+    cdef Queue *q = t.dirty
+    cdef QueueState *s
+    cdef int rc, error = 0
+    while q != NULL:
+        s = state_of(q)
+        rc = _flush(t, s)
+        if rc < 0 and error == 0:
+            error = rc
+        _give_back(t, &s.entries)
+        _give_back(t, &s.ext)
+        if s.entries.buffer == NULL:
+            s.limit = 0
+        q = s.next_dirty
+    return error
+
+
+cdef int _lend(TableState *t, UnitFiles *f) noexcept nogil:
+    cdef int rc = 0
+    if f.buffer != NULL:
+        return 0
+    if t.free_count == 0:
+        rc = _flush_all(t)
+        if t.free_count == 0:
+            return rc if rc < 0 else -EIO
+    t.free_count -= 1
+    f.buffer = t.free_buffers[t.free_count]
+    f.used = 0
+    return 0
+
+
+cdef int _room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
+    # Room for one entry in the buffer: lends it, writes it when full, makes the next file when this one ends.
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t rest
+    cdef int rc
+    if s.limit > 0 and f.used < s.limit:
+        return 0
+    if not s.dirty:
+        s.dirty = True
+        s.next_dirty = t.dirty
+        t.dirty = q
+    rc = _flush(t, s)
+    if rc < 0:
+        return rc
+    s.limit = 0
+    rc = _lend(t, f)
+    if rc >= 0 and f.written == f.end:
+        rc = files_grow(t.cache, f)
+    if rc < 0:
+        return rc
+    rest = f.end - f.written
+    s.limit = <int> rest if rest < BUFFER_SIZE else BUFFER_SIZE
+    return 0
+
+
+cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexcept nogil:
+    # Where the queue has no record yet, its first one decides where the file begins; fillers take the places before it. A crash may
+    # have left the file behind without them: then they are due again.
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t position = cq_offset * UNIT_SIZE
+    cdef int64_t start = position - position % f.file_size
+    if f.first == f.end:
+        rmq_store(&f.first, start)
+        rmq_store(&f.end, start)
+        rmq_store(&f.written, start)
+        f.synced = start
+        s.next_index = start // UNIT_SIZE
+    elif f.end - f.first > f.file_size or start != f.first or cq_offset <= s.next_index:
+        return 0
+    if cq_offset > 0:
+        s.blank_to = cq_offset
+        s.new_min = cq_offset
+    return 0
+
+
+cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                     int64_t cq_offset) noexcept nogil:
+    # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be repeated.
+    cdef QueueState *s = state_of(q)
+    cdef int rc
+    if t.readonly:
+        return -EROFS
+    if physical < 0 or size <= 0 or cq_offset < 0 or cq_offset > INT64_MAX // UNIT_SIZE - t.file_size:
+        # No reader could tell such an entry from unwritten space, or find it.
+        rmq_add(&t.gaps, 1)
+        return 0
+    if q.max_physical_offset < 0:
+        rc = _begin(t, q, s, cq_offset)
+        if rc < 0:
+            return rc
+    while s.next_index < s.blank_to:
+        rc = _room(t, q, s)
+        if rc < 0:
+            return rc
+        entry_append(s, 0, BLANK_SIZE_FIELD, 0)
+    if cq_offset != 0 and cq_offset < s.next_index:
+        return 0
+    rc = _room(t, q, s)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = _lend(t, &s.ext)
+        if rc >= 0:
+            rc = _room(t, q, s)     # lending may have taken the other buffer back
+        if rc >= 0:
+            rc = ext_put(t.cache, &s.ext, tags_code, store_timestamp, &tags_code)
+    if rc < 0:
+        return rc
+    if cq_offset != s.next_index:
+        rmq_add(&t.gaps, 1)
+    entry_append(s, physical, size, tags_code)
+    q.max_physical_offset = physical + size
+    return 0
+
+
+cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil:
+    # max_offset was stored before: either the sync thread still has to look at it, or the queue is entered anew.
+    cdef QueueState *s = state_of(q)
+    rmq_fence()
+    if rmq_load32(&s.unsynced):
+        return
+    rmq_mutex_lock(&t.sync_lock)
+    if not s.unsynced:
+        rmq_store32(&s.unsynced, 1)
+        s.next_unsynced = t.unsynced
+        t.unsynced = q
+    rmq_mutex_unlock(&t.sync_lock)
+
+
+cdef int entries_publish(TableState *t) noexcept nogil:
+    cdef Queue *q = t.dirty
+    cdef Queue *next
+    cdef Queue *kept = NULL
+    cdef QueueState *s
+    cdef int rc, error = 0
+    while q != NULL:
+        s = state_of(q)
+        next = s.next_dirty
+        rc = _flush(t, s)
+        if rc < 0:
+            # Its entries stay where they are: they are tried again with the next call.
+            if error == 0:
+                error = rc
+            s.next_dirty = kept
+            kept = q
+        else:
+            _give_back(t, &s.entries)
+            _give_back(t, &s.ext)
+            s.limit = 0
+            s.dirty = False
+            if s.new_min >= 0 and s.next_index >= s.new_min:
+                rmq_store(&q.min_offset, s.new_min)
+                s.new_min = -1
+            rmq_store(&q.max_offset, s.next_index)
+            entries_note_unsynced(t, q)
+        q = next
+    t.dirty = kept
+    return error
+
+
+# ---- durability
+
+cdef inline bint _due(const UnitFiles *f, int64_t to, int64_t pages_min) noexcept nogil:
+    return (pages_min <= 0 or to // PAGE - f.synced // PAGE >= pages_min
+            or to // f.file_size != f.synced // f.file_size)
+
+
+cdef int _sync_queue(TableState *t, QueueState *s, int64_t to, int *base_dirs, int *ext_dirs) noexcept nogil:
+    cdef int dirs
+    cdef int rc = files_sync(t.cache, &s.entries, to)
+    if rc < 0:
+        return rc
+    dirs = rmq_swap32(&s.entries.new_dirs, 0)
+    base_dirs[0] |= dirs & (NEW_IN_BASE | NEW_IN_PARENT)
+    rc = files_sync_dirs(t.cache, &s.entries, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = files_sync(t.cache, &s.ext, rmq_load(&s.ext.written))
+        if rc >= 0:
+            dirs = rmq_swap32(&s.ext.new_dirs, 0)
+            ext_dirs[0] |= dirs & (NEW_IN_BASE | NEW_IN_PARENT)
+            rc = files_sync_dirs(t.cache, &s.ext, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+    return rc
+
+
+cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
+    # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it kept.
+    cdef Queue *chain
+    cdef Queue *q
+    cdef Queue *any = NULL
+    cdef QueueState *s
+    cdef int64_t to
+    cdef int rc = 0, base_dirs = 0, ext_dirs = 0
+    if t.sync_error < 0:
+        return t.sync_error
+    rmq_mutex_lock(&t.sync_lock)
+    chain = t.unsynced
+    t.unsynced = NULL
+    rmq_mutex_unlock(&t.sync_lock)
+    while chain != NULL and rc >= 0:
+        q = any = chain
+        s = state_of(q)
+        rmq_mutex_lock(&t.sync_lock)
+        chain = s.next_unsynced
+        rmq_store32(&s.unsynced, 0)
+        rmq_mutex_unlock(&t.sync_lock)
+        rmq_fence()
+        to = rmq_load(&q.max_offset) * UNIT_SIZE
+        if _due(&s.entries, to, pages_min):
+            rc = _sync_queue(t, s, to, &base_dirs, &ext_dirs)
+        else:
+            entries_note_unsynced(t, q)
+    if rc >= 0 and base_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(any).entries, base_dirs)
+    if rc >= 0 and ext_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(any).ext, ext_dirs)
+    if rc < 0:
+        t.sync_error = rc
+    return rc

@@ -1,0 +1,237 @@
+"""Recovery of one queue (upstream: recover, truncateDirtyLogicFiles, correctMinOffset). Contract in _recover.pxd.
+
+Two departures from upstream, both about bytes that no reader should ever meet again. Upstream cuts by moving positions and leaves
+what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And upstream keeps the first entry of a
+file in truncation even if it is zeros: here zeros are no entry.
+"""
+from libc.stdint cimport int64_t
+
+from rmq_store.codec._record cimport rmq_get32, rmq_get64
+from rmq_store.consumequeue._descriptors cimport UnitFiles
+from rmq_store.consumequeue._ext cimport ext_drop_before, ext_recover
+from rmq_store.consumequeue._files cimport files_cut, files_read
+from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
+from rmq_store.consumequeue._state cimport QueueState, TableState, is_ext_address, unit_blank, unit_valid
+from rmq_store.io._sync cimport EIO, rmq_load, rmq_store
+
+cdef enum:
+    BLOCK_SIZE = 8160               # of one read while walking
+    FILES_WALKED = 3
+
+cdef struct End:
+    int64_t position                # behind the last valid entry
+    int64_t physical                # end of the record of the last real one, -1: none
+    int64_t ext_address             # of the last entry that has one, 1: none
+
+
+cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
+    cdef int64_t got = files_read(t.cache, f, u, UNIT_SIZE, position)
+    if got < 0:
+        return <int> got
+    return 0 if got == UNIT_SIZE else -EIO      # the file is shorter than its length
+
+
+cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, End *out) noexcept nogil:
+    # Unit by unit from `position`, until one is not valid or its record is not below `below` (-1: any).
+    cdef unsigned char[BLOCK_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t got, i
+    while position < stop:
+        got = files_read(t.cache, f, block, BLOCK_SIZE if stop - position > BLOCK_SIZE else stop - position, position)
+        if got < UNIT_SIZE:
+            return <int> got if got < 0 else -EIO
+        for i in range(got // UNIT_SIZE):
+            u = block + i * UNIT_SIZE
+            if not unit_valid(u) or (below >= 0 and rmq_get64(u) >= below):
+                out.position = position + i * UNIT_SIZE
+                return 0
+            if not unit_blank(u):
+                out.physical = rmq_get64(u) + rmq_get32(u + 8)
+                if is_ext_address(rmq_get64(u + 12)):
+                    out.ext_address = rmq_get64(u + 12)
+        position += got // UNIT_SIZE * UNIT_SIZE
+    out.position = position
+    return 0
+
+
+cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept nogil:
+    # After a clean stop entries have no gap between them: full files first, then one whose end is found by halving.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t low, high, middle
+    cdef int rc
+    while True:
+        low = 0
+        high = f.file_size // UNIT_SIZE - 1
+        rc = _read(t, f, u, start + high * UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if unit_valid(u):
+            start += f.file_size
+            if start < f.end:
+                continue
+            high = 0
+        break
+    while low < high:
+        middle = (low + high) // 2
+        rc = _read(t, f, u, start + middle * UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if unit_valid(u):
+            low = middle + 1
+        else:
+            high = middle
+    out.position = start + low * UNIT_SIZE
+    if out.position == f.first:
+        return 0
+    rc = _read(t, f, u, out.position - UNIT_SIZE)
+    if rc < 0:
+        return rc
+    if not unit_blank(u):
+        out.physical = rmq_get64(u) + rmq_get32(u + 8)
+        if is_ext_address(rmq_get64(u + 12)):
+            out.ext_address = rmq_get64(u + 12)
+    return 0
+
+
+cdef int64_t _first_at(TableState *t, UnitFiles *f, int64_t low, int64_t high, int64_t physical) noexcept nogil:
+    # Index of the first entry in [low, high) whose record is at or beyond `physical`; fillers are before every record.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t middle
+    cdef int rc
+    while low < high:
+        middle = (low + high) // 2
+        rc = _read(t, f, u, middle * UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if unit_blank(u) or rmq_get64(u) < physical:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
+    s.entries.used = 0
+    s.ext.used = 0
+    s.limit = 0
+    s.new_min = -1
+    s.blank_to = 0
+    s.next_index = end.position // UNIT_SIZE
+    q.max_physical_offset = end.physical
+    q.next_offset = s.next_index
+    rmq_store(&q.max_offset, s.next_index)
+
+
+cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNIT_SIZE] u
+    cdef End end = End(0, -1, 1)
+    cdef bint write = not t.readonly
+    cdef int64_t start = f.end - FILES_WALKED * f.file_size
+    cdef int64_t first
+    cdef int rc
+    if f.first == f.end:
+        _set_end(q, s, &end)
+        rmq_store(&q.min_offset, 0)
+        return 0
+    if start < f.first:
+        start = f.first
+    rc = 0
+    if not thorough:
+        rc = _bisect(t, f, start, &end)
+    if rc >= 0 and (thorough or (t.ext_file_size > 0 and end.ext_address == 1)):
+        rc = _walk(t, f, start, f.end, -1, &end)
+    if rc >= 0 and write:
+        rc = files_cut(t.cache, f, end.position, thorough, True)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = ext_recover(t.cache, &s.ext, end.ext_address, thorough, write)
+    if rc < 0:
+        return rc
+    # What the last process wrote without syncing is only known to be in the page cache: it is synced with what comes next.
+    f.synced = start if thorough else end.position
+    s.ext.synced = s.ext.first if thorough else s.ext.written
+    rmq_store(&f.written, end.position)
+    _set_end(q, s, &end)
+    first = f.first // UNIT_SIZE
+    if end.position > f.first:
+        rc = _read(t, f, u, f.first)
+        if rc < 0:
+            return rc
+        if unit_blank(u):
+            first = _first_at(t, f, first, s.next_index, 0)
+            if first < 0:
+                return <int> first
+    rmq_store(&q.min_offset, first)
+    return 0
+
+
+cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNIT_SIZE] u
+    cdef End end
+    cdef int64_t limit = s.next_index * UNIT_SIZE
+    cdef int64_t start = f.end - f.file_size
+    cdef int rc = 0
+    if f.first == f.end:
+        end = End(0, -1, 1)
+        _set_end(q, s, &end)
+        rmq_store(&q.min_offset, 0)
+        return 0
+    # The last file that begins with an entry to keep; later ones go.
+    while start >= f.first:
+        if start < limit:
+            rc = _read(t, f, u, start)
+            if rc < 0:
+                return rc
+            if unit_valid(u) and rmq_get64(u) < physical:
+                break
+        start -= f.file_size
+    end = End(f.first, -1, 1)
+    if start >= f.first:
+        rc = _walk(t, f, start, limit if limit < start + f.file_size else start + f.file_size, physical, &end)
+        if rc < 0:
+            return rc
+    if not t.readonly and end.position != limit:
+        # Positions go first: nobody reads what is about to vanish.
+        rmq_store(&q.max_offset, end.position // UNIT_SIZE if end.position > f.first else 0)
+        rc = files_cut(t.cache, f, end.position, True, False)
+        if rc >= 0 and t.ext_file_size > 0:
+            if end.position == f.first:
+                rc = files_cut(t.cache, &s.ext, s.ext.first, True, False)
+            elif is_ext_address(end.ext_address):
+                rc = ext_recover(t.cache, &s.ext, end.ext_address, True, True)
+        if rc < 0:
+            return rc
+    if end.position == f.first and limit > f.first:
+        end.position = 0            # no entry left: the queue begins anew
+    _set_end(q, s, &end)
+    if q.min_offset > s.next_index:
+        rmq_store(&q.min_offset, s.next_index)
+    return 0
+
+
+cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t end = rmq_load(&q.max_offset)
+    cdef int64_t low = rmq_load(&f.first) // UNIT_SIZE
+    cdef int64_t found
+    cdef int rc
+    if low < q.min_offset:
+        low = q.min_offset
+    if low >= end:
+        return 0
+    rc = _read(t, f, u, (end - 1) * UNIT_SIZE)
+    if rc < 0:
+        return rc
+    if unit_blank(u) or rmq_get64(u) < physical_min:
+        rmq_store(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
+        return 0
+    found = _first_at(t, f, low, end, physical_min)
+    if found < 0:
+        return <int> found
+    rmq_store(&q.min_offset, found)
+    if t.ext_file_size == 0 or t.readonly:
+        return 0
+    rc = _read(t, f, u, found * UNIT_SIZE)
+    return rc if rc < 0 else ext_drop_before(t.cache, &s.ext, rmq_get64(u + 12))

@@ -1,0 +1,111 @@
+"""Finds the queues of a store on the disk (upstream: loadConsumeQueue, MappedFileQueue.load).
+
+    <dir>/<topic>/<queue id>/<20 digits>     each file of one size, without gaps
+
+The opening thread runs it once, before recovery. What is not of this shape was not made by a store: it is left alone, with a
+warning. A file of the right name and the wrong size is an error, except the last one when it is empty: a crash between making and
+sizing it leaves that, and it is removed, as 5.x does.
+"""
+import logging
+import os
+import re
+
+from rmq_store.consumequeue._queue import QueueTableOwner
+from rmq_store.errors import CorruptionError
+from rmq_store.io._io import IoTable
+
+__all__ = ["fill", "load_queues"]
+
+log = logging.getLogger("rmq_store.consumequeue")
+
+_TOPIC = re.compile(rb"[%|A-Za-z0-9_-]+").fullmatch
+_QUEUE_ID = re.compile(rb"0|[1-9][0-9]{0,9}").fullmatch
+_FILE = re.compile(rb"[0-9]{20}").fullmatch
+_QUEUE_ID_MAX = 0x7FFFFFFF
+_OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def load_queues(io: IoTable, path: str, ext_path: str, tmp_path: str, file_size: int, ext_file_size: int, fd_max: int,
+                readonly: bool) -> QueueTableOwner:
+    """A table of every queue found in the directory `path`; they still have to be recovered.
+
+    ext_path, ext_file_size: of ConsumeQueueExt, size 0 without. tmp_path: where new files are made. Sizes in bytes; fd_max:
+    descriptors open at once. A missing directory holds no queues.
+    Raises CorruptionError (path, expected, found) for a file of another size and for a gap between files, OSError where a
+    directory cannot be read.
+    """
+    table = QueueTableOwner(path, ext_dir=ext_path, tmp_dir=tmp_path, file_size=file_size, ext_file_size=ext_file_size,
+                            fd_max=fd_max, readonly=readonly, io=io)
+    fill(table)
+    return table
+
+
+def fill(table: QueueTableOwner) -> int:
+    """Tells `table` of the queues in its directories; returns how many."""
+    ext: dict[tuple[bytes, int], list[int]] = {}
+    if table.ext_file_size > 0 and table.ext_dir:
+        ext = {(topic, queue_id): _files(table, path, table.ext_file_size)
+               for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
+    count = 0
+    for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
+        starts = _files(table, path, table.file_size)
+        ext_starts = ext.get((topic, queue_id), ())
+        if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
+            _refuse_gap(os.fsdecode(path), starts, table.file_size)
+            _refuse_gap(f"{table.ext_dir}/{os.fsdecode(topic)}/{queue_id}", ext_starts, table.ext_file_size)
+        count += 1
+    return count
+
+
+def _queue_dirs(base):
+    try:
+        topics = list(os.scandir(base))
+    except FileNotFoundError:
+        return
+    for topic in topics:
+        if not topic.is_dir() or not _TOPIC(topic.name):
+            _leave(topic.path, "no directory of a topic")
+            continue
+        with os.scandir(topic.path) as entries:
+            for entry in entries:
+                name = entry.name
+                if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
+                    _leave(entry.path, "no directory of a queue")
+                    continue
+                yield topic.name, int(name), entry.path
+
+
+def _files(table, path, size):
+    """Start offsets of the files of one queue, ascending."""
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            name = entry.name
+            if not _FILE(name) or int(name) > _OFFSET_MAX or not entry.is_file(follow_symlinks=False):
+                _leave(entry.path, "no file of a queue")
+                continue
+            found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))
+    found.sort()
+    if found and found[-1][1] == 0:
+        empty = found.pop()[2]
+        if not table.readonly:
+            table.remove_file(empty)
+            log.warning("removed %s: an empty file that a crash left behind", os.fsdecode(empty))
+    for _, length, file in found:
+        if length != size:
+            raise CorruptionError(os.fsdecode(file), None, f"a file of {size} bytes", f"{length} bytes")
+    return [start for start, _, _ in found]
+
+
+def _refuse_gap(path, starts, size):
+    expected = starts[0] if starts else 0
+    if size and expected % size:
+        raise CorruptionError(f"{path}/{expected:020d}", None, f"a multiple of {size} in the name", str(expected))
+    for start in starts:
+        if start != expected:
+            raise CorruptionError(f"{path}/{start:020d}", None, f"file {expected:020d} before it", "a gap")
+        expected += size
+
+
+def _leave(path, reason):
+    log.warning("%s is %s and is left alone", os.fsdecode(path), reason)
