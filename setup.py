@@ -1,29 +1,142 @@
-"""Build of the Cython extensions; replaced as the skeleton grows."""
+"""Build of the Cython extensions: every rmq_store/**/_*.pyx is one, linked statically with liburing and libdeflate.
+
+Metadata is in pyproject.toml; here is only what needs a compiler. RMQ_STORE_DEBUG=1 is the one debug switch: Cython's bounds
+and None checks, C assertions (RMQ_DEBUG), -O1. Generated C stays under build/cython. Changing the switch, a flag or the Cython
+version throws away what was built before, so that no store ever runs half of each.
+"""
+import hashlib
 import os
+import shlex
+import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-DEBUG = os.environ.get("RMQ_STORE_DEBUG") == "1"
+DEBUG = os.environ.get("RMQ_STORE_DEBUG", "0") not in ("", "0")
+GENERATED = Path("build/cython")
+FINGERPRINT = Path("build/fingerprint")
+
+# pkg-config name, archive, oldest release whose functions we call, Debian package
+LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "libdeflate.a", "1.14", "libdeflate-dev")]
+
+# One extension compiles native/src; the others reach it through the table in rmq_store/io/_io.pxd.
+NATIVE_OWNER = "rmq_store.io._io"
+
+DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
+              "nonecheck": DEBUG, "initializedcheck": DEBUG}
+# -g costs nothing at run time and is stripped from wheels. What is switched off is what Cython's output cannot avoid.
+COMPILE = ["-std=gnu11", "-g", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter",
+           "-Wno-sign-compare", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
+COMPILE += ["-O1", "-UNDEBUG", "-DRMQ_DEBUG=1"] if DEBUG else ["-O2"]
+LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 
 
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
-    sources = [str(path)]
-    if name == "rmq_store.io._io":
-        sources += [str(p) for p in sorted(Path("native/src").glob("*.c"))]
-    archives = [subprocess.check_output(["cc", f"-print-file-name={a}"], text=True).strip()
-                for a in ("libdeflate.a", "liburing.a")]
-    return Extension(name, sources, include_dirs=["native/include"],
-                     extra_objects=archives,
-                     extra_compile_args=["-O2", "-std=gnu11", "-g", "-Wall", "-Wno-unused-function"],
-                     define_macros=[("RMQ_DEBUG", "1")] if DEBUG else [])
+    native = sorted(map(str, Path("native/src").glob("*.c"))) if name == NATIVE_OWNER else []
+    return Extension(name, [str(path), *native], include_dirs=["native/include"],
+                     depends=sorted(map(str, Path("native/include").glob("*.h"))),
+                     extra_compile_args=COMPILE, extra_link_args=LINK)
 
 
-setup(name="rmq_store", version="0.1.0", packages=[],
-      ext_modules=cythonize([extension(p) for p in sorted(Path("rmq_store").rglob("_*.pyx"))], build_dir="build/cython",
-                            nthreads=2, compiler_directives={
-                                "language_level": 3, "boundscheck": DEBUG, "wraparound": DEBUG, "nonecheck": DEBUG,
-                                "initializedcheck": DEBUG, "cdivision": True, "embedsignature": True}))
+def output(*command):
+    """What a tool prints, or None if it fails or is not there."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def compiler():
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+
+
+def archive(cc, library, filename):
+    """Path of a static library, beside what pkg-config says or where the compiler looks; None if there is none."""
+    places = [Path(output("pkg-config", "--variable=libdir", library) or "/nonexistent", filename),
+              Path(output(*cc, f"-print-file-name={filename}") or filename)]
+    return next((str(p) for p in places if p.is_absolute() and p.is_file()), None)
+
+
+def requirements():
+    """(archives, include directories) of the libraries. Whatever is missing is reported at once, with its Debian package."""
+    cc = compiler()
+    missing = []
+    if shutil.which(cc[0]) is None:
+        missing.append((f"no C compiler: {cc[0]} not found", "gcc libc6-dev"))
+    elif output(*cc, "-print-file-name=libc.so") in (None, "libc.so"):
+        missing.append(("no C library headers", "libc6-dev"))
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        missing.append((f"no Python.h for {sys.executable}", "python3-dev"))
+    archives, includes = [], []
+    if shutil.which("pkg-config") is None:
+        missing.append(("pkg-config not found", "pkg-config"))
+        missing += [(f"{name} is looked for with it", package) for name, _, _, package in LIBRARIES]
+    else:
+        for name, filename, oldest, package in LIBRARIES:
+            found = output("pkg-config", "--modversion", name)
+            if found is None:
+                missing.append((f"{name} not found by pkg-config", package))
+            elif output("pkg-config", f"--atleast-version={oldest}", name) is None:
+                missing.append((f"{name} {found} is too old, {oldest} or newer is needed (Debian 12, Ubuntu 24.04)", package))
+            elif (path := archive(cc, name, filename)) is None:
+                missing.append((f"{name} {found} is here without its static library {filename}", package))
+            else:
+                archives.append(path)
+                flags = shlex.split(output("pkg-config", "--cflags-only-I", name) or "")
+                includes += [f[2:] for f in flags]
+    if missing:
+        reasons = "".join(f"\n  - {reason}" for reason, _ in missing)
+        packages = " ".join(dict.fromkeys(package for _, package in missing))
+        sys.exit(f"rmq_store cannot be built here:{reasons}\nOn Debian or Ubuntu: apt-get install {packages}")
+    return archives, includes
+
+
+class BuildExt(build_ext):
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def run(self):
+        archives, includes = requirements()
+        try:
+            import Cython
+            from Cython.Build import cythonize
+        except ImportError:
+            sys.exit("rmq_store cannot be built here:\n  - no Cython for this Python\nTry: pip install 'Cython>=3.1'")
+        self.discard_if_changed(f"{Cython.__version__} {compiler()} {DIRECTIVES} {COMPILE} {LINK} {archives}")
+        made = cythonize(self.extensions, build_dir=str(GENERATED), nthreads=os.cpu_count(), quiet=True,
+                         compiler_directives=DIRECTIVES)
+        by_name = {m.name: m for m in made}
+        for e in self.extensions:  # in place: setuptools has put attributes of its own on these
+            e.sources = by_name[e.name].sources
+            e.depends = sorted({*e.depends, *by_name[e.name].depends, *archives})
+            e.extra_objects = archives
+            e.include_dirs = [*e.include_dirs, *includes]
+        super().run()
+
+    def build_extensions(self):
+        # A Python that was built with an rpath of its own hands it to every extension; a wheel must not carry a path of
+        # the machine it was made on.
+        self.compiler.linker_so = [a for a in self.compiler.linker_so if not a.startswith("-Wl,-rpath")]
+        super().build_extensions()
+
+    def discard_if_changed(self, settings):
+        now = hashlib.sha256(settings.encode()).hexdigest()
+        if FINGERPRINT.is_file() and FINGERPRINT.read_text() == now:
+            return
+        for stale in (GENERATED, Path(self.build_temp), Path(self.build_lib)):
+            shutil.rmtree(stale, ignore_errors=True)
+        for stale in Path("rmq_store").rglob("_*.so"):
+            stale.unlink()
+        FINGERPRINT.parent.mkdir(exist_ok=True)
+        FINGERPRINT.write_text(now)
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parent)
+    setup(ext_modules=[extension(p) for p in sorted(Path("rmq_store").rglob("_*.pyx"))], cmdclass={"build_ext": BuildExt})

@@ -1,0 +1,41 @@
+# Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
+PYTHON := .venv/bin/python
+
+.PHONY: build debug check test demo test-crash test-interop bench wheel clean
+
+build:
+	tools/bootstrap
+
+debug:
+	RMQ_STORE_DEBUG=1 tools/bootstrap --dev
+
+check:
+	tools/bootstrap --dev
+	tools/check
+
+test:
+	tools/test $(ARGS)
+
+demo:
+	tools/demo $(ARGS)
+
+test-crash:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m crash $(ARGS)
+
+test-interop:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m interop $(ARGS)
+
+bench:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "" bench $(ARGS)
+
+wheel:
+	tools/wheel
+
+# The environment (.venv) stays; remove it by hand to begin from nothing.
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find rmq_store -name '_*.so' -delete
+	find rmq_store tests tools bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,56 @@
+"""Fixtures for all rooms: golden stores, and a guard that no test leaves files of its directory open or mapped."""
+import gc
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden_store import GoldenCase, unpack
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], GoldenCase]:
+    """golden("v4-plain") unpacks that case under tmp_path; a second call with the same name gives a second copy."""
+    copies: list[str] = []
+
+    def make(name: str) -> GoldenCase:
+        into = tmp_path / f"golden-{name}-{len(copies)}"
+        copies.append(name)
+        return unpack(name, into)
+
+    return make
+
+
+def held(directory: str) -> set[str]:
+    """Files under `directory` that this process has open or mapped, as "fd 7: path" or "map: path"."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:  # the descriptor of this very listing
+            continue
+        if path.startswith(directory):
+            found.add(f"fd {fd}: {path}")
+    with open("/proc/self/maps") as maps:
+        found |= {f"map: {line[line.index(directory):].rstrip()}" for line in maps if directory in line}
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that used tmp_path must have closed and unmapped all of it when it ends, its fixtures' teardown included.
+
+    After a failure nothing is asked: the traceback keeps the test's objects alive.
+    """
+    if "tmp_path" not in request.fixturenames:
+        yield
+        return
+    directory = f"{request.getfixturevalue('tmp_path')}/"
+    failures = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failures or not held(directory):
+        return
+    gc.collect()
+    left = held(directory)
+    assert not left, f"still held after the test: {sorted(left)}"

@@ -1,0 +1,156 @@
+"""The style guide as a program: python tools/tidy.py [FILE...]. Prints one line a finding; exit 1 if there is any.
+
+Checked: length of files and lines, white space, that each source file begins by saying what it is, open ends and machine paths,
+Cython's textual features, stubs for what Python imports, and that rooms import earlier rooms only.
+"""
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+LINES_MAX = 600
+COLUMNS_MAX = 128
+SOURCES = {".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".java", ".sh", ".toml"}
+DOCUMENTS = {".md", ".cfg", ".yml", ".yaml", ".xml", ".txt"}
+CYTHON = {".pyx", ".pxd"}
+
+# Rooms in the order in which a message meets them; a room may import itself and rooms to its left. The queue and index tables
+# stand before the log because an append takes its queue offset from them, under the put lock.
+ROOMS = ["io", "codec", "pool", "segment", "consumequeue", "index", "commitlog", "flush", "dispatch", "reader", "recovery"]
+# What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
+# import everything, and no room may import them.
+# The methods of MessageStore that put: in the log's room beside what they call, but using all rooms as the store does.
+EDGES = {"commitlog._put"}
+COMMON = {"errors", "status", "events", "config", "version", "observe"}
+ABOVE = {"cli"}
+
+# Spelt in pieces, or this file would find itself.
+BANNED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK|NotImplemented" r"Error)\b")
+HOSTS = re.compile(r"\b(?:pypi\." r"org|pythonhosted\." r"org|deb\.debian\." r"org|repo1?\.maven|registry\.npmjs)\b")
+MACHINE = re.compile(r"(?<![\w.$}])/(?:wo" r"rk|ro" r"ot|ho" r"me/\w+|opt/ve" r"nv|tm" r"p/brief)(?:/|\b)")
+TEXTUAL = re.compile(r"""^\s*(?:DEF\s+\w+\s*=|IF\s+.*:\s*$|ELIF\s+.*:\s*$|include\s+["'])""")
+PYTHON_VISIBLE = re.compile(r"^(?:def|class|cpdef|async def|cdef class)\s+(?:[\w.\[\] ]+\s)?(\w+)")
+IMPORT = re.compile(r"^\s*(?:from\s+(?P<source>[\w.]+)\s+c?import\s+(?P<names>[^#]+)|c?import\s+(?P<modules>[\w., ]+))")
+
+
+def listed(root: Path) -> list[Path]:
+    """Files git knows or would add; in an unpacked source archive, all but what builds and tests leave behind."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        out = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+        found = [root / name for name in out.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        found = [p for p in root.rglob("*") if not {"build", "dist", ".venv", "__pycache__"} & set(p.relative_to(root).parts)]
+    return sorted(p for p in found if p.is_file())
+
+
+def shebang(path: Path) -> bool:
+    with path.open("rb") as f:
+        return f.read(2) == b"#!"
+
+
+def text_findings(path: Path, lines: list[str], source: bool) -> Iterator[tuple[int, str]]:
+    if source and len(lines) > LINES_MAX:
+        yield len(lines), f"{len(lines)} lines, at most {LINES_MAX}: split the file by job"
+    first = next((line for line in lines if line.strip() and not line.startswith(("#!", "#ifndef"))), "")
+    spoken = first.startswith(('"""', 'r"""', "#", "/*", "//"))
+    if source and path.suffix not in (".toml", ".java", ".pyi") and lines and not spoken:
+        yield 1, "the file does not begin by saying what it is"
+    for number, line in enumerate(lines, 1):
+        if source and len(line) > COLUMNS_MAX:
+            yield number, f"{len(line)} columns, at most {COLUMNS_MAX}"
+        if source and line != line.rstrip():
+            yield number, "space at the end of the line"
+        if source and "\t" in line:
+            yield number, "tab"
+        for pattern, what in ((BANNED, "open end"), (MACHINE, "path of one machine"), (HOSTS, "host of a registry")):
+            if match := pattern.search(line):
+                yield number, f"{what}: {match[0]}"
+
+
+def cython_findings(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, 1):
+        if TEXTUAL.match(line):
+            yield number, "DEF, IF and include are textual: use cdef enum, C constants, cimport"
+        if re.match(r"\s*(?:from\s+posix\b|cimport\s+posix\b)", line) and path.parent.name != "io":
+            yield number, "system calls on a store go through the I/O table (rmq_io)"
+    if path.suffix == ".pyx" and not path.with_suffix(".pyi").exists():
+        visible = next((m[1] for line in lines if (m := PYTHON_VISIBLE.match(line))), None)
+        if visible:
+            yield 1, f"Python can import {visible}: a stub {path.stem}.pyi is missing"
+
+
+def room_of(module: str) -> str:
+    """The part that decides: rmq_store.codec._record is codec, rmq_store.store is store, rmq_store itself is empty."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imported(line: str, package: list[str]) -> list[str]:
+    """Modules of this project that an import or cimport line names, as absolute names."""
+    match = IMPORT.match(line)
+    if not match:
+        return []
+    if match["modules"]:
+        modules = [part.split()[0] for part in match["modules"].split(",") if part.strip()]
+    else:
+        source = match["source"]
+        if source.startswith("."):
+            dots = len(source) - len(source.lstrip("."))
+            source = ".".join([*package[:len(package) - dots + 1], *filter(None, [source.lstrip(".")])])
+        names = [n.split()[0] for n in match["names"].strip("() \n").split(",") if n.strip("() ")]
+        modules = [f"rmq_store.{n}" for n in names] if source == "rmq_store" else [source]
+    return [m for m in modules if m == "rmq_store" or m.startswith("rmq_store.")]
+
+
+def import_findings(relative: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
+    package = list(relative.parent.parts)
+    room = package[1] if len(package) > 1 else relative.stem
+    if len(package) > 1 and room not in {*ROOMS, *COMMON, *ABOVE}:
+        yield 1, f"room {room} is in no list: give it its place in ROOMS, COMMON or ABOVE of tools/tidy.py"
+        return
+    if (room not in ROOMS and room not in COMMON) or f"{room}.{relative.stem}" in EDGES:
+        return
+    allowed = COMMON | ({*ROOMS[:ROOMS.index(room) + 1]} if room in ROOMS else set())
+    for number, line in enumerate(lines, 1):
+        for module in imported(line, package):
+            if room_of(module) not in allowed:
+                yield number, f"room {room} must not import {module}: earlier rooms only ({', '.join(ROOMS)}) or common ones"
+
+
+def findings(root: Path, path: Path) -> Iterator[str]:
+    relative = path.relative_to(root)
+    source = path.suffix in SOURCES or (path.suffix == "" and relative.parts[0] in ("tools", ".ci") and shebang(path))
+    if relative.parts[0] == "rmq_store" and path.suffix in (".c", ".so", ".pxi", ".cpp", ".html"):
+        yield f"{relative}: made by a build or included as text; it has no place in a room"
+        return
+    if not source and path.suffix not in DOCUMENTS:
+        return
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if lines[-1]:
+        yield f"{relative}:{len(lines)}: no newline at the end of the file"
+    lines = lines[:-1] if not lines[-1] else lines
+    found = list(text_findings(path, lines, source))
+    if path.suffix in CYTHON:
+        found += cython_findings(path, lines)
+    if relative.parts[0] == "rmq_store" and path.suffix in CYTHON | {".py", ".pyi"}:
+        found += import_findings(relative, lines)
+    if path.suffix == ".pyi" and not any(path.with_suffix(s).exists() for s in (".pyx", ".py")):
+        found.append((1, "a stub of nothing"))
+    for number, what in sorted(found):
+        yield f"{relative}:{number}: {what}"
+
+
+def check(root: Path, paths: Iterable[Path] | None = None) -> list[str]:
+    return [f for path in (paths or listed(root)) for f in findings(root, path)]
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parents[1]
+    found = check(root, [Path(a).resolve() for a in sys.argv[1:]])
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
