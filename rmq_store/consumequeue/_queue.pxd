@@ -5,7 +5,7 @@
 # 10,000 queues cost neither 60 GB nor 10,000 descriptors.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.io._io cimport IoTable, rmq_io
+from rmq_store.io._io cimport rmq_io
 
 cdef enum:
     UNIT_SIZE = 20
@@ -80,17 +80,3 @@ cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *t
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
                        int64_t *modified_ms) noexcept nogil
-
-
-# The Python owner of a table: a store keeps one and works on its `table`; offline tools and tests use its methods.
-cdef class QueueTableOwner:
-    cdef QueueTable *table
-    cdef IoTable io
-    cdef readonly str dir
-    cdef readonly str ext_dir
-    cdef readonly int64_t file_size
-    cdef readonly int64_t ext_file_size
-    cdef readonly bint readonly
-
-    cdef Queue *find(self, bytes topic, int queue_id) except NULL
-    cdef int check(self, int64_t rc, bytes topic, int queue_id) except -1

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from rmq_store.consumequeue._queue import QueueTableOwner
+from rmq_store.consumequeue._owner import QueueTableOwner
 
 def offset_by_time(
     owner: QueueTableOwner, topic: bytes, queue_id: int, timestamp: int, store_time: Callable[[int, int], int], *,

@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
-from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, QueueTableOwner, queue_file_at, queue_file_count,
+from rmq_store.consumequeue._owner cimport QueueTableOwner
+from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_file_at, queue_file_count,
                                             queue_read)
 from rmq_store.io._sync cimport EIO, rmq_load
 

@@ -10,11 +10,10 @@ import logging
 import os
 import re
 
-from rmq_store.consumequeue._queue import QueueTableOwner
+from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.errors import CorruptionError
-from rmq_store.io._io import IoTable
 
-__all__ = ["fill", "load_queues"]
+__all__ = ["load_queues"]
 
 log = logging.getLogger("rmq_store.consumequeue")
 
@@ -25,23 +24,12 @@ _QUEUE_ID_MAX = 0x7FFFFFFF
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-def load_queues(io: IoTable, path: str, ext_path: str, tmp_path: str, file_size: int, ext_file_size: int, fd_max: int,
-                readonly: bool) -> QueueTableOwner:
-    """A table of every queue found in the directory `path`; they still have to be recovered.
+def load_queues(table: QueueTableOwner) -> int:
+    """Tells `table` of every queue in its directories; returns how many. They still have to be recovered.
 
-    ext_path, ext_file_size: of ConsumeQueueExt, size 0 without. tmp_path: where new files are made. Sizes in bytes; fd_max:
-    descriptors open at once. A missing directory holds no queues.
-    Raises CorruptionError (path, expected, found) for a file of another size and for a gap between files, OSError where a
-    directory cannot be read.
+    A missing directory holds no queues. Raises CorruptionError (path, expected, found) for a file of another size and for a gap
+    between files, OSError where a directory cannot be read.
     """
-    table = QueueTableOwner(path, ext_dir=ext_path, tmp_dir=tmp_path, file_size=file_size, ext_file_size=ext_file_size,
-                            fd_max=fd_max, readonly=readonly, io=io)
-    fill(table)
-    return table
-
-
-def fill(table: QueueTableOwner) -> int:
-    """Tells `table` of the queues in its directories; returns how many."""
     ext: dict[tuple[bytes, int], list[int]] = {}
     if table.ext_file_size > 0 and table.ext_dir:
         ext = {(topic, queue_id): _files(table, path, table.ext_file_size)

@@ -4,9 +4,9 @@ recover to what it returned; its answers by time are ours.
 import pytest
 from golden_store import CRASHED, LOADABLE, config, dispatch, entries, expected, files, records, unpack
 
-from rmq_store.consumequeue._queue import QueueTableOwner
+from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue._time import offset_by_time
-from rmq_store.consumequeue.loader import fill
+from rmq_store.consumequeue.loader import load_queues
 
 CLEAN = [c for c in LOADABLE if c not in CRASHED]
 
@@ -16,7 +16,7 @@ def open_table(store, options, **more):
     (store / ".alloc").mkdir(exist_ok=True)
     table = QueueTableOwner(str(store / "consumequeue"), ext_dir=str(store / "consumequeue_ext"), tmp_dir=str(store / ".alloc"),
                             file_size=options["mappedFileSizeConsumeQueue"], ext_file_size=ext, **more)
-    fill(table)
+    load_queues(table)
     return table
 
 

@@ -1,0 +1,18 @@
+# The Python owner of a queue table: a store keeps one and works on its `table`; offline tools and tests use its methods.
+from libc.stdint cimport int64_t
+
+from rmq_store.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.io._io cimport IoTable
+
+
+cdef class QueueTableOwner:
+    cdef QueueTable *table
+    cdef IoTable io
+    cdef readonly str dir
+    cdef readonly str ext_dir
+    cdef readonly int64_t file_size
+    cdef readonly int64_t ext_file_size
+    cdef readonly bint readonly
+
+    cdef Queue *find(self, bytes topic, int queue_id) except NULL
+    cdef int check(self, int64_t rc, bytes topic, int queue_id) except -1
