@@ -18,7 +18,8 @@ from rmq_store.dispatch._dispatch cimport (dispatch_to, dispatch_wait, dispatche
                                            dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
-from rmq_store.index._index cimport IndexOwner, index_destroy, index_drop_after, index_truncate
+from rmq_store.index._index cimport index_destroy, index_drop_after, index_truncate
+from rmq_store.index._owner cimport IndexOwner
 from rmq_store.io._io cimport IoTable
 from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store
 from rmq_store.pool._pool cimport pool_free, pool_new

@@ -1,0 +1,46 @@
+"""Finds the index files of a store on the disk (upstream: IndexService.load).
+
+    <dir>/<17 digits: local time of its making, yyyyMMddHHmmssSSS>     each file of the one size that the geometry gives
+
+The opening thread runs it once, before recovery. What has another name was not made by a store: it is left alone, with a warning.
+A file of the right name and the wrong size is an error: it was written with another geometry, or it is cut.
+"""
+import os
+import re
+
+from rmq_store.events import Event, emit
+from rmq_store.index._owner import IndexOwner
+from rmq_store.io._io import IoTable
+
+__all__ = ["load_index"]
+
+_NAME = re.compile(r"[0-9]{17}").fullmatch
+
+
+def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries_max: int, readonly: bool) -> IndexOwner:
+    """The index of the directory `path`, every file of it mapped; a missing directory holds none.
+
+    tmp_path: where new files are made. slots, entries_max: the geometry (maxHashSlotNum, maxIndexNum).
+    Raises CorruptionError (path, expected, found) for a file of another size, OSError where something cannot be read.
+    """
+    owner = IndexOwner(path, tmp_path, slots, entries_max, readonly, io)
+    for name in _names(path):
+        owner.add_file(name)
+    return owner
+
+
+def _names(path: str) -> list[int]:
+    found = []
+    try:
+        entries = os.scandir(path)
+    except FileNotFoundError:
+        return []
+    with entries:
+        for entry in entries:
+            if not _NAME(entry.name):
+                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="an index file has a name of 17 digits")
+            elif not entry.is_file(follow_symlinks=False):
+                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="it has the name of an index file and is none")
+            else:
+                found.append(int(entry.name))
+    return sorted(found)

@@ -1,0 +1,24 @@
+"""Fixtures of the index tests; everything lies under tmp_path."""
+import pytest
+from tests.index.index_data import Golden
+
+from rmq_store.index.loader import load_index
+
+
+@pytest.fixture
+def golden(tmp_path):
+    return lambda name: Golden(name, tmp_path / name)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """make(slots, entries) is a fresh, empty index; make(..., dir=path) loads that directory."""
+    made = []
+
+    def make(slots, entries, *, dir=None, readonly=False):
+        tmp = tmp_path / ".alloc"
+        tmp.mkdir(exist_ok=True)
+        made.append(dir)
+        path = dir or tmp_path / f"index{len(made)}"
+        return load_index(None, str(path), str(tmp), slots, entries, readonly)
+    return make
