@@ -6,21 +6,18 @@ import os
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.stdlib cimport free, malloc, qsort
+from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport RecordView
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
-from rmq_store.index._index cimport index_query
+from rmq_store.index._index cimport index_query_message
 from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_load
 from rmq_store.reader._get cimport Found, StoreGet
 from rmq_store.reader._message cimport Lease, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
 from rmq_store import errors
-
-cdef enum:
-    QUERY_ROUNDS = 3
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
@@ -64,11 +61,6 @@ cdef struct KeyRequest:
     int error
 
 
-cdef int _ascending(const void *a, const void *b) noexcept nogil:
-    cdef int64_t x = (<const int64_t *> a)[0], y = (<const int64_t *> b)[0]
-    return (x > y) - (x < y)
-
-
 cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nogil:
     # For the search by time: the store time of the record an entry leads to; -1 where it cannot be read.
     cdef StoreQuery store = <StoreQuery> ctx
@@ -80,39 +72,29 @@ cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nog
     return v.store_timestamp
 
 
+cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
+    return _store_time(ctx, physical, 0)
+
+
 cdef class StoreQuery(StoreGet):
     """The looking-up half of reading."""
 
     cdef int _query(self, KeyRequest *r) noexcept nogil:
-        # Up to three rounds, each ending where the first message of the one before was stored, until something is readable.
-        cdef int64_t last = r.end, n, i, end_timestamp, end_physical
-        cdef int rc, turn
+        # Offsets of records with the key's hash code, then the records: each is checked again before it is returned.
+        cdef int64_t n, i
+        cdef int rc
         cdef Found *slot
         r.found_count = 0
-        r.last_timestamp = 0
-        r.last_physical = 0
-        for turn in range(QUERY_ROUNDS):
-            end_timestamp = end_physical = 0
-            n = index_query(self.index, r.topic, r.topic_size, r.key, r.key_size, r.begin, last, r.offsets, r.max, &end_timestamp,
-                            &end_physical)
-            if n <= 0:
-                return <int> n
-            qsort(r.offsets, n, sizeof(int64_t), _ascending)
-            r.last_timestamp = end_timestamp
-            r.last_physical = end_physical
-            for i in range(n):
-                slot = &r.found[r.found_count]
-                rc = self._record_at(r.offsets[i], 0, &slot.view, &slot.file)
-                if rc < -1:
-                    return rc
-                if rc < 0:
-                    continue
-                if i == 0:
-                    last = slot.view.store_timestamp
+        n = index_query_message(self.index, r.topic, r.topic_size, r.key, r.key_size, r.begin, r.end, r.offsets, r.max,
+                                _store_time_at, <void *> self, &r.last_timestamp, &r.last_physical)
+        for i in range(n):
+            slot = &r.found[r.found_count]
+            rc = self._record_at(r.offsets[i], 0, &slot.view, &slot.file)
+            if rc < -1:
+                return rc
+            if rc == 0:
                 r.found_count += 1
-            if r.found_count > 0 or last < r.begin:
-                break
-        return 0
+        return <int> n if n < 0 else 0
 
     def query_key(self, topic, key, max_count=None, begin_time=0, end_time=None, *, exact=True):
         """Messages of `topic` that carry `key` in KEYS or as UNIQ_KEY; returns a QueryResult.
