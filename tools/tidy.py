@@ -34,6 +34,10 @@ PYTHON_VISIBLE = re.compile(r"^(?:def|class|cpdef|async def|cdef class)\s+(?:[\w
 IMPORT = re.compile(r"^\s*(?:from\s+(?P<source>[\w.]+)\s+c?import\s+(?P<names>[^#]+)|c?import\s+(?P<modules>[\w., ]+))")
 
 
+def left_over(relative: Path) -> bool:
+    return any(part in ("build", "dist", "__pycache__") or (part[0] == "." and part != ".ci") for part in relative.parts)
+
+
 def listed(root: Path) -> list[Path]:
     """Files git knows or would add; in an unpacked source archive, all but what builds and tests leave behind."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -41,7 +45,7 @@ def listed(root: Path) -> list[Path]:
         out = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
         found = [root / name for name in out.split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        found = [p for p in root.rglob("*") if not {"build", "dist", ".venv", "__pycache__"} & set(p.relative_to(root).parts)]
+        found = [p for p in root.rglob("*") if p.suffix != ".so" and not left_over(p.relative_to(root))]
     return sorted(p for p in found if p.is_file())
 
 

@@ -63,4 +63,5 @@ def test_lets_pass(tmp_path, name, text):
 
 
 def test_a_stub_beside_its_source_is_enough(tmp_path):
-    assert found(tmp_path, {"rmq_store/io/_x.pyi": "def f() -> None: ...\n", "rmq_store/io/_x.pyx": "# X.\ndef f():\n    pass\n"}) == []
+    files = {"rmq_store/io/_x.pyi": "def f() -> None: ...\n", "rmq_store/io/_x.pyx": "# X.\ndef f():\n    pass\n"}
+    assert found(tmp_path, files) == []
