@@ -70,22 +70,18 @@ def to_levels(value: object) -> tuple[int, ...]:
 
 
 def to_host(value: object) -> str:
-    """`ip:port`, IPv6 as `[ip]:port` or `ip:port`; returned unchanged. split_host takes it apart."""
+    """`ip:port`, IPv6 as `[ip]:port`; returned as given."""
     if not isinstance(value, str):
         raise ValueError("expected 'ip:port'")
-    split_host(value)
-    return value
-
-
-def split_host(text: str) -> tuple[bytes, int]:
-    """The 4 or 16 address bytes in network order, and the port, of `ip:port`."""
-    address, colon, port = text.strip().rpartition(":")
-    if address.startswith("[") and address.endswith("]"):
-        address = address[1:-1]
+    host = value.strip()
+    address, colon, port = host.rpartition(":")
     try:
-        packed = ipaddress.ip_address(address).packed
+        if address.startswith("[") and address.endswith("]"):
+            ipaddress.IPv6Address(address[1:-1])
+        else:
+            ipaddress.IPv4Address(address)
     except ValueError:
-        raise ValueError(f"expected 'ip:port' with a numeric address, not {text!r}") from None
+        raise ValueError("expected 'ip:port' or '[ip]:port' with a numeric address") from None
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError(f"expected 'ip:port' with a port of 0 to 65535, not {text!r}")
-    return packed, int(port)
+        raise ValueError("expected 'ip:port' with a port of 0 to 65535")
+    return host

@@ -88,8 +88,11 @@ def test_what_is_refused_and_how(keywords, words):
 
 
 def test_hosts_of_both_families():
-    assert values.split_host("127.0.0.1:10911") == (b"\x7f\0\0\x01", 10911)
-    assert values.split_host("[::1]:0") == values.split_host("::1:0") == (bytes(15) + b"\x01", 0)
+    assert values.to_host(" 127.0.0.1:10911") == "127.0.0.1:10911"
+    assert values.to_host("[::1]:0") == "[::1]:0"
+    for wrong in ("::1:0", "1.2.3.4", "[1.2.3.4]:1", "1.2.3.4:-1", ":1", "", b"1.2.3.4:1"):
+        with pytest.raises(ValueError, match="expected"):
+            values.to_host(wrong)
 
 
 def test_profiles_give_way_to_keywords():

@@ -1,0 +1,81 @@
+"""Which file of a store a path is, and reading it without trusting it: no mapping (a running store may cut it), no offset or
+length is used before it was compared with the file's end. Control plane, the main thread only."""
+import os
+from pathlib import Path
+
+CHUNK = 1 << 20
+_ZEROS = bytes(CHUNK)
+KINDS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint", "abort", "lock")
+MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\xcb\xd4\x31\x94")
+
+
+class StoreFile:
+    """One open file: its kind, the offset its name stands for, and bounded reads. Use as a context."""
+
+    def __init__(self, path: str, kind: str | None = None) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.path.isdir(path):
+                raise IsADirectoryError(21, "a directory: name the files in it", path)
+            self.size = os.fstat(self._fd).st_size
+            self.kind = kind or self._guess()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        name = Path(path).name
+        self.start = int(name) if name.isascii() and name.isdigit() else 0
+        self._chunk, self._chunk_at = b"", 0
+
+    def __enter__(self) -> "StoreFile":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._fd)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to `size` bytes at position `at`; fewer at the end of the file. Small reads in a row come out of one chunk."""
+        if at < 0 or size <= 0:
+            return b""
+        begin = at - self._chunk_at
+        if begin >= 0 and begin + size <= len(self._chunk):
+            return self._chunk[begin:begin + size]
+        data = os.pread(self._fd, max(size, CHUNK), at)
+        self._chunk, self._chunk_at = data, at
+        return data[:size]
+
+    def first_nonzero(self, at: int) -> int | None:
+        """Position of the first byte that is not zero, from `at` on; None where there is none. Holes cost nothing."""
+        while at < self.size:
+            try:
+                at = os.lseek(self._fd, at, os.SEEK_DATA)
+            except OSError:             # ENXIO: only a hole is left
+                return None
+            data = os.pread(self._fd, CHUNK, at)
+            if not data:
+                return None
+            if data != _ZEROS[:len(data)]:
+                return at + len(data) - len(data.lstrip(b"\0"))
+            at += len(data)
+        return None
+
+    def _guess(self) -> str:
+        path = Path(os.path.abspath(self.path))
+        folders = [p.name for p in path.parents]
+        if path.name in ("checkpoint", "abort", "lock"):
+            return path.name
+        if path.name.isdigit() and len(path.name) == 17:
+            return "index"
+        if path.name.isdigit() and len(path.name) == 20:
+            if os.pread(self._fd, 4, 4) in MAGICS or folders[0] == "commitlog":
+                return "commitlog"
+            if folders[0].isdigit():
+                return "consumequeue_ext" if "consumequeue_ext" in folders[2:3] else "consumequeue"
+        raise OSError(22, f"not a file of a message store; if it is one, say which with --kind {'|'.join(KINDS)}", self.path)
+
+
+def queue_of(path: str) -> tuple[str, str]:
+    """Topic and queue id out of a consume-queue file's path."""
+    parents = Path(os.path.abspath(path)).parents
+    return parents[1].name, parents[0].name
+

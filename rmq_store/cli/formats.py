@@ -1,0 +1,180 @@
+"""What lies in the files beside the log: queue entries, extension units, index files, checkpoint, abort, lock.
+
+Each reader yields Items: a decoded unit with its fields (codec/layout.py names them), or a finding. Bounded by the file's
+length, whatever the file says. Control plane, the main thread only.
+"""
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmq_store.cli.files import StoreFile, queue_of
+from rmq_store.codec import layout
+from rmq_store.codec.layout import FieldValue
+
+EXT_BASE = 1 << 63              # an extension address is the position in the extension files minus this
+_SEARCH_MAX = 64 << 20          # larger index files of unusual slots: the caller has to say how many
+
+
+@dataclass
+class Item:
+    """One unit of a file. `facts`: what the place and the file add to its fields. `finding` is not empty where something is
+    wrong."""
+
+    kind: str
+    position: int
+    size: int = 0
+    fields: list[FieldValue] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    finding: str = ""
+
+
+def number(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def values(fields: list[FieldValue]) -> dict[str, int]:
+    """The numbers of the fields by name; what is no number of 1, 2, 4 or 8 bytes is left out."""
+    return {f.name: number(f.data) for f in fields if len(f.data) in (1, 2, 4, 8)}
+
+
+def rest(file: StoreFile, at: int, reason: str) -> Iterator[Item]:
+    """What follows the last unit: nothing, or bytes that no reader will ever see."""
+    stray = file.first_nonzero(at)
+    yield Item("end", at, file.size - at, facts={"reason": reason})
+    if stray is not None:
+        yield Item("finding", stray, finding=f"bytes follow the end of the data at {at}")
+
+
+def consumequeue(file: StoreFile, first: int) -> Iterator[Item]:
+    """Entries of 20 bytes from entry `first` of the file on."""
+    topic, queue_id = queue_of(file.path)
+    unit = layout.CONSUME_QUEUE_UNIT_SIZE
+    if file.size % unit:
+        yield Item("finding", 0, finding=f"the size {file.size} is not a multiple of {unit}")
+    at = first * unit
+    while at + unit <= file.size:
+        fields = layout.describe_fields(layout.CONSUME_QUEUE_UNIT, file.read(at, unit))
+        v = values(fields)
+        if v["commitLogOffset"] < 0 or v["size"] <= 0:
+            yield from rest(file, at, "no entry")
+            return
+        facts: dict[str, Any] = {"topic": topic, "queue_id": queue_id, "queue_offset": (file.start + at) // unit}
+        if v["size"] == layout.CONSUME_QUEUE_BLANK_SIZE:
+            facts["filler"] = True
+        elif v["tagsCode"] <= layout.EXT_ADDRESS_MAX:
+            facts["ext_position"] = v["tagsCode"] + EXT_BASE
+        yield Item("entry", at, unit, fields, facts)
+        at += unit
+    yield Item("end", at, file.size - at, facts={"reason": "the file is full"})
+
+
+def consumequeue_ext(file: StoreFile, first: int) -> Iterator[Item]:
+    """Extension units from position `first` on; each says how long it is."""
+    topic, queue_id = queue_of(file.path)
+    at = first
+    while at + 2 <= file.size:
+        size = number(file.read(at, 2))
+        if size == layout.EXT_END_OF_FILE:
+            yield Item("end", at, file.size - at, facts={"reason": "the file is full"})
+            return
+        if size < 1:
+            yield from rest(file, at, "no unit")
+            return
+        if size < layout.EXT_UNIT_SIZE_MIN or at + size > file.size:
+            yield Item("finding", at, finding=f"a unit of {size} bytes does not fit: {layout.EXT_UNIT_SIZE_MIN} to "
+                       f"{file.size - at} do")
+            return
+        fields = layout.describe_fields(layout.CONSUME_QUEUE_EXT_UNIT, file.read(at, size))
+        item = Item("unit", at, size, fields, {"topic": topic, "queue_id": queue_id, "address": file.start + at - EXT_BASE})
+        stated, there = number(fields[3].data), size - layout.EXT_UNIT_SIZE_MIN
+        if stated != there:
+            item.finding = f"bitMapSize is {stated}, the unit has room for {there}"
+        yield item
+        at += size
+
+
+def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
+    """Header, then the entries from number `first` (at least 1) on. `slots`: None finds out."""
+    if file.size < layout.INDEX_HEADER_SIZE:
+        yield Item("finding", 0, finding=f"{file.size} bytes are no index file: its header has {layout.INDEX_HEADER_SIZE}")
+        return
+    fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, layout.INDEX_HEADER_SIZE))
+    head = values(fields)
+    count = max(head["indexCount"], 1)
+    slots = slots or _find_slots(file, head["endPhyOffset"], count - 1)
+    facts: dict[str, Any] = {}
+    if slots is not None:
+        facts = {"slots": slots, "entries_max": (file.size - _entry_at(slots, 0)) // layout.INDEX_ENTRY_SIZE}
+    yield Item("header", 0, layout.INDEX_HEADER_SIZE, fields, facts)
+    if count == 1:
+        return
+    if slots is None:
+        yield Item("finding", 40, finding="the number of slots cannot be told from the file: give it with --index-slots")
+        return
+    for n in range(max(first, 1), count):
+        at = _entry_at(slots, n)
+        if at + layout.INDEX_ENTRY_SIZE > file.size:
+            yield Item("finding", at, finding=f"indexCount {count} leads past the end of the file")
+            return
+        fields = layout.describe_fields(layout.INDEX_ENTRY, file.read(at, layout.INDEX_ENTRY_SIZE))
+        v = values(fields)
+        item = Item("entry", at, layout.INDEX_ENTRY_SIZE, fields, {
+            "number": n, "slot": v["keyHash"] % slots, "time": head["beginTimestamp"] + v["timeDiff"] * 1000})
+        if v["keyHash"] < 0 or v["phyOffset"] < 0 or not 0 <= v["prevIndex"] < n:
+            item.finding = "a hash or an offset below zero, or a chain that does not lead back"
+        yield item
+
+
+def _entry_at(slots: int, n: int) -> int:
+    return layout.INDEX_HEADER_SIZE + layout.INDEX_SLOT_SIZE * slots + layout.INDEX_ENTRY_SIZE * n
+
+
+def _find_slots(file: StoreFile, end_offset: int, last: int) -> int | None:
+    """The number of slots is nowhere in the file. It is the one for which the last entry leads where the header says the last
+    record is, and every slot leads to an entry whose hash belongs there; upstream's default first."""
+    default = 5_000_000
+    if last < 1 or (file.size > _SEARCH_MAX and file.size != _entry_at(default, 20_000_000)):
+        return None
+    end = struct.pack(">q", end_offset)
+    for slots in (default, *range(1, file.size // layout.INDEX_SLOT_SIZE)):
+        at = _entry_at(slots, last)
+        if at + layout.INDEX_ENTRY_SIZE > file.size:
+            if slots != default:
+                return None
+        elif (file.size - _entry_at(slots, 0)) % layout.INDEX_ENTRY_SIZE == 0 and file.read(at + 4, 8) == end \
+                and _slots_fit(file, slots, last):
+            return slots
+    return None
+
+
+def _slots_fit(file: StoreFile, slots: int, last: int) -> bool:
+    """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
+    raw = file.read(layout.INDEX_HEADER_SIZE, min(slots, 4096) * layout.INDEX_SLOT_SIZE)
+    for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
+        if not 0 <= n <= last or (n and number(file.read(_entry_at(slots, n), 4)) % slots != slot):
+            return False
+    end_offset = number(file.read(24, 8))
+    for n in range(1, min(last, 256) + 1):
+        key_hash, offset, _, previous = struct.unpack(">iqii", file.read(_entry_at(slots, n), layout.INDEX_ENTRY_SIZE))
+        if key_hash < 0 or not 0 <= offset <= end_offset or not 0 <= previous < n:
+            return False
+    return True
+
+
+def checkpoint(file: StoreFile) -> Iterator[Item]:
+    if file.size < 40:
+        yield Item("finding", 0, finding=f"{file.size} bytes are no checkpoint: it has {layout.CHECKPOINT_SIZE}")
+        return
+    yield Item("checkpoint", 0, file.size, layout.describe_fields(layout.CHECKPOINT, file.read(0, 40)))
+    if file.size != layout.CHECKPOINT_SIZE:
+        yield Item("finding", 0, finding=f"the size is {file.size}, expected {layout.CHECKPOINT_SIZE}")
+
+
+def text_file(file: StoreFile) -> Iterator[Item]:
+    """abort (empty, or a process id) and lock (`lock`, then the holder's process id where it tells)."""
+    raw = file.read(0, min(file.size, 4096))
+    text = raw.decode("ascii", "backslashreplace").strip("\0\n ")
+    yield Item(file.kind, 0, file.size, [FieldValue(1, "text", 0, raw, text)] if raw else [])
+    if file.kind == "lock" and raw and not raw.startswith(b"lock"):
+        yield Item("finding", 0, finding="a lock file begins with the four bytes `lock`")

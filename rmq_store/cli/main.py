@@ -1,0 +1,106 @@
+"""Entry point of `rmqstore`: takes the arguments apart, runs one command, turns what it raises into an exit code.
+
+The main thread only. Exit codes: common.EXIT_CODES. Ctrl-C ends a command with 130 after its store was closed; a reader that
+goes away (`| head`) ends it quietly.
+"""
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rmq_store.cli.common import CANNOT_OPEN, CORRUPT, EXIT_CODES, FINDINGS, FINE, INTERRUPTED, REFUSED, USAGE
+from rmq_store.cli.output import Output
+from rmq_store.errors import (
+    BackendUnavailable,
+    ConfigError,
+    CorruptionError,
+    MessageIllegal,
+    PropertiesSizeExceeded,
+    RmqStoreError,
+    StoreRefusesToLoad,
+    StoreStateError,
+)
+
+COMMANDS = {
+    "demo": "write a small store, show what is in it and what is durable",
+    "put": "store the lines of standard input, or of a file, as messages",
+    "get": "show the messages of a queue from an offset on",
+    "query": "find messages by key, unique key, message id, log offset or time",
+    "stat": "show what a store holds and how far it is flushed and dispatched",
+    "dump": "decode files of a store, whatever state it is in",
+    "readback": "recover a store and print all that it returns, for comparison",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument errors end with 64; 2 means a store that refuses to load."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
+    parser = _Parser(prog="rmqstore", description="Apache RocketMQ message stores, without a broker.", epilog=EXIT_CODES)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for name, what in COMMANDS.items():
+        module = importlib.import_module(f"rmq_store.cli.{name}") if only in (None, name) else None
+        command = commands.add_parser(name, help=what, description=what.capitalize() + ".", epilog=EXIT_CODES)
+        if module is not None:
+            module.arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    first = argv[0] if argv and argv[0] in COMMANDS else "none"
+    args = build_parser(first).parse_args(argv)
+    out = Output(args.json)
+    _log_to_stderr(args.verbose)
+    try:
+        code = args.run(args, out)
+        out.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more at exit while flushing what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (RmqStoreError, OSError, BufferError) as error:
+        print(f"rmqstore {args.command}: {_text(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """Which exit code says what `error` means."""
+    if isinstance(error, (ConfigError, MessageIllegal, PropertiesSizeExceeded)):
+        return USAGE
+    if isinstance(error, StoreRefusesToLoad):
+        return REFUSED
+    if isinstance(error, CorruptionError):
+        return CORRUPT
+    if isinstance(error, (StoreStateError, BackendUnavailable, OSError)):
+        return CANNOT_OPEN
+    return FINDINGS
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and not isinstance(error, RmqStoreError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename is not None else "")
+    return str(error)
+
+
+def _log_to_stderr(verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    log = logging.getLogger("rmq_store")
+    log.handlers[:] = [h for h in log.handlers if isinstance(h, logging.NullHandler)]   # main() may run more than once
+    log.addHandler(handler)
+    log.setLevel(logging.INFO if verbose else logging.WARNING)

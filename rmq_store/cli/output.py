@@ -1,0 +1,86 @@
+"""What commands print: lines for people or JSON lines for programs on standard output, progress on a terminal.
+
+Control plane, the main thread only. Results go to standard output and nothing else does; progress and warnings go to standard
+error, so that a pipe carries results alone.
+"""
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO
+
+_CLEAR = "\r\x1b[K"
+
+
+class Output:
+    """Where a command writes. `as_json` says which of the two forms the caller asked for."""
+
+    def __init__(self, as_json: bool, stream: IO[str] | None = None) -> None:
+        self.as_json = as_json
+        self._stream = sys.stdout if stream is None else stream
+
+    def line(self, text: str = "") -> None:
+        """One line as it stands, in both forms."""
+        self._stream.write(text + "\n")
+
+    def say(self, text: str = "") -> None:
+        """One line for people; nothing under --json."""
+        if not self.as_json:
+            self.line(text)
+
+    def record(self, fields: Mapping[str, object]) -> None:
+        """One JSON line, in both forms."""
+        self.line(json.dumps(fields, ensure_ascii=True, separators=(",", ":"), default=str))
+
+    def table(self, head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+        """A table for people: numbers to the right, text to the left."""
+        cells = [head] + [tuple(str(c) for c in row) for row in rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+        number = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
+        for row in cells:
+            parts = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, number, strict=True)]
+            self.say("  ".join(parts).rstrip())
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class Progress:
+    """One moving line on standard error, only where that is a terminal: `what  done of total  rate`. Use as a context."""
+
+    PERIOD_S = 0.1
+
+    def __init__(self, what: str, total: int = 0, unit: str = "", stream: IO[str] | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._what, self._total, self._unit = what, total, unit
+        self._begin = self._last = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def at(self, done: int) -> None:
+        """Cheap enough for every few hundred steps."""
+        now = time.monotonic()
+        if not self._shown or now - self._last < self.PERIOD_S:
+            return
+        self._last = now
+        share = f" of {self._total:,} ({100 * done // self._total}%)" if self._total else ""
+        rate = done / max(now - self._begin, 1e-9)
+        self._stream.write(f"{_CLEAR}{self._what}  {done:,}{share} {self._unit}  {rate:,.0f}/s")
+        self._stream.flush()
+
+
+def size_text(size: int) -> str:
+    """1536 -> "1.5 KiB"."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError

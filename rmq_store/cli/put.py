@@ -1,0 +1,67 @@
+"""`rmqstore put`: lines of standard input or of a file become messages. Durable when the command ends with 0."""
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
+from rmq_store.cli.output import Output, Progress
+from rmq_store.errors import ConfigError
+from rmq_store.status import PutStatus
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="what to store; standard input where left out")
+    parser.add_argument("-t", "--topic", required=True)
+    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("--tags", help="tag of each message")
+    parser.add_argument("-k", "--keys", help="keys of each message, separated by blanks")
+    parser.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", dest="properties",
+                        help="a property of each message; may be repeated")
+    parser.add_argument("--whole", action="store_true", help="all of FILE is the body of one message")
+    parser.add_argument("--sync", action="store_true", help="wait for the device at each message, not only at the end")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    properties = dict(_pair(text) for text in args.properties) or None
+    count = late = 0
+    first = last = None
+    with contextlib.ExitStack() as stack:
+        source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
+        store = stack.enter_context(open_store(args, create=True))
+        progress = stack.enter_context(Progress("put", unit="messages"))
+        for body in _bodies(source, args.whole):
+            result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
+                               wait=True if args.sync else None)
+            count += 1
+            late += result.status != PutStatus.PUT_OK
+            last = result
+            first = first or result
+            if out.as_json:
+                out.record({"status": result.status.name, "offset": result.offset, "queue_offset": result.queue_offset,
+                            "size": result.size, "store_timestamp": result.store_timestamp, "msg_id": result.msg_id})
+            progress.at(count)
+        store.flush()
+    if first is None or last is None:
+        out.say("no message: the input is empty")
+    else:
+        out.say(f"stored {count} messages in {args.topic}/{args.queue}: queue offsets {first.queue_offset} to "
+                f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}; all of them are on the device")
+    return FINDINGS if late else FINE
+
+
+def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
+    if whole:
+        yield source.read()
+    else:
+        for line in source:
+            yield line.rstrip(b"\r\n")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"-p {text}: expected NAME=VALUE")
+    return name, value

@@ -1,0 +1,58 @@
+"""`rmqstore query`: messages by key, unique key, message id, log offset or time, read-only."""
+import argparse
+from typing import Any
+
+from rmq_store.cli.common import (
+    FINDINGS,
+    FINE,
+    body_argument,
+    message_fields,
+    message_line,
+    moment,
+    open_store,
+    store_arguments,
+)
+from rmq_store.cli.output import Output
+from rmq_store.errors import ConfigError
+
+FAR = 4_000_000_000_000         # the year 2096: later than any message
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    what = parser.add_argument_group("what to look for (one of)").add_mutually_exclusive_group(required=True)
+    what.add_argument("-k", "--key", help="a key of KEYS, or a unique key (UNIQ_KEY); needs --topic")
+    what.add_argument("-i", "--id", dest="msg_id", help="an offset message id, 32 or 56 hex digits")
+    what.add_argument("--offset", type=int, metavar="N", help="an offset in the log")
+    what.add_argument("--time", type=moment, metavar="WHEN", help="the message of a queue next to a time; needs --topic")
+    parser.add_argument("-t", "--topic")
+    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id for --time (0)")
+    parser.add_argument("-b", "--begin", type=moment, default=0, metavar="WHEN", help="with --key: not stored before")
+    parser.add_argument("-e", "--end", type=moment, default=FAR, metavar="WHEN", help="with --key: not stored after")
+    parser.add_argument("-m", "--max", type=int, default=32, metavar="N", help="with --key: messages at most (32)")
+    body_argument(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    if args.topic is None and (args.key is not None or args.time is not None):
+        raise ConfigError("--key and --time need --topic")
+    with open_store(args, readonly=True) as store:
+        found = _find(store, args)
+        for message in found:
+            if out.as_json:
+                out.record(message_fields(message, args.body))
+            else:
+                out.line(message_line(message, args.body))
+        if not found:
+            out.say("nothing found")
+        return FINE if found else FINDINGS
+
+
+def _find(store: Any, args: argparse.Namespace) -> list[Any]:
+    if args.key is not None:
+        return list(store.query_key(args.topic, args.key, max_count=args.max, begin_time=args.begin, end_time=args.end))
+    if args.time is not None:
+        offset = store.offset_by_time(args.topic, args.queue, args.time)
+        return list(store.get(args.topic, args.queue, offset, max_count=1))
+    one = store.message_by_id(args.msg_id) if args.msg_id is not None else store.message_at(args.offset)
+    return [] if one is None else [one]

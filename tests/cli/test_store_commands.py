@@ -1,0 +1,96 @@
+"""put, get, query, stat, demo on a store of their own: what one writes the others show, as text and as JSON lines."""
+import io
+import json
+import sys
+
+import pytest
+
+SMALL = ("-o", "segment_size_bytes=1048576", "-o", "index_slots=64", "-o", "index_entries_max=1024")
+
+
+class _Stdin(io.StringIO):
+    def __init__(self, data):
+        super().__init__()
+        self.buffer = io.BytesIO(data)
+
+
+@pytest.fixture
+def store(tmp_path, rmqstore, monkeypatch):
+    """A store with three messages of topic T, queue 1."""
+    path = tmp_path / "store"
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"first\nsecond\r\n\xff\xfe\n"))
+    code, out, err = rmqstore("put", path, "-t", "T", "-q", "1", "--tags", "A", "-k", "k1 k2", "-p", "color=red", *SMALL)
+    assert code == 0, err
+    assert "stored 3 messages in T/1: queue offsets 0 to 2" in out
+    return path
+
+
+def test_get_shows_what_put_stored(store, rmqstore, json_lines):
+    code, lines = json_lines("get", store, "-t", "T", "-q", "1", *SMALL)
+    assert code == 0
+    assert [(x["queue_offset"], x["body"], x["body_as"]) for x in lines] == [
+        (0, "first", "utf8"), (1, "second", "utf8"), (2, "fffe", "hex")]
+    assert lines[0]["tags"] == "A" and lines[0]["keys"] == "k1 k2" and lines[0]["properties"]["color"] == "red"
+    code, out, _ = rmqstore("get", store, "-t", "T", "-q", "1", "-i", "-2", "-c", "1", *SMALL)
+    assert code == 0 and len(out.splitlines()) == 1 and "T/1[1]" in out and "second" in out
+
+
+def test_nothing_found_is_1(store, rmqstore):
+    code, out, _ = rmqstore("get", store, "-t", "T", "-q", "1", "-i", "3", *SMALL)
+    assert code == 1 and "OFFSET_OVERFLOW_ONE" in out
+    assert rmqstore("query", store, "-t", "T", "-k", "none", *SMALL)[0] == 1
+
+
+def test_query_each_way(store, json_lines, rmqstore):
+    _, every = json_lines("get", store, "-t", "T", "-q", "1", *SMALL)
+    for how in (["-t", "T", "-k", "k2", "-m", "1"], ["-i", every[0]["msg_id"]], ["--offset", every[0]["offset"]],
+                ["-t", "T", "-q", "1", "--time", "0"]):
+        code, lines = json_lines("query", store, *how, *SMALL)
+        assert code == 0 and [x["offset"] for x in lines] == [every[0]["offset"]]
+    assert rmqstore("query", store, "-k", "k2", *SMALL)[0] == 64
+
+
+def test_stat(store, rmqstore, json_lines):
+    code, lines = json_lines("stat", store, *SMALL)
+    assert code == 0
+    assert lines[0]["kind"] == "store"
+    assert (lines[1]["topic"], lines[1]["queue_id"], lines[1]["messages"]) == ("T", 1, 3)
+    code, out, _ = rmqstore("stat", store, *SMALL)
+    assert code == 0 and "topic  queue  min  max  messages" in out
+
+
+def test_put_a_file_as_one_message(store, tmp_path, json_lines, rmqstore):
+    (tmp_path / "letter").write_bytes(b"a\nb\n")
+    code, lines = json_lines("put", store, tmp_path / "letter", "-t", "T", "--whole", "--sync", *SMALL)
+    assert code == 0 and [x["status"] for x in lines] == ["PUT_OK"]
+    _, lines = json_lines("get", store, "-t", "T", *SMALL)
+    assert lines[0]["body"] == "a\nb\n"
+    assert rmqstore("put", store, tmp_path / "letter", "-t", "bad topic", *SMALL)[0] == 64
+    assert rmqstore("put", store, tmp_path / "none", "-t", "T", *SMALL)[0] == 3
+    assert rmqstore("put", store, tmp_path / "letter", "-t", "T", "-p", "x", *SMALL)[0] == 64
+
+
+def test_a_typing_mistake_in_an_option_is_named(store, rmqstore):
+    code, _, err = rmqstore("stat", store, "-o", "segment_size=1")
+    assert code == 64 and "did you mean segment_size_bytes" in err
+
+
+def test_demo_leads_to_commands_that_work(tmp_path, rmqstore, json_lines):
+    where = tmp_path / "demo"
+    code, lines = json_lines("demo", where, "--count", "500", "--size", "20")
+    assert code == 0
+    assert {x["kind"] for x in lines} >= {"written", "durable", "read", "found", "closed", "file", "command"}
+    assert next(x for x in lines if x["kind"] == "closed")["clean"] is True
+    for line in lines:
+        if line["kind"] == "command" and "|" not in line["command"]:
+            code, out, err = rmqstore(*line["command"].split()[1:])
+            assert (code, err) == (0, "") and out, line["command"]
+    assert rmqstore("demo", where)[0] == 3
+
+
+def test_demo_tells_a_person(tmp_path, rmqstore):
+    code, out, _ = rmqstore("demo", tmp_path / "demo", "--count", "500")
+    assert code == 0
+    for words in ("written", "durable  100%", "wait=True", "commitlog", "rmqstore dump", str(tmp_path)):
+        assert words in out
+    assert json.dumps(out)
