@@ -106,11 +106,15 @@ class BuildExt(build_ext):
         try:
             import Cython
             from Cython.Build import cythonize
+            from Cython.Compiler.Errors import CompileError
         except ImportError:
             sys.exit("rmq_store cannot be built here:\n  - no Cython for this Python\nTry: pip install 'Cython>=3.1'")
         self.discard_if_changed(f"{Cython.__version__} {compiler()} {DIRECTIVES} {COMPILE} {LINK} {archives}")
-        made = cythonize(self.extensions, build_dir=str(GENERATED), nthreads=os.cpu_count(), quiet=True,
-                         compiler_directives=DIRECTIVES)
+        try:
+            made = cythonize(self.extensions, build_dir=str(GENERATED), nthreads=os.cpu_count(), quiet=True,
+                             compiler_directives=DIRECTIVES)
+        except CompileError as e:  # the errors themselves are printed already
+            sys.exit(f"Cython could not compile {e}")
         by_name = {m.name: m for m in made}
         for e in self.extensions:  # in place: setuptools has put attributes of its own on these
             e.sources = by_name[e.name].sources
