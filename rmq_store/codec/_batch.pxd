@@ -78,8 +78,8 @@ cdef inline int32_t batch_args(RecordArgs *a, const BatchElement *e) noexcept no
 
 
 cdef inline int64_t batch_measure(RecordArgs *a, const unsigned char *data, int64_t size, int64_t *total) noexcept nogil:
-    # Walks the whole batch before anything is written. Returns the number of elements, and in *total the bytes of their records;
-    # or a negative BatchStatus, and in *total the position of the bad element in `data`.
+    # Walks the whole batch before anything is written. Returns the number of elements, and in *total the bytes of their
+    # records; or a negative BatchStatus, and in *total the position of the bad element in `data`.
     cdef BatchReader r
     cdef BatchElement e
     cdef int status

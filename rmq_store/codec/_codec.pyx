@@ -3,6 +3,8 @@
 Any thread that holds the GIL. Encoding writes once, straight into the destination. Whatever does not fit a record raises
 MessageIllegal or PropertiesSizeExceeded before the first byte; whatever cannot be read raises CorruptionError.
 """
+from array import array
+
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -10,10 +12,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from rmq_store.codec._java_hash import index_key_hash, java_hash, tags_code
+from rmq_store.codec.delay import DELAY_LEVELS_MS
 from rmq_store.codec.message_id import host_text, create_message_id, host_bytes
 from rmq_store.codec.properties import CRC_PROPERTY, delete_property
 from rmq_store.errors import CorruptionError, MessageIllegal, PropertiesSizeExceeded, exceeds
 
+from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._properties cimport java_text, properties_bytes, properties_dict, property_text
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, RECORD_BAD_MAGIC,
                                       RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, TOPIC_SIZE_V1_MAX, PropertyView,
@@ -105,7 +109,8 @@ cdef class RecordSource:
         try:
             PyObject_GetBuffer(body, &self._body, PyBUF_SIMPLE)
         except (TypeError, BufferError):
-            raise MessageIllegal(f"body is {type(body).__name__}: give bytes, a bytearray, or another contiguous buffer") from None
+            raise MessageIllegal(f"body is {type(body).__name__}: give bytes, a bytearray, or another contiguous "
+                                 "buffer") from None
         self._has_body = True
         if self._body.len > BODY_SIZE_MAX:
             raise MessageIllegal(exceeds("body", f"{self._body.len} bytes long", BODY_SIZE_MAX, "split it"))
@@ -291,7 +296,7 @@ cdef class DecodedRecord:
     @property
     def born_host(self):
         return host_text(PyBytes_FromStringAndSize(<const char *> self._view.born_host,
-                                                       20 if self._view.sys_flag & FLAG_BORN_V6 else 8))
+                                                   20 if self._view.sys_flag & FLAG_BORN_V6 else 8))
 
     @property
     def store_timestamp(self):
@@ -345,6 +350,16 @@ cdef class DecodedRecord:
         cdef int found = record_crc_check(&self._view)
         return None if found < 0 else found == 1
 
+    def queue_tags_code(self, levels=DELAY_LEVELS_MS):
+        """The tagsCode of this record's queue entry: its delivery time if it waits for one, else the hash of its TAGS.
+
+        levels: milliseconds of each delay level. Source: CommitLog.checkMessageAndReturnSize.
+        """
+        cdef const int64_t[::1] table = array("q", levels or (0,))
+        cdef PropertyView found
+        properties_scan(self._view.properties, self._view.properties_size, &found)
+        return delay_tags_code(&self._view, &found, &table[0], <int32_t> len(levels))
+
     def keys(self):
         return _FIELDS
 
@@ -375,8 +390,8 @@ _FIELDS = ("size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "phy
 def decode_record(buffer, offset=0, *, path="record"):
     """The record at `offset` of any contiguous buffer -> DecodedRecord, or Blank at the end of a file.
 
-    Every length is checked before it is followed. Raises CorruptionError, with `path` and `offset` in it, where there is no whole
-    record; CRCs are checked by the properties body_crc_ok and record_crc_ok. Any thread. Source: MessageDecoder.decode.
+    Every length is checked before it is followed. Raises CorruptionError, with `path` and `offset` in it, where there is no
+    whole record; CRCs are checked by the properties body_crc_ok and record_crc_ok. Any thread. Source: MessageDecoder.decode.
     """
     cdef DecodedRecord out = DecodedRecord.__new__(DecodedRecord)
     cdef RecordStatus status

@@ -39,7 +39,8 @@ cdef inline int64_t delay_tags_code(const RecordView *v, const PropertyView *p, 
     # The tagsCode of a record's queue entry: the delivery time of a message that waits in SCHEDULE_TOPIC_XXXX, else the hash of
     # TAGS (CommitLog.checkMessageAndReturnSize). A DELAY that is no number counts as none.
     cdef int64_t level
-    if p.delay != NULL and v.topic_size == SCHEDULE_TOPIC_SIZE and memcmp(v.topic, b"SCHEDULE_TOPIC_XXXX", SCHEDULE_TOPIC_SIZE) == 0:
+    if (p.delay != NULL and v.topic_size == SCHEDULE_TOPIC_SIZE
+            and memcmp(v.topic, b"SCHEDULE_TOPIC_XXXX", SCHEDULE_TOPIC_SIZE) == 0):
         level = delay_level(p.delay, p.delay_size)
         if level > levels:
             level = levels

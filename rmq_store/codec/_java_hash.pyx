@@ -1,4 +1,4 @@
-"""Java's String.hashCode and what the store derives from it: tags code, index key hash. Pure functions; any thread with the GIL.
+"""Java's String.hashCode and what the store derives from it: tags code, index key hash. Pure; any thread with the GIL.
 
 Over str the UTF-16 units are counted here; over UTF-8 bytes by the kernel that dispatch uses (java_hash in _record.pxd).
 Source: java.lang.String, MessageExtBrokerInner.tagsString2tagsCode, IndexFile.indexKeyHashMethod.
@@ -31,7 +31,7 @@ def java_hash(text):
 
 
 def tags_code(str tags=None):
-    """The tagsCode of a queue entry for the TAGS of a message: its String.hashCode, 0 for None and "" (not for delayed ones)."""
+    """The tagsCode of a queue entry for the TAGS of a message that does not wait: their String.hashCode, 0 for None and ""."""
     return 0 if not tags else <int32_t> _hash(tags, 0)
 
 

@@ -2,8 +2,8 @@
 # Needs the GIL; borrowed pointers live as long as the Python object they came from.
 
 # Checks one piece of text that becomes part of a properties string (a name, a value, TAGS, KEYS) and lends its UTF-8 bytes.
-# `what`, and `name` where there is one, say in the error what it is. Raises MessageIllegal: not a str, empty, a separator inside,
-# a lone surrogate.
+# `what`, and `name` where there is one, say in the error what it is. Raises MessageIllegal: not a str, empty, a separator
+# inside, a lone surrogate.
 cdef const char *property_text(object text, str what, object name, Py_ssize_t *size) except NULL
 # Whatever a caller may give as properties -> their bytes: None and an empty mapping -> b"", bytes-like -> as given, a mapping
 # -> encoded in its order (trailing: 5.x ends with 0x02). Raises MessageIllegal, PropertiesSizeExceeded.

@@ -35,8 +35,8 @@ cdef const char *property_text(object text, str what, object name, Py_ssize_t *s
     try:
         data = PyUnicode_AsUTF8AndSize(text, size)
     except UnicodeEncodeError as error:
-        raise MessageIllegal(f"{_called(what, name)} holds a lone surrogate at position {error.start}, which UTF-8 cannot hold: "
-                             "replace it") from None
+        raise MessageIllegal(f"{_called(what, name)} holds a lone surrogate at position {error.start}, which UTF-8 cannot "
+                             "hold: replace it") from None
     if size[0] == 0:
         raise MessageIllegal(f"{_called(what, name)} is empty, which a record cannot hold: leave the property out")
     if memchr(data, 1, size[0]) != NULL or memchr(data, 2, size[0]) != NULL:

@@ -57,7 +57,7 @@ cdef struct RecordArgs:
     const unsigned char *body
     const char *topic
     const char *properties      # stored first, as given (no separator at its end is added unless needed)
-    const char *more_properties # stored behind them, as given (the properties of a batch as a whole); size 0: none
+    const char *more_properties     # stored behind them, as given (the properties of a batch as a whole); size 0: none
     const char *tags            # TAGS, NULL: none
     const char *keys            # KEYS, NULL: none
     int64_t born_timestamp
@@ -380,7 +380,7 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
     cdef const uint8_t *end = p + size
     cdef uint32_t h = <uint32_t> start
     cdef uint32_t c, low, high
-    cdef int more, i
+    cdef int more, _i
     while p < end:
         c = p[0]
         p += 1
@@ -407,7 +407,7 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
         else:
             h = 31 * h + 0xFFFD
             continue
-        for i in range(more):
+        for _i in range(more):
             if p == end or p[0] < low or p[0] > high:
                 c = 0xFFFD
                 break

@@ -25,9 +25,9 @@ BatchInput = Mapping[str, Any] | BatchMessage | bytes | bytearray | memoryview
 def encode_batch(messages: Iterable[BatchInput], compat: Compat = "5.x") -> bytes:
     """Messages -> the body of a send-batch request.
 
-    Each is a body (a contiguous buffer), a BatchMessage, or a mapping with `body` and any of `properties` (a mapping, or bytes),
-    `flag`, `topic` (which is not encoded: check_batch looks at it). Raises MessageIllegal, PropertiesSizeExceeded. Source:
-    MessageDecoder.encodeMessages.
+    Each is a body (a contiguous buffer), a BatchMessage, or a mapping with `body` and any of `properties` (a mapping, or
+    bytes), `flag`, `topic` (which is not encoded: check_batch looks at it). Raises MessageIllegal, PropertiesSizeExceeded.
+    Source: MessageDecoder.encodeMessages.
     """
     parts: list[bytes | memoryview] = []
     total = 0

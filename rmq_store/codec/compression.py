@@ -1,7 +1,8 @@
 """Bodies that a producer compressed: the bits of sysFlag, inflating on request, deflating for tests and tools.
 
-The store itself never touches a body. zlib is in the standard library; LZ4 (frames) and ZSTD need the packages lz4 and zstandard
-(or Python 3.14, whose standard library has zstd), which are imported when first needed. Pure functions, any thread.
+The store itself never touches a body. zlib is in the standard library; LZ4 (frames) and ZSTD need the packages lz4 and
+zstandard (the extra "compression" brings both; Python 3.14 has zstd itself), which are imported when first needed. Pure
+functions, any thread.
 Source: CompressionType, MessageSysFlag, ZlibCompressor, Lz4Compressor, ZstdCompressor.
 """
 import zlib
@@ -56,9 +57,9 @@ def compression_type(sys_flag: int) -> CompressionType | None:
 def inflate(body: bytes | bytearray | memoryview, sys_flag: int, max_size: int = INFLATED_SIZE_MAX) -> bytes:
     """The body as its producer had it; a copy of it where sysFlag says that it is not compressed.
 
-    max_size: bytes that the result may have; a body that would become larger is not inflated any further. Raises CorruptionError
-    for a body that is damaged, cut short or larger, or of unknown compression, and ModuleNotFoundError where a package is
-    missing.
+    max_size: bytes that the result may have; a body that would become larger is not inflated any further. Raises
+    CorruptionError for a body that is damaged, cut short or larger, or of unknown compression, and ModuleNotFoundError where a
+    package is missing.
     """
     try:
         kind = compression_type(sys_flag)
@@ -84,7 +85,8 @@ def inflate(body: bytes | bytearray | memoryview, sys_flag: int, max_size: int =
         data = rest
 
 
-def deflate(body: bytes | bytearray | memoryview, kind: CompressionType | str = CompressionType.ZLIB, level: int = 5) -> tuple[bytes, int]:
+def deflate(body: bytes | bytearray | memoryview, kind: CompressionType | str = CompressionType.ZLIB,
+            level: int = 5) -> tuple[bytes, int]:
     """A compressed body and the bits to set in sysFlag. kind: a type or its name. Source: Compressor.compress."""
     if isinstance(kind, str):
         kind = CompressionType.of(kind)
@@ -161,4 +163,5 @@ def _package(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(f"this body needs the package {package}: pip install {package}", name=package) from None
+        raise ModuleNotFoundError(f"{module.partition('.')[0]} bodies need the package {package}: "
+                                  f"pip install {package}, or rmq_store[compression]", name=package) from None

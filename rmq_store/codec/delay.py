@@ -12,7 +12,7 @@ from rmq_store.codec._properties import Compat, decode_properties, encode_proper
 from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.errors import MessageIllegal
 
-__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "deliver_timestamp", "delay_rewrite", "parse_delay_level"]
+__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "delay_rewrite", "deliver_timestamp", "parse_delay_level"]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 # 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h

@@ -23,7 +23,7 @@ All integers are big-endian and signed. Source: CommitLog, MessageExtEncoder, Co
 IndexFile, StoreCheckpoint, MessageDecoder of Apache RocketMQ 4.9.8 and 5.3.3.
 """
 import zlib
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from rmq_store.codec.message_id import host_text
@@ -69,7 +69,7 @@ CHECKPOINT_SIZE = 4096
 
 
 class Field(NamedTuple):
-    """One field. `offset` is for IPv4 hosts, None where it depends on what precedes; `size` None: as long as its length says."""
+    """One field. `offset` is for IPv4 hosts, None where it depends on what precedes; `size` None: its length field says it."""
 
     number: int
     name: str
@@ -166,7 +166,7 @@ LAYOUTS = {
     "index_entry": INDEX_ENTRY, "checkpoint": CHECKPOINT, "batch_element": BATCH_ELEMENT,
 }
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CRC_PROPERTY = b"__CRC32#\x01"
 
 

@@ -122,7 +122,8 @@ class UniqueIdFactory:
         address = (_now(now_ms) & 0xFFFFFFFF).to_bytes(4, "big") if ip is None else ipaddress.ip_address(ip).packed
         pid = os.getpid() if pid is None else pid
         loader_hash = id(self) >> 4 if loader_hash is None else loader_hash
-        self._prefix = (address + (pid & 0xFFFF).to_bytes(2, "big") + (loader_hash & 0xFFFFFFFF).to_bytes(4, "big")).hex().upper()
+        process = (pid & 0xFFFF).to_bytes(2, "big") + (loader_hash & 0xFFFFFFFF).to_bytes(4, "big")
+        self._prefix = (address + process).hex().upper()
         self._counter = itertools.count()
         self._month = (0, 0)
 
