@@ -3,9 +3,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED,
-                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
-                                      java_hash, properties_scan, record_parse, topic_fits)
+from rmq_store.codec._delay cimport delay_tags_code
+from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH,
+                                      TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
+                                      properties_scan, record_parse, topic_fits)
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.index._index cimport Index, index_put
@@ -72,25 +73,6 @@ cdef inline Queue *_queue(Dispatcher *d, const RecordView *v, bint *illegal) noe
     return q
 
 
-cdef int64_t _tags_code(Dispatcher *d, const RecordView *v, const PropertyView *p) noexcept nogil:
-    # String.hashCode of TAGS; for a waiting delayed message the time at which it is due (CommitLog.checkMessageAndReturnSize).
-    cdef int64_t level = 0
-    cdef int i
-    if p.delay != NULL and v.topic_size == 19 and memcmp(v.topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0:
-        for i in range(p.delay_size):
-            if p.delay[i] < 48 or p.delay[i] > 57 or level > 1_000_000:
-                level = 0
-                break
-            level = level * 10 + p.delay[i] - 48
-        if level > 0:
-            if level > d.delay_levels:
-                level = d.delay_levels
-            return v.store_timestamp + (d.delay_ms[level - 1] if level > 0 else 1000)
-    if p.tags == NULL:
-        return 0
-    return java_hash(p.tags, p.tags_size)
-
-
 cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     cdef PropertyView p
     cdef Queue *q
@@ -105,7 +87,8 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             return 0
         if q == NULL:
             return -ENOMEM
-        rc = queue_put(d.queues, q, v.physical_offset, v.size, _tags_code(d, v, &p), v.store_timestamp, v.queue_offset)
+        rc = queue_put(d.queues, q, v.physical_offset, v.size, delay_tags_code(v, &p, d.delay_ms, d.delay_levels),
+                       v.store_timestamp, v.queue_offset)
         if rc < 0:
             return rc
         d.last_timestamp = v.store_timestamp

@@ -1,10 +1,9 @@
 """Walking the raw log and cutting it (upstream: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC,
-                                      RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, body_crc32, libdeflate_crc32,
-                                      record_parse, rmq_get32, rmq_get64)
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK,
+                                      RecordStatus, RecordView, body_crc32, record_crc_check, record_parse, rmq_get32,
+                                      rmq_get64)
 from rmq_store.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
 
@@ -43,26 +42,12 @@ cdef struct Walk:
     int reason
 
 
-cdef bint _crc_property_ok(const RecordView *v) noexcept nogil:
-    # MessageDecoder: the last 20 bytes of the record are __CRC32#, 0x01, ten digits with the least significant first, 0x02.
-    cdef const unsigned char *p = v.start + v.size - CRC_PROPERTY_SIZE
-    cdef int64_t value = 0
-    cdef int i
-    if v.properties_size < CRC_PROPERTY_SIZE or memcmp(p, b"__CRC32#\x01", 9) != 0 or p[19] != 2:
-        return False
-    for i in range(18, 8, -1):
-        if p[i] < 48 or p[i] > 57:
-            return False
-        value = value * 10 + p[i] - 48
-    return value == <int64_t> (libdeflate_crc32(0, v.start, v.size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
-
-
 cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_property) noexcept nogil:
     # The record's own offset must be where it lies: stale records in recycled space have good checksums.
     if v.physical_offset != offset:
         return END_PLACE
     if crc_property:
-        return 0 if _crc_property_ok(v) else END_CRC
+        return 0 if record_crc_check(v) == 1 else END_CRC
     if check_crc and v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
         return END_CRC
     return 0
