@@ -5,7 +5,6 @@ Source: MessageDecoder.messageProperties2String and string2messageProperties (4.
 """
 import codecs
 from collections.abc import Mapping
-from typing import Literal
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -19,9 +18,6 @@ from rmq_store.codec._record cimport PROPERTIES_SIZE_MAX
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
-Compat = Literal["4.9", "5.x"]
 
 
 cdef str _called(str what, object name):

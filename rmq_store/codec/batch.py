@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmq_store.codec._batch import BatchMessage, decode_batch, expand_batch
-from rmq_store.codec._properties import Compat, decode_properties, encode_properties
+from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.delay import parse_delay_level
+from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal, exceeds
 
 __all__ = ["BatchMessage", "check_batch", "decode_batch", "encode_batch", "expand_batch"]

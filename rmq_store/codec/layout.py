@@ -24,9 +24,11 @@ IndexFile, StoreCheckpoint, MessageDecoder of Apache RocketMQ 4.9.8 and 5.3.3.
 """
 import zlib
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rmq_store.codec.message_id import host_text
+
+Compat = Literal["4.9", "5.x"]  # whose rules to follow where the versions differ
 
 MAGIC_V1 = -626843481           # 0xDAA320A7
 MAGIC_V2 = -626843477           # 0xDAA320AB
