@@ -6,8 +6,8 @@ from rmq_store.io._io cimport rmq_io
 
 cdef struct Index                   # private to _index.pyx
 
-# ---- life. `dir` is made when the first file is. Files are made in tmp_dir (<root>/.alloc), reserved with fallocate, synced and
-# renamed to the wall clock's local time (17 digits, unique).
+# ---- life. `dir` is made when the first file is. Files are made in tmp_dir (<root>/.alloc), reserved with fallocate, synced
+# and renamed to the wall clock's local time (17 digits, unique).
 cdef Index *index_new(const rmq_io *io, const char *dir, const char *tmp_dir, int32_t slots, int32_t entries_max,
                       bint readonly) noexcept nogil
 cdef void index_free(Index *x) noexcept nogil               # unmaps; writes and syncs nothing
@@ -29,17 +29,20 @@ cdef int64_t index_end_physical(Index *x) noexcept nogil
 # be put again: keys it already has are not repeated.
 cdef int index_put(Index *x, const char *topic, int32_t topic_size, const char *uniq_key, int32_t uniq_key_size,
                    const char *keys, int32_t keys_size, int64_t physical, int64_t store_timestamp) noexcept nogil
-# Syncs every file changed since the last sync (all: also the newest, else only full ones). Another thread than dispatch's. Sets
-# *end_timestamp to the end time of the newest full file that is synced (0 none): the checkpoint's indexMsgTimestamp. The first
-# error is remembered: every later call returns it.
+# Syncs every file changed since the last sync (all: also the newest, else only full ones). Another thread than dispatch's.
+# Sets *end_timestamp to the end time of the newest full file that is synced (0 none): the checkpoint's indexMsgTimestamp. The
+# first error is remembered: every later call returns it.
 cdef int index_sync(Index *x, bint all, int64_t *end_timestamp) noexcept nogil
 
-# ---- reading: any thread. Newest file first; writes up to max physical offsets whose key hash is equal and whose time (in whole
-# seconds from the file's begin) lies in [begin, end]. Returns the count. last_timestamp, last_physical: of the newest file.
+# ---- reading: any thread. Newest file first; writes up to max physical offsets whose key hash is equal and whose time (in
+# whole seconds from the file's begin) lies in [begin, end]. Returns the count. last_timestamp, last_physical: of the newest
+# file.
 cdef int64_t index_query(Index *x, const char *topic, int32_t topic_size, const char *key, int32_t key_size, int64_t begin,
-                         int64_t end, int64_t *out, int64_t max, int64_t *last_timestamp, int64_t *last_physical) noexcept nogil
-# DefaultMessageStore.queryMessage: up to three queries, each ending where the oldest hit of the one before lies, until one hits
-# records. Writes their offsets, ascending, those left out for which store_time knows no record. last_*: 0 if no entry was found.
+                         int64_t end, int64_t *out, int64_t max, int64_t *last_timestamp,
+                         int64_t *last_physical) noexcept nogil
+# DefaultMessageStore.queryMessage: up to three queries, each ending where the oldest hit of the one before lies, until one
+# hits records. Writes their offsets, ascending, without those for which store_time knows no record. last_*: 0 if
+# no entry was found.
 cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size, const char *key, int32_t key_size,
                                  int64_t begin, int64_t end, int64_t *out, int64_t max, StoreTime store_time, void *ctx,
                                  int64_t *last_timestamp, int64_t *last_physical) noexcept nogil

@@ -1,8 +1,8 @@
-"""The index of a store: a list of index files, the newest of which takes keys (upstream: IndexService.java). Contract in _index.pxd.
+"""The index of a store: a list of index files, the newest takes the keys (upstream: IndexService.java). Contract in _index.pxd.
 
-The dispatch thread puts, the checkpoint thread syncs, any thread queries. The list is guarded by a mutex that is held for a few
-pointer moves only; a file is used outside of it under a hold, so nothing is unmapped under a reader. Making the next file (space
-for 420 MB, a sync, a rename) happens before it enters the list and blocks nobody but dispatch.
+The dispatch thread puts, the checkpoint thread syncs, any thread queries. The list is guarded by a mutex that is held for a
+few pointer moves only; a file is used outside of it under a hold, so nothing is unmapped under a reader. Making the next file
+(space for 420 MB, a sync, a rename) happens before it enters the list and blocks nobody but dispatch.
 """
 from libc.stdint cimport INT32_MIN, INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
@@ -441,7 +441,8 @@ cdef int64_t _query(Index *x, int32_t hash, int64_t begin, int64_t end, int64_t 
 
 
 cdef int64_t index_query(Index *x, const char *topic, int32_t topic_size, const char *key, int32_t key_size, int64_t begin,
-                         int64_t end, int64_t *out, int64_t max, int64_t *last_timestamp, int64_t *last_physical) noexcept nogil:
+                         int64_t end, int64_t *out, int64_t max, int64_t *last_timestamp,
+                         int64_t *last_physical) noexcept nogil:
     return _query(x, _key_hash(_topic_hash(topic, topic_size), key, key_size), begin, end, out, max, last_timestamp,
                   last_physical)
 
@@ -458,9 +459,9 @@ cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size
     cdef int32_t hash = _key_hash(_topic_hash(topic, topic_size), key, key_size)
     cdef int64_t found, i, time, timestamp, physical
     cdef int64_t n = 0
-    cdef int r
+    cdef int _turn
     last_timestamp[0] = last_physical[0] = 0
-    for r in range(QUERY_ROUNDS):
+    for _turn in range(QUERY_ROUNDS):
         found = _query(x, hash, begin, end, out, max, &timestamp, &physical)
         if found == 0:
             break

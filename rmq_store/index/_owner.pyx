@@ -172,7 +172,7 @@ cdef class IndexOwner:
 
     def query_message(self, bytes topic not None, bytes key not None, int64_t max, int64_t begin, int64_t end,
                       const int64_t[::1] offsets not None, const int64_t[::1] times not None):
-        """DefaultMessageStore.queryMessage on a log whose records lie at `offsets` (ascending) with store timestamps `times`."""
+        """DefaultMessageStore.queryMessage, on a log whose records lie at `offsets` (ascending), stored at `times`."""
         cdef Times t
         _times(&t, offsets, times)
         return _ask(self.index, topic, key, max, begin, end, &t)

@@ -2,8 +2,8 @@
 
     <dir>/<17 digits: local time of its making, yyyyMMddHHmmssSSS>     each file of the one size that the geometry gives
 
-The opening thread runs it once, before recovery. What has another name was not made by a store: it is left alone, with a warning.
-A file of the right name and the wrong size is an error: it was written with another geometry, or it is cut.
+The opening thread runs it once, before recovery. What has another name was not made by a store: it is left alone, with a
+warning. A file of the right name and the wrong size is an error: it was written with another geometry, or it is cut.
 """
 import os
 import re

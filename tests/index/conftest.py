@@ -1,8 +1,8 @@
 """Fixtures of the index tests; everything lies under tmp_path."""
 import pytest
-from tests.index.index_data import Golden
 
 from rmq_store.index.loader import load_index
+from tests.index.index_data import Golden
 
 
 @pytest.fixture

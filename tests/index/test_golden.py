@@ -1,7 +1,7 @@
 """Goal: our index files are Java's, and our answers are Java's.
 
-Method: the log of each golden store is decoded and indexed anew; the files equal Java's byte for byte on the used part. Both the
-new files and Java's own answer every recorded query as the real store did.
+Method: the log of each golden store is decoded and indexed anew; the files equal Java's byte for byte on the used part. Both
+the new files and Java's own answer every recorded query as the real store did.
 """
 import pytest
 
@@ -35,7 +35,7 @@ def test_queries_answer_as_the_real_store(golden, make, name, source):
         index = make(g.slots, g.entries)
         g.put_all(index)
     if name.startswith("v5"):
-        # The answers are those of a store that had been opened again: 5.x then dispatches what lies behind the last queue entry.
+        # The answers are those of a store that had been opened again: 5.x then dispatches what lies behind the last entry.
         queued = max(e["phyOffset"] for e in g.expected if e["t"] == "msg")
         for record in g.records:
             if record.physical_offset > queued:
