@@ -44,9 +44,9 @@ class Golden:
                 yield record
                 at += record.size
 
-    def put_all(self, index, end=1 << 62):
+    def put_all(self, index, start=0, end=1 << 62):
         for r in self.records:
-            if r.physical_offset < end:
+            if start <= r.physical_offset < end:
                 put_record(index, r)
 
 
