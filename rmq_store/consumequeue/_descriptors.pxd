@@ -54,8 +54,8 @@ cdef FileCache *file_cache_new(const rmq_io *io, const char *tmp_dir, int capaci
 cdef void file_cache_free(FileCache *c) noexcept nogil
 
 
-# The slot of an open descriptor of the file that begins at `start`, or -errno. A thread never holds two: all may be in use, then
-# it waits for one that is released.
+# The slot of an open descriptor of the file that begins at `start`, or -errno. A thread never holds two: all may be in use,
+# then it waits for one that is released.
 cdef int descriptor_acquire(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 cdef void descriptor_release(FileCache *c, int i) noexcept nogil
 # A slot for a file about to be made; settled with its descriptor, or with a negative number if there is none.

@@ -93,8 +93,8 @@ cdef int _room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
 
 
 cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexcept nogil:
-    # Where the queue has no record yet, its first one decides where the file begins; fillers take the places before it. A crash may
-    # have left the file behind without them: then they are due again.
+    # Where the queue has no record yet, its first one decides where the file begins; fillers take the places before it. A
+    # crash may have left the file behind without them: then they are due again.
     cdef UnitFiles *f = &s.entries
     cdef int64_t position = cq_offset * UNIT_SIZE
     cdef int64_t start = position - position % f.file_size
@@ -114,7 +114,8 @@ cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexc
 
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil:
-    # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be repeated.
+    # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be
+    # repeated.
     cdef QueueState *s = state_of(q)
     cdef int rc
     if t.readonly:
@@ -220,7 +221,8 @@ cdef int _sync_queue(TableState *t, QueueState *s, int64_t to, int *base_dirs, i
 
 
 cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
-    # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it kept.
+    # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
+    # kept.
     cdef Queue *chain
     cdef Queue *q
     cdef Queue *any = NULL

@@ -1,7 +1,7 @@
 # ConsumeQueueExt: per entry a unit with the real tags code, the store time and a filter bit map, addressed by the entry's tags
 # code. Threads: ext_read any; the others the dispatcher's, or recovery's before it starts. All return 0 or -errno.
 #
-#   unit   0 size 2   2 tagsCode 8   10 msgStoreTime 8   18 bitMapSize 2   20 bit map        file ends with i2 -1 behind its last
+#   unit   0 size 2   2 tagsCode 8   10 msgStoreTime 8   18 bitMapSize 2   20 bit map      a file ends with i2 -1 after its last
 from libc.stdint cimport int64_t
 
 from rmq_store.consumequeue._descriptors cimport FileCache, UnitFiles

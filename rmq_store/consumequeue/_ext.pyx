@@ -5,7 +5,7 @@ from rmq_store.codec._record cimport rmq_get16, rmq_get64, rmq_put16, rmq_put64
 from rmq_store.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.consumequeue._files cimport BUFFER_SIZE, files_cut, files_drop_first, files_flush, files_grow, files_read
 from rmq_store.consumequeue._state cimport EXT_END_SIZE, EXT_UNIT_SIZE, ext_address, ext_offset, is_ext_address
-from rmq_store.io._sync cimport ENOENT, rmq_load, rmq_store
+from rmq_store.io._sync cimport ENOENT, rmq_store
 
 cdef enum:
     WALK_SIZE = 8192

@@ -1,7 +1,7 @@
 # The files of one queue, written by pwrite and read by pread.
 #
-# Entries and ext units are both kept in a `UnitFiles` (_descriptors.pxd): a row of sparse files of one size without gaps, named by
-# the byte offset of their first byte, and a buffer of bytes not yet written.
+# Entries and ext units are both kept in a `UnitFiles` (_descriptors.pxd): a row of sparse files of one size without gaps,
+# named by the byte offset of their first byte, and a buffer of bytes not yet written.
 #
 # Threads: files_read from any; files_sync and files_sync_dirs from the one that syncs; everything else from the dispatcher's
 # (or recovery's, before it starts). All functions return 0 (or a count) or -errno.
@@ -34,7 +34,8 @@ cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil   
 cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 
 # Makes `end` the end of the data: zeroes what lies behind it in its file (zero), syncs, then deletes later files, newest first.
-# Where end == first the first file is kept, empty, or with keep_first False deleted too. Crash-safe: the data only gets shorter.
+# Where end == first the first file is kept, empty, or with keep_first False deleted too. Crash-safe: the data only gets
+# shorter.
 cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep_first) noexcept nogil
 cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil    # deletes the first file; not the last one
 cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil   # the queue's directory, if it is empty

@@ -1,6 +1,7 @@
 """Owner of a queue table, and its face for Python. The table's contract is _queue.pxd; nothing here is on a message's way."""
 import os
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
@@ -32,12 +33,14 @@ cdef object _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *, int6
         owner.check(rc, q.topic, q.queue_id)
 
 
+@cython.no_gc_clear     # the I/O table is needed to the end: closing the descriptors is a call of it
 cdef class QueueTableOwner:
     """The queues of one store.
 
     dir, ext_dir, tmp_dir: str paths; sizes in bytes; fd_max: descriptors that may be open at once; io: the I/O table.
     Thread-safety: reading from any thread; put, publish and recovery from one; sync from one. Every call that touches a file
-    releases the GIL. Durability: what `sync` returned for. Lifetime: closing descriptors, and nothing else, happens when it goes.
+    releases the GIL. Durability: what `sync` returned for. Lifetime: closing descriptors, and nothing else, happens when it
+    goes.
     """
 
     def __cinit__(self, str dir not None, *, str ext_dir="", str tmp_dir="", int64_t file_size=6_000_000,

@@ -63,14 +63,14 @@ cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its f
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
 cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
-cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than their queue offset says, or not at all
+cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than they say, or not at all
 
 # ---- durability: one thread at a time (the checkpoint thread, close). Syncs files with entries published since the last sync;
 # pages_min 0: all of them. 0 or -errno (the first error; never retried).
 cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil
 
-# ---- reading: any thread. Copies up to `count` units from queue offset `from_offset` on, never past max_offset, never across the
-# end of a file. Returns the number of units, 0 if there are none, or -errno.
+# ---- reading: any thread. Copies up to `count` units from queue offset `from_offset` on, never past max_offset, never across
+# the end of a file. Returns the number of units, 0 if there are none, or -errno.
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil
 # Reads one ext unit by its address in a queue entry: real tags code, store time, bit map (up to bit_map_max bytes copied, its
 # size returned). -ENOENT: no such unit.

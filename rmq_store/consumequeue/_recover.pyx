@@ -1,8 +1,8 @@
 """Recovery of one queue (upstream: recover, truncateDirtyLogicFiles, correctMinOffset). Contract in _recover.pxd.
 
-Two departures from upstream, both about bytes that no reader should ever meet again. Upstream cuts by moving positions and leaves
-what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And upstream keeps the first entry of a
-file in truncation even if it is zeros: here zeros are no entry.
+Two departures from upstream, both about bytes that no reader should ever meet again. Upstream cuts by moving positions and
+leaves what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And upstream keeps the first
+entry of a file in truncation even if it is zeros: here zeros are no entry.
 """
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,6 @@
 # What is behind Queue.files and QueueTable (contract: _queue.pxd): state and the rules of one unit, shared by the files of this
-# room. Whose is what: `dispatch` the dispatcher's thread (recovery before it starts), `sync` under sync_lock, the rest any thread.
+# room. Whose is what: `dispatch` the dispatcher's thread (recovery before it starts), `sync` under sync_lock, the rest any
+# thread.
 #
 #   entry   0 commitLogOffset 8   8 size 4   12 tagsCode 8
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint32_t

@@ -28,7 +28,8 @@ cdef struct FileSpan:
 
 
 cdef int64_t _time_at(Search *x, int64_t index, bint look_first, int64_t physical_min) noexcept nogil:
-    # Store time of the record an entry leads to, -1 if unreadable. look_first: -2, without asking the log, if it is below its start.
+    # Store time of the record an entry leads to, -1 if unreadable. look_first: -2, without asking the log, if it is below its
+    # start.
     cdef const unsigned char *u
     if not x.block_from <= index < x.block_from + x.block_count:
         x.block_from = index - index % BLOCK_UNITS
@@ -62,7 +63,8 @@ cdef int64_t _file_by_modification(QueueTable *t, Queue *q, int64_t timestamp, F
 
 
 cdef int64_t _file_by_store_time(Search *x, int64_t timestamp, TimeRule rule, FileSpan *out) noexcept nogil:
-    # 5.x: LOWER the first whose last record is at or after `timestamp`, else the last; UPPER the last whose first is not after it.
+    # 5.x: LOWER the first whose last record is at or after `timestamp`, else the last; UPPER the last whose first is not
+    # after it.
     cdef QueueTable *t = x.table
     cdef Queue *q = x.queue
     cdef int64_t i, when, modified, count = queue_file_count(t, q)

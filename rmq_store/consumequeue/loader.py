@@ -3,12 +3,13 @@
     <dir>/<topic>/<queue id>/<20 digits>     each file of one size, without gaps
 
 The opening thread runs it once, before recovery. What is not of this shape was not made by a store: it is left alone, with a
-warning. A file of the right name and the wrong size is an error, except the last one when it is empty: a crash between making and
-sizing it leaves that, and it is removed, as 5.x does.
+warning. A file of the right name and the wrong size is an error, except the last one when it is empty: a crash between making
+and sizing it leaves that, and it is removed, as 5.x does.
 """
 import logging
 import os
 import re
+from collections.abc import Iterator
 
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.errors import CorruptionError
@@ -37,7 +38,7 @@ def load_queues(table: QueueTableOwner) -> int:
     count = 0
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
         starts = _files(table, path, table.file_size)
-        ext_starts = ext.get((topic, queue_id), ())
+        ext_starts = ext.get((topic, queue_id), [])
         if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
             _refuse_gap(os.fsdecode(path), starts, table.file_size)
             _refuse_gap(f"{table.ext_dir}/{os.fsdecode(topic)}/{queue_id}", ext_starts, table.ext_file_size)
@@ -45,7 +46,7 @@ def load_queues(table: QueueTableOwner) -> int:
     return count
 
 
-def _queue_dirs(base):
+def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
     try:
         topics = list(os.scandir(base))
     except FileNotFoundError:
@@ -63,7 +64,7 @@ def _queue_dirs(base):
                 yield topic.name, int(name), entry.path
 
 
-def _files(table, path, size):
+def _files(table: QueueTableOwner, path: bytes, size: int) -> list[int]:
     """Start offsets of the files of one queue, ascending."""
     found = []
     with os.scandir(path) as entries:
@@ -85,7 +86,7 @@ def _files(table, path, size):
     return [start for start, _, _ in found]
 
 
-def _refuse_gap(path, starts, size):
+def _refuse_gap(path: str, starts: list[int], size: int) -> None:
     expected = starts[0] if starts else 0
     if size and expected % size:
         raise CorruptionError(f"{path}/{expected:020d}", None, f"a multiple of {size} in the name", str(expected))
@@ -95,5 +96,5 @@ def _refuse_gap(path, starts, size):
         expected += size
 
 
-def _leave(path, reason):
+def _leave(path: bytes, reason: str) -> None:
     log.warning("%s is %s and is left alone", os.fsdecode(path), reason)

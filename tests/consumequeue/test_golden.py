@@ -1,12 +1,22 @@
-"""Queues against the real RocketMQ's: built from its log they equal its files byte for byte; its files, crashed or not, load and
-recover to what it returned; its answers by time are ours.
+"""Queues against the real RocketMQ's: built from its log they equal its files byte for byte; its files, crashed or not, load
+and recover to what it returned; its answers by time are ours.
 """
 import pytest
-from golden_store import CRASHED, LOADABLE, config, dispatch, entries, expected, files, records, unpack
 
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue._time import offset_by_time
 from rmq_store.consumequeue.loader import load_queues
+from tests.consumequeue.queue_logs import (
+    CRASHED,
+    LOADABLE,
+    config,
+    dispatch,
+    entries,
+    expected,
+    files,
+    records,
+    store_of,
+)
 
 CLEAN = [c for c in LOADABLE if c not in CRASHED]
 
@@ -42,7 +52,7 @@ def found_offsets(table):
 
 @pytest.mark.parametrize("case", [c for c in CLEAN if c != "v4-cqext"])
 def test_built_from_the_log_they_equal_javas_files(case, tmp_path):
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     options = config(case)
     built = tmp_path / "built"
     built.mkdir()
@@ -60,7 +70,7 @@ def test_built_from_the_log_they_equal_javas_files(case, tmp_path):
 @pytest.mark.parametrize("thorough", [False, True])
 @pytest.mark.parametrize("case", CLEAN)
 def test_a_clean_store_loads(case, thorough, tmp_path):
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     options = config(case)
     before = files(store / "consumequeue")
     table = open_table(store, options)
@@ -76,7 +86,7 @@ def test_a_clean_store_loads(case, thorough, tmp_path):
 
 @pytest.mark.parametrize("case", CRASHED)
 def test_a_crashed_store_recovers(case, tmp_path):
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     options = config(case)
     found, end = records(store, options["mappedFileSizeCommitLog"])
     assert end == expected(case, "store")[0]["maxPhyOffset"]
@@ -95,7 +105,7 @@ def test_a_crashed_store_recovers(case, tmp_path):
 
 @pytest.mark.parametrize("case", [c for c in CRASHED if c.endswith(("tornzero", "torncrc"))])
 def test_readonly_only_moves_positions(case, tmp_path):
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     options = config(case)
     _, end = records(store, options["mappedFileSizeCommitLog"])
     table = open_table(store, options, readonly=True)
@@ -110,7 +120,7 @@ def test_readonly_only_moves_positions(case, tmp_path):
 
 def test_ext_units_are_javas(tmp_path):
     case = "v4-cqext"
-    table = open_table(unpack(case, tmp_path), config(case))
+    table = open_table(store_of(case, tmp_path), config(case))
     table.recover(False)
     messages = expected(case, "msg")
     assert any(m["ext"]["bitMap"] for m in messages) and not all(m["ext"]["bitMap"] for m in messages)
@@ -122,7 +132,7 @@ def test_ext_units_are_javas(tmp_path):
 
 def test_ext_goes_on_where_java_stopped(tmp_path):
     case = "v4-cqext"
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     before = files(store / "consumequeue_ext")
     table = open_table(store, config(case))
     end = table.recover(True)
@@ -140,7 +150,7 @@ def test_ext_goes_on_where_java_stopped(tmp_path):
 
 @pytest.mark.parametrize("case", LOADABLE)
 def test_answers_by_time(case, tmp_path):
-    store = unpack(case, tmp_path)
+    store = store_of(case, tmp_path)
     options = config(case)
     found, end = records(store, options["mappedFileSizeCommitLog"])
     times = {r.offset: r.store_timestamp for r in found}

@@ -1,19 +1,16 @@
-"""What the queue tests know about the golden stores (tests/golden/README.md): unpacking, the records of the log, expected answers.
+"""What the queue tests need of the golden stores beside tests/golden_store.py: the records of the log, and short helpers.
 
 The records are decoded here, in plain Python, on purpose: the tests do not lean on the codec they stand beside.
 """
 import gzip
 import json
-import os
 import struct
-import tarfile
 import zlib
-from pathlib import Path
 from typing import NamedTuple
 
-GOLDEN = Path(os.environ.get("RMQ_GOLDEN", Path(__file__).parents[1] / "golden"))
-CASES = sorted(p.name for p in GOLDEN.iterdir() if (p / "case.json").exists())
-LOADABLE = [c for c in CASES if not c.endswith("-shortfile")]
+from tests.golden_store import GOLDEN, cases, unpack
+
+LOADABLE = [c for c in cases() if not c.endswith("-shortfile")]
 CRASHED = [c for c in LOADABLE if "-crash-" in c]
 
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
@@ -31,15 +28,15 @@ class Record(NamedTuple):
     queued: bool
 
 
-def unpack(case, to):
+def store_of(case, to):
     """The store of a case, with its modification times, under `to`/store."""
-    with tarfile.open(GOLDEN / case / "store.tar.gz") as archive:
-        archive.extractall(to, filter="tar")
-    return Path(to) / "store"
+    return unpack(case, to).store
 
 
 def config(case):
-    values = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000, "mappedFileSizeConsumeQueueExt": 48 << 20}
+    """Upstream options of a case; numbers as int."""
+    values = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000,
+              "mappedFileSizeConsumeQueueExt": 48 << 20}
     values |= json.loads((GOLDEN / case / "case.json").read_text())["config"]
     return {k: int(v) if str(v).isdecimal() else v for k, v in values.items()}
 
