@@ -56,6 +56,10 @@ cdef inline int64_t _size(int32_t slots, int32_t entries_max) noexcept nogil:
     return INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * slots + <int64_t> INDEX_ENTRY_SIZE * entries_max
 
 
+cdef inline unsigned char *_slot(const IndexFile *f, int32_t hash) noexcept nogil:
+    return f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * (<uint32_t> hash % <uint32_t> f.slots)
+
+
 cdef void _destroy(IndexFile *f) noexcept nogil:
     if f.map != NULL:
         f.io.munmap(f.io.ctx, f.map, f.size)
@@ -113,6 +117,25 @@ cdef IndexFile *_new(const rmq_io *io, const char *dir, int64_t name, int32_t sl
     return f
 
 
+cdef void _heal(IndexFile *f) noexcept nogil:
+    # A process killed between a slot and its count leaves a slot that leads to the next entry: it gets its former value back,
+    # or the put of that entry would take itself for its predecessor and lose the chain.
+    cdef int32_t e = f.count
+    cdef int32_t hash
+    cdef const unsigned char *entry
+    cdef unsigned char *slot
+    if e >= f.entries_max:
+        return
+    entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
+    hash = rmq_get32(entry)
+    if hash < 0:
+        return
+    slot = _slot(f, hash)
+    if index_word_load(slot) == e:
+        index_word_store(slot, _chained(entry, e))
+        _announce(f, slot, INDEX_SLOT_SIZE)
+
+
 cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_t slots, int32_t entries_max, bint writable,
                          IndexFile **out) noexcept nogil:
     cdef int64_t size
@@ -133,8 +156,10 @@ cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_
     if rc < 0:
         _destroy(f)
         return rc
-    # A broker that stopped has not synced its newest file: the first sync here makes up for it.
-    f.dirty = writable
+    if writable:
+        _heal(f)
+        # A broker that stopped has not synced its newest file: the first sync here makes up for it.
+        f.dirty = 1
     out[0] = f
     return 0
 
@@ -218,7 +243,7 @@ cdef inline int32_t _seconds(int64_t begin, int64_t store_timestamp) noexcept no
 
 
 cdef void index_file_prefetch(IndexFile *f, int32_t hash) noexcept nogil:
-    index_prefetch(f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * (<uint32_t> hash % <uint32_t> f.slots))
+    index_prefetch(_slot(f, hash))
 
 
 cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t store_timestamp) noexcept nogil:
@@ -229,7 +254,7 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
     cdef bint fresh
     if e >= f.entries_max:
         return False
-    slot = f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * (<uint32_t> hash % <uint32_t> f.slots)
+    slot = _slot(f, hash)
     entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
     prev = index_word_load(slot)
     # Without a branch: the slot is likely not in the cache, and nothing here has to wait for it.
@@ -290,7 +315,7 @@ cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_
     cdef IndexHeader header
     cdef int64_t time
     cdef int32_t e, prev, diff, last
-    e = index_word_load(f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * (<uint32_t> hash % <uint32_t> f.slots))
+    e = index_word_load(_slot(f, hash))
     index_file_header(f, &header)
     last = header.count - 1
     if not f.writable and header.count < f.entries_max:
@@ -363,7 +388,7 @@ cdef int64_t index_file_cut(IndexFile *f, int64_t physical, StoreTime store_time
         prev = _chained(entry, e)
         freed += prev == 0
         if hash >= 0:
-            slot = f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * (<uint32_t> hash % <uint32_t> f.slots)
+            slot = _slot(f, hash)
             # A slot that says something else was set by an earlier cut that a power failure broke off.
             if index_word_load(slot) == e:
                 index_word_store(slot, prev)

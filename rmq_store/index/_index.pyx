@@ -195,11 +195,12 @@ cdef int index_drop_after(Index *x, int64_t index_timestamp) noexcept nogil:
 
 cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=NULL, void *ctx=NULL) noexcept nogil:
     cdef IndexFile *f
-    cdef int64_t i, kept = 0, removed = 0
+    cdef int64_t i, kept = 0
     cdef int rc = 0
     if x.readonly:
         return 0
-    # Newest first: a cut that is broken off leaves a shorter list without a hole, and the next one goes on.
+    x.failed_physical = -1
+    # Newest first, each step on the device before the next: a cut that is broken off leaves a shorter list without a hole.
     for i in range(x.count - 1, -1, -1):
         f = x.files[i]
         kept = index_file_cut(f, physical, store_time, ctx)
@@ -207,16 +208,15 @@ cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=NULL, v
             break
         if f.end_physical >= physical or f.count > 1:
             rc = _remove(x, i)
+            if rc == 0:
+                rc = _sync_dir(x, 1)
             if rc < 0:
-                return rc
-            removed += 1
-    x.failed_physical = -1
-    rc = _sync_dir(x, removed)
-    if rc == 0 and kept < 0:
+                break
+    if kept < 0:
         rc = <int> kept
     if rc < 0 and x.error == 0:
         rmq_store32(&x.error, -rc)
-    return rc if rc < 0 else 0
+    return rc
 
 
 cdef int index_destroy(Index *x) noexcept nogil:
@@ -291,6 +291,9 @@ cdef int _make_dir(Index *x) noexcept nogil:
     if slash != NULL:
         slash[1 if slash == parent else 0] = 0
     rc = x.io.sync_dir(x.io.ctx, parent if slash != NULL else <char *> b".")
+    if rc < 0:
+        # Else the next try would find a directory and not ask whether the device has it.
+        x.io.rmdir(x.io.ctx, x.dir)
     free(parent)
     return rc
 

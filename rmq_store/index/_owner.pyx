@@ -60,7 +60,9 @@ cdef object _ask(Index *x, bytes topic, bytes key, int64_t max, int64_t begin, i
     return [out[i] for i in range(n)], last_timestamp, last_physical
 
 
+# no_gc_clear: the table must outlive the index that is unmapped through it, also when the collector frees both.
 @cython.final
+@cython.no_gc_clear
 cdef class IndexOwner:
     """The index files of one directory.
 

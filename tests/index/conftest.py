@@ -15,10 +15,10 @@ def make(tmp_path):
     """make(slots, entries) is a fresh, empty index; make(..., dir=path) loads that directory."""
     made = []
 
-    def make(slots, entries, *, dir=None, readonly=False):
+    def make(slots, entries, *, dir=None, readonly=False, io=None):
         tmp = tmp_path / ".alloc"
         tmp.mkdir(exist_ok=True)
         made.append(dir)
         path = dir or tmp_path / f"index{len(made)}"
-        return load_index(None, str(path), str(tmp), slots, entries, readonly)
+        return load_index(io, str(path), str(tmp), slots, entries, readonly)
     return make
