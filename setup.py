@@ -133,10 +133,11 @@ class BuildExt(build_ext):
         now = hashlib.sha256(settings.encode()).hexdigest()
         if FINGERPRINT.is_file() and FINGERPRINT.read_text() == now:
             return
-        for stale in (GENERATED, Path(self.build_temp), Path(self.build_lib)):
+        for stale in (GENERATED, Path(self.build_temp)):
             shutil.rmtree(stale, ignore_errors=True)
-        for stale in Path("rmq_store").rglob("_*.so"):
-            stale.unlink()
+        for place in (Path("rmq_store"), Path(self.build_lib)):  # build_py has put its files into the latter
+            for stale in place.rglob("_*.so"):
+                stale.unlink()
         FINGERPRINT.parent.mkdir(exist_ok=True)
         FINGERPRINT.write_text(now)
 
