@@ -23,7 +23,7 @@ typedef struct rmq_io {
     int64_t (*next_data)(void *ctx, int fd, int64_t offset);
     int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset);
     int64_t (*pwrite)(void *ctx, int fd, const void *from, size_t n, int64_t offset);
-    int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out); /* MAP_SHARED, MADV_DONTFORK */
+    int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out); /* MAP_SHARED; writable: DONTFORK */
     int (*munmap)(void *ctx, void *at, size_t n);
     int (*msync)(void *ctx, int fd, void *at, size_t n); /* MS_SYNC; `at` page-aligned; fd names the file for the record */
     int (*fdatasync)(void *ctx, int fd);

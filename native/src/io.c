@@ -92,7 +92,7 @@ static int sys_unlink(void *ctx, const char *path) {
 }
 static int sys_mkdir(void *ctx, const char *path, int mode) {
     (void)ctx;
-    return result(mkdir(path, mode));
+    return result(mkdir(path, (mode_t)mode));
 }
 static int sys_rmdir(void *ctx, const char *path) {
     (void)ctx;

@@ -34,6 +34,15 @@ cdef extern from "rmq_io.h" nogil:
     int64_t rmq_pread_all(const rmq_io *io, int fd, void *to, size_t n, int64_t offset)
 
 
+cdef extern from "rmq_probe.h" nogil:
+    ctypedef struct rmq_probe
+
+
 cdef class IoTable:
     # The table a store works with; keeps what `table.ctx` points to alive.
     cdef const rmq_io *table
+
+
+cdef class ProbeIo(IoTable):
+    cdef rmq_probe *probe
+    cdef list notes

@@ -1,0 +1,86 @@
+/* Inside of the probe (rmq_probe.h), shared by probe.c (rules and trace), probe_calls.c and probe_ring.c. */
+#ifndef RMQ_PROBE_INSIDE_H
+#define RMQ_PROBE_INSIDE_H
+#include "rmq_probe.h"
+#include "rmq_wake.h"
+
+typedef struct probe_file { /* by descriptor */
+    const char *path; /* NULL: not open, or not through this table */
+    int ghost;        /* made after the freeze: memory, not in the directory, so calls on it are really made */
+} probe_file;
+
+typedef struct probe_map {
+    void *at; /* NULL: free entry */
+    size_t n;
+    int fd;
+    int writable;
+    int64_t offset;
+} probe_map;
+
+typedef struct probe_flight { /* one submitted ring entry */
+    uint64_t tag;
+    int64_t call; /* its number in the trace */
+    int forced;   /* 1: `result` replaces what the kernel answers, unless the chain before it broke */
+    int result;
+    int expected; /* what the kernel answers to the entry put in its place */
+    int64_t length;
+    int kind;
+} probe_flight;
+
+typedef struct probe_rule probe_rule;
+typedef struct probe_chunk probe_chunk;
+
+struct rmq_probe {
+    rmq_io table;
+    const rmq_io *below;
+    int keep_bytes;
+    rmq_mutex lock; /* guards everything below but the clock and the events */
+    rmq_call *calls;
+    int64_t length, capacity;
+    int torn; /* memory ran out: the trace has a hole */
+    int64_t counts[RMQ_CALL_KINDS];
+    probe_chunk *memory;
+    probe_rule *rules;
+    int64_t hits;
+    int freezing; /* calls that begin from now on are ignored */
+    int frozen;   /* and the maps are private */
+    probe_file *files;
+    int file_capacity;
+    probe_map *maps;
+    int map_capacity;
+    probe_flight *flights;
+    int flight_count, flight_capacity;
+    uint64_t hold_kinds;
+    char *hold_path;
+    int held;
+    rmq_event held_changed, released;
+    int clock_injected;
+    int64_t clock_ms, clock_step;
+};
+
+/* One call on its way through the probe. */
+typedef struct probe_step {
+    rmq_probe *p;
+    rmq_call call;
+    int error;   /* not 0: return -error, make no call */
+    int shorten; /* transfer half */
+    int skip;    /* pretend success, make no call */
+    int freeze;  /* the last call that the directory sees */
+} probe_step;
+
+/* path: of the call; NULL: that of fd. */
+void probe_begin(probe_step *s, rmq_probe *p, rmq_call_kind kind, int fd, const char *path, int mutates);
+/* Traces the call; returns result. `data` is copied where bytes are kept. */
+int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_size);
+/* The same in two parts, for a step that also changes the tables: lock, change, probe_append, probe_unlock. */
+void probe_lock(rmq_probe *p);
+int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size);
+void probe_unlock(probe_step *s);
+/* Memory that lives as long as the probe; the lock is held. NULL marks the trace as torn. */
+const char *probe_text(rmq_probe *p, const char *text);
+/* The lock is held. NULL: out of memory. */
+probe_file *probe_file_at(rmq_probe *p, int fd);
+
+void probe_fill_calls(rmq_io *table);
+void probe_fill_ring(rmq_io *table);
+#endif
