@@ -18,7 +18,7 @@ from rmq_store.dispatch._dispatch cimport (dispatch_to, dispatch_wait, dispatche
                                            dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
-from rmq_store.index._index cimport index_destroy, index_drop_after, index_truncate
+from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
 from rmq_store.index._owner cimport IndexOwner
 from rmq_store.io._io cimport IoTable
 from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store
@@ -152,11 +152,15 @@ cdef class StoreCore:
         self.index = owner.index
 
     def _drop_index_after(self, int64_t index_timestamp):
-        """After a crash: index files newer than the checkpoint go, dispatch builds them again."""
+        """After a crash: index files newer than the checkpoint go; returns how many. Dispatch builds them again."""
         cdef int rc
         with nogil:
             rc = index_drop_after(self.index, index_timestamp)
-        _check(rc, self.path)
+        return _check(rc, self.path)
+
+    def _index_end(self):
+        """Log offset up to which the index has keys, -1: none, or no index."""
+        return -1 if self.index == NULL else index_end_physical(self.index)
 
     def _truncate_index(self, int64_t end):
         cdef int rc = 0

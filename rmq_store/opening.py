@@ -3,6 +3,7 @@
 The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
 """
 import os
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -140,8 +141,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     store._take_queues(queues)
     if options.index_enabled:
         store._take_index(load_index(io, places.index, places.tmp, options.index_slots, options.index_entries_max, readonly))
-        if not clean and not readonly:
-            store._drop_index_after(times[2])
+        if not clean and not readonly and (dropped := store._drop_index_after(times[2])):
+            emit(Event.INDEX_FILES_DROPPED, count=dropped)
     store._make_dispatcher(options.delay_levels)
     queued_end = store._recover_queues(not clean)
     recovery = store._recovery()
@@ -153,6 +154,10 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         emit(Event.NEEDS_RECOVERY if readonly else Event.RECOVERY_STARTED, path=places.root, kind="abnormal",
              file=places.commitlog, offset=queued_end)
     outcome = find_end(recovery, rules)
+    if not clean and options.index_enabled:
+        # Index files that were lost may have covered more than the file recovery starts from.
+        outcome = replace(outcome, dispatch_from=max(min(outcome.dispatch_from, store._index_end()), recovery.starts()[0])
+                          if recovery.starts() else 0)
     _settle(store, files, places, recovery, rules, outcome, queued_end)
 
 

@@ -11,7 +11,7 @@ from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PAR
                                             files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
 from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
-from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
+from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
                                  rmq_store, rmq_store32, rmq_swap32)
 
 cdef enum:
@@ -190,6 +190,7 @@ cdef int entries_publish(TableState *t) noexcept nogil:
                 rmq_store(&q.min_offset, s.new_min)
                 s.new_min = -1
             rmq_store(&q.max_offset, s.next_index)
+            rmq_event_wake(&q.arrived)
             entries_note_unsynced(t, q)
         q = next
     t.dirty = kept

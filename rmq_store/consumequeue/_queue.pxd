@@ -6,6 +6,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport rmq_event
 
 cdef enum:
     UNIT_SIZE = 20
@@ -25,7 +26,8 @@ cdef struct Queue:
     # Published: read with rmq_load from any thread, stored with rmq_store by the dispatch side.
     int64_t min_offset              # first valid queue offset (minLogicOffset / 20)
     int64_t max_offset              # one past the last readable entry
-    char[48] line_of_readers
+    rmq_event arrived               # woken after max_offset moved: who waits for a message of this queue
+    char[40] line_of_readers
     # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
     int64_t max_physical_offset     # end of the last record that has an entry; -1 none
 
