@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordView
+from rmq_store.commitlog._log cimport Log
 from rmq_store.commitlog._put cimport StorePut
 from rmq_store.reader._message cimport LeaseCount
 from rmq_store.segment._file cimport LogFile
@@ -35,6 +36,11 @@ cdef struct GetRequest:
     int error
 
 
+# The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there; -errno.
+# Never looks beyond what is committed.
+cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil
+
+
 cdef class StoreGet(StorePut):
     cdef LeaseCount lease_count
     cdef int64_t memory_bytes           # records within so much of the log's end count as recent
@@ -43,6 +49,5 @@ cdef class StoreGet(StorePut):
     cdef bint ext_enabled
 
     cdef void _get(self, GetRequest *r) noexcept nogil
-    cdef int _record_at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil
     cdef object _message_at(self, int64_t offset)
     cdef list _views(self, GetRequest *r, set wanted)

@@ -8,6 +8,7 @@ from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, java_hash, properties_scan,
                                       record_parse, rmq_get32, rmq_get64)
+from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.io._sync cimport EIO, rmq_load
 from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
@@ -85,6 +86,28 @@ cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_
             and memcmp(v.topic, r.topic, r.topic_size) == 0)
 
 
+cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
+    # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
+    # -errno. Never looks beyond what is committed.
+    cdef int error = 0
+    cdef int64_t end
+    cdef LogFile *f
+    if offset < 0 or size < 0 or size > INT64_MAX - offset:
+        return -1
+    f = row_find(log.row, offset, &error)
+    if f == NULL:
+        return error if error < -1 else -1
+    end = f.start + f.size
+    if rmq_load(&log.committed) < end:
+        end = rmq_load(&log.committed)
+    if (offset < end and offset + size <= end and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
+            and v.physical_offset == offset and (size == 0 or v.size == size)):
+        file[0] = f
+        return 0
+    log_file_release(f)
+    return -1
+
+
 cdef class StoreGet(StorePut):
     """The reading half of a store."""
 
@@ -109,27 +132,6 @@ cdef class StoreGet(StorePut):
 
     def _lease_total(self):
         return self.lease_count.alive
-
-    cdef int _record_at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
-        # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
-        # -errno. Never looks beyond what is committed.
-        cdef int error = 0
-        cdef int64_t end
-        cdef LogFile *f
-        if offset < 0 or size < 0 or size > INT64_MAX - offset:
-            return -1
-        f = row_find(self.row, offset, &error)
-        if f == NULL:
-            return error if error < -1 else -1
-        end = f.start + f.size
-        if rmq_load(&self.log.committed) < end:
-            end = rmq_load(&self.log.committed)
-        if (offset < end and offset + size <= end and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
-                and v.physical_offset == offset and (size == 0 or v.size == size)):
-            file[0] = f
-            return 0
-        log_file_release(f)
-        return -1
 
     cdef void _get(self, GetRequest *r) noexcept nogil:
         cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
@@ -199,7 +201,7 @@ cdef class StoreGet(StorePut):
                             scanned += 1
                             continue
                     slot = &r.found[r.found_count]
-                    rc = self._record_at(physical, size, &slot.view, &slot.file)
+                    rc = record_at(self.log, physical, size, &slot.view, &slot.file)
                     if rc < -1:
                         r.error = rc
                         return
@@ -318,7 +320,7 @@ cdef class StoreGet(StorePut):
         cdef LogFile *f = NULL
         cdef int rc
         with nogil:
-            rc = self._record_at(offset, 0, &v, &f)
+            rc = record_at(self.log, offset, 0, &v, &f)
         if rc < -1:
             raise OSError(-rc, os.strerror(-rc), self.path)
         if rc < 0:

@@ -9,11 +9,12 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport RecordView
+from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
 from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_load
-from rmq_store.reader._get cimport Found, StoreGet
+from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport Lease, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
@@ -63,10 +64,9 @@ cdef struct KeyRequest:
 
 cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nogil:
     # For the search by time: the store time of the record an entry leads to; -1 where it cannot be read.
-    cdef StoreQuery store = <StoreQuery> ctx
     cdef RecordView v
     cdef LogFile *f = NULL
-    if store._record_at(physical, size, &v, &f) < 0:
+    if record_at(<Log *> ctx, physical, size, &v, &f) < 0:
         return -1
     log_file_release(f)
     return v.store_timestamp
@@ -86,10 +86,10 @@ cdef class StoreQuery(StoreGet):
         cdef Found *slot
         r.found_count = 0
         n = index_query_message(self.index, r.topic, r.topic_size, r.key, r.key_size, r.begin, r.end, r.offsets, r.max,
-                                _store_time_at, <void *> self, &r.last_timestamp, &r.last_physical)
+                                _store_time_at, <void *> self.log, &r.last_timestamp, &r.last_physical)
         for i in range(n):
             slot = &r.found[r.found_count]
-            rc = self._record_at(r.offsets[i], 0, &slot.view, &slot.file)
+            rc = record_at(self.log, r.offsets[i], 0, &slot.view, &slot.file)
             if rc < -1:
                 return rc
             if rc == 0:
@@ -146,7 +146,7 @@ cdef class StoreQuery(StoreGet):
     def message_by_unique_key(self, topic, unique_key):
         """The newest message of `topic` whose UNIQ_KEY (the client's message id) is this, or None."""
         found = [m for m in self.query_key(topic, unique_key) if m.unique_key == unique_key]
-        return found[-1] if found else None
+        return found[len(found) - 1] if found else None
 
     def _by_time(self, topic, queue_id, int64_t timestamp, TimeRule rule):
         cdef Queue *q
@@ -159,7 +159,7 @@ cdef class StoreQuery(StoreGet):
         self.calls += 1
         with nogil:
             low = row_start(self.row)
-            offset = queue_offset_by_time(self.queues, q, timestamp, low if low > 0 else 0, rule, _store_time, <void *> self)
+            offset = queue_offset_by_time(self.queues, q, timestamp, low if low > 0 else 0, rule, _store_time, <void *> self.log)
         self.calls -= 1
         if offset < 0:
             raise OSError(-offset, os.strerror(-offset), f"{self.path}: {topic}, queue {queue_id}")
