@@ -150,7 +150,12 @@ class MessageStore(StoreQuery):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        """close(), except that message views that are still alive are only logged: the loop variable of a `for message in …`
+        is one, and it stays good."""
+        try:
+            self.close()
+        except BufferError:
+            pass
 
     def __reduce__(self) -> Any:
         raise TypeError("a MessageStore cannot be pickled: send its path, and open it there (with readonly=True)")
