@@ -67,7 +67,7 @@ class MessageStore(StoreQuery):
             store._abandon()
             raise
         store._files = ControlFiles(io)
-        store.completer = Completer(store._flush_some, store._fence_error_or_none, chosen.flush_deadline_ms, store._set_status)
+        store._completer = Completer(store._flush_some, store._fence_error_or_none, chosen.flush_deadline_ms, store._set_status)
         store._close_lock = threading.Lock()
         store._opened()
         _open_stores.add(store)
@@ -117,7 +117,7 @@ class MessageStore(StoreQuery):
     def _shut(self) -> list[BaseException]:
         self._refuse_calls()
         self._watch.stop()
-        self.completer.close()
+        self._completer.close()
         problems, behind = self._stop(self.options.close_timeout_ms)
         if not problems:
             try:

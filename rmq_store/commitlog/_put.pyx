@@ -729,8 +729,8 @@ cdef class StorePut(StoreCore):
         if not wants:
             if self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
                 rmq_event_wake(&self.log.flush_wanted)
-            return self.completer.completed(r)
-        return self.completer.pending(r, r.offset + r.size)
+            return self._completer.completed(r)
+        return self._completer.pending(r, r.offset + r.size)
 
     def _flush_some(self, int64_t end, int64_t timeout_ns):
         """For the completer: flushes until `end` is durable. Returns (flushed position, 0 or -errno)."""
