@@ -139,7 +139,7 @@ class Completer:
                     if not self._waiting:
                         self._changed.wait()
                     self._idle = False
-            end = (<PutFuture> self._waiting[-1])._end
+            end = (<PutFuture> self._waiting[len(self._waiting) - 1])._end
             flushed, rc = self._flush_some(end, self._timeout_ns)
             self._complete(flushed, rc)
 
