@@ -6,7 +6,7 @@ import argparse
 import datetime
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rmq_store import MessageStore
@@ -58,8 +58,15 @@ def open_store(args: argparse.Namespace, *, create: bool = False, **more: Any) -
     log = given.get("commitlog_path", given.get("storePathCommitLog")) or os.path.join(args.store, "commitlog")
     if not create and not os.path.isdir(log):
         raise FileNotFoundError(2, "not a message store: it has no commitlog directory", args.store)
-    with MessageStore.open(args.store, **given) as store:
+    store = MessageStore.open(args.store, **given)
+    try:
         yield store
+    except BaseException:
+        # The traceback keeps message views alive: that is no error of its own.
+        with suppress(BufferError):
+            store.close()
+        raise
+    store.close()
 
 
 def moment(text: str) -> int:

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rmq_store import MessageStore
-from rmq_store.cli.common import FINE, keywords, option_arguments
+from rmq_store.cli.common import FINE, keywords, open_store, option_arguments
 from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.errors import ConfigError
 
@@ -32,10 +31,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     if args.count < 1 or args.size < 0:
         raise ConfigError(f"--count {args.count} --size {args.size}: expected at least 1 message of at least 0 bytes")
-    path = _place(args.store)
+    path = args.store = _place(args.store)
     given = keywords(args)
-    options = {**{n: v for n, v in SIZES.items() if n not in given}, **given}
-    with MessageStore.open(path, **options) as store:
+    sizes = {n: v for n, v in SIZES.items() if n not in given}
+    with open_store(args, create=True, **sizes) as store:
         demo = _Demo(store, args.count, args.size, out)
         out.say(f"A RocketMQ message store in {path}")
         out.say()
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     demo.report("closed", "everything is on the device and in its queues, the abort file is gone" if clean else
                 "but not everything was dispatched: the abort file stays, the next open recovers", clean=clean)
     _show_files(path, files, out)
-    _show_commands(path, options, demo.message_id, out)
+    _show_commands(path, {**given, **sizes}, demo.message_id, out)
     return FINE
 
 

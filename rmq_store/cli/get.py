@@ -1,5 +1,6 @@
 """`rmqstore get`: messages of one queue in order, read-only, beside a running writer if there is one."""
 import argparse
+from typing import Any
 
 from rmq_store.cli.common import FINDINGS, FINE, body_argument, message_fields, message_line, open_store, store_arguments
 from rmq_store.cli.output import Output
@@ -21,26 +22,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
-        end = store.max_offset(args.topic, args.queue)
-        offset = store.min_offset(args.topic, args.queue) if args.offset is None else args.offset
-        if offset < 0:
-            offset = max(0, end + offset)
-        taken = 0
-        while taken < args.count:
-            result = store.get(args.topic, args.queue, offset, max_count=args.count - taken, tags=args.tags)
-            for message in result:
-                if out.as_json:
-                    out.record(message_fields(message, args.body))
-                else:
-                    out.line(message_line(message, args.body))
-                taken += 1
-            if result.status not in _GO_ON or result.next_offset <= offset:
-                break
-            offset = result.next_offset
-        if taken == 0:
-            out.say(f"{result.status.name}: the queue {args.topic}/{args.queue} has offsets {result.min_offset} to "
-                    f"{result.max_offset}")
-        return FINE if taken else FINDINGS
+        return _show(store, args, out)
+
+
+def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
+    # A function of its own: its views are gone when the store closes.
+    end = store.max_offset(args.topic, args.queue)
+    offset = store.min_offset(args.topic, args.queue) if args.offset is None else args.offset
+    if offset < 0:
+        offset = max(0, end + offset)
+    taken = 0
+    while taken < args.count:
+        result = store.get(args.topic, args.queue, offset, max_count=args.count - taken, tags=args.tags)
+        for message in result:
+            if out.as_json:
+                out.record(message_fields(message, args.body))
+            else:
+                out.line(message_line(message, args.body))
+            taken += 1
+        if result.status not in _GO_ON or result.next_offset <= offset:
+            break
+        offset = result.next_offset
+    if taken == 0:
+        out.say(f"{result.status.name}: the queue {args.topic}/{args.queue} has offsets {result.min_offset} to "
+                f"{result.max_offset}")
+    return FINE if taken else FINDINGS
 
 
 def _count(text: str) -> int:

@@ -37,15 +37,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.topic is None and (args.key is not None or args.time is not None):
         raise ConfigError("--key and --time need --topic")
     with open_store(args, readonly=True) as store:
-        found = _find(store, args)
-        for message in found:
-            if out.as_json:
-                out.record(message_fields(message, args.body))
-            else:
-                out.line(message_line(message, args.body))
-        if not found:
-            out.say("nothing found")
-        return FINE if found else FINDINGS
+        return _show(store, args, out)
+
+
+def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
+    # A function of its own: its views are gone when the store closes.
+    found = _find(store, args)
+    for message in found:
+        if out.as_json:
+            out.record(message_fields(message, args.body))
+        else:
+            out.line(message_line(message, args.body))
+    if not found:
+        out.say("nothing found")
+    return FINE if found else FINDINGS
 
 
 def _find(store: Any, args: argparse.Namespace) -> list[Any]:
@@ -54,5 +59,8 @@ def _find(store: Any, args: argparse.Namespace) -> list[Any]:
     if args.time is not None:
         offset = store.offset_by_time(args.topic, args.queue, args.time)
         return list(store.get(args.topic, args.queue, offset, max_count=1))
-    one = store.message_by_id(args.msg_id) if args.msg_id is not None else store.message_at(args.offset)
+    try:
+        one = store.message_by_id(args.msg_id) if args.msg_id is not None else store.message_at(args.offset)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     return [] if one is None else [one]

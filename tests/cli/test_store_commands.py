@@ -48,6 +48,7 @@ def test_query_each_way(store, json_lines, rmqstore):
         code, lines = json_lines("query", store, *how, *SMALL)
         assert code == 0 and [x["offset"] for x in lines] == [every[0]["offset"]]
     assert rmqstore("query", store, "-k", "k2", *SMALL)[0] == 64
+    assert rmqstore("query", store, "-i", "no-id", *SMALL)[0] == 64
 
 
 def test_stat(store, rmqstore, json_lines):
