@@ -76,7 +76,8 @@ def test_errors_carry_errno_and_path(table, tmp_path):
     for call in (lambda: table.pread(-1, 1, 0), lambda: table.pwrite(-1, b"x", 0), lambda: table.size(-1),
                  lambda: table.fdatasync(-1), lambda: table.fsync(-1), lambda: table.fallocate(-1, 0, 1),
                  lambda: table.close(-1), lambda: table.ftruncate(-1, 0),
-                 lambda: table.mmap(-1, 0, 4096, False), lambda: table.lock(-1), lambda: table.modified_ms(-1), lambda: table.next_data(-1, 0)):
+                 lambda: table.mmap(-1, 0, 4096, False), lambda: table.lock(-1), lambda: table.modified_ms(-1),
+                 lambda: table.next_data(-1, 0)):
         with pytest.raises(OSError) as caught:
             call()
         assert caught.value.errno == errno.EBADF
