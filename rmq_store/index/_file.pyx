@@ -269,7 +269,7 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
         rmq_store(&f.begin_timestamp, store_timestamp)
         rmq_put64(f.map + AT_BEGIN_PHYSICAL, physical)
         rmq_put64(f.map + AT_BEGIN_TIMESTAMP, store_timestamp)
-    f.slot_count += fresh
+    f.slot_count = <int32_t> (<uint32_t> f.slot_count + <uint32_t> fresh)
     rmq_store(&f.end_physical, physical)
     rmq_store(&f.end_timestamp, store_timestamp)
     rmq_store32(&f.count, e + 1)
@@ -363,7 +363,7 @@ cdef void _cut_header(IndexFile *f, int32_t kept, int32_t freed, StoreTime store
         # The file alone knows it to the second; a query cannot tell the difference, its entries know no better.
         time = <int64_t> (<uint64_t> f.begin_timestamp + <uint64_t> rmq_get32(entry + 12) * 1000)
     f.end_timestamp = time
-    f.slot_count -= freed
+    f.slot_count = <int32_t> (<uint32_t> f.slot_count - <uint32_t> freed)
     f.count = kept + 1
     f.sealed = 0
     rmq_put64(f.map + AT_END_TIMESTAMP, f.end_timestamp)

@@ -2,12 +2,13 @@
 import pytest
 
 from rmq_store.index.loader import load_index
-from tests.index.index_data import Golden
+from tests.index.index_data import IndexedCase
 
 
 @pytest.fixture
-def golden(tmp_path):
-    return lambda name: Golden(name, tmp_path / name)
+def indexed(golden):
+    """indexed("v4-plain") is that case, its records decoded."""
+    return lambda name: IndexedCase(golden(name))
 
 
 @pytest.fixture

@@ -1,15 +1,10 @@
 """What the tests of the index share: golden stores, their records, and the bytes of index files, read without the package."""
-import gzip
-import json
-import os
-import tarfile
 from array import array
 from pathlib import Path
 
 from rmq_store.codec._codec import Blank, decode_record
 from rmq_store.codec.layout import TRANSACTION_ROLLBACK
 
-GOLDEN = Path(os.environ.get("RMQ_GOLDEN", Path(__file__).parent.parent / "golden"))
 HEADER, SLOT, ENTRY = 40, 4, 20
 
 
@@ -17,37 +12,32 @@ def big(data, at, size):
     return int.from_bytes(data[at:at + size], "big", signed=True)
 
 
-class Golden:
-    """One golden case: its directory, its geometry, the records of its log."""
+class IndexedCase:
+    """What a test of the index needs of a golden case: the geometry, Java's index files, the records of the log."""
 
-    def __init__(self, name, path):
-        self.path = path
-        self.case = json.loads((GOLDEN / name / "case.json").read_text())
-        config = self.case["config"]
-        self.slots, self.entries = int(config["maxHashSlotNum"]), int(config["maxIndexNum"])
-        with gzip.open(GOLDEN / name / "expected.jsonl.gz", "rt") as lines:
-            self.expected = [json.loads(line) for line in lines]
-        with tarfile.open(GOLDEN / name / "store.tar.gz") as tar:
-            tar.extractall(path, filter="data")
-        self.index_dir = path / "store" / "index"
-        self.records = list(self._records())
+    def __init__(self, golden):
+        self.slots, self.entries = int(golden.config["maxHashSlotNum"]), int(golden.config["maxIndexNum"])
+        self.expected = list(golden.expected())
+        self.index_dir = golden.store / "index"
+        self.records = list(_records(golden.store / "commitlog"))
         self.offsets = array("q", [r.physical_offset for r in self.records])
         self.times = array("q", [r.store_timestamp for r in self.records])
-
-    def _records(self):
-        for file in sorted((self.path / "store" / "commitlog").iterdir()):
-            data, at = file.read_bytes(), 0
-            while at < len(data) and data[at:at + 4] != b"\0\0\0\0":
-                record = decode_record(data, at)
-                if isinstance(record, Blank):
-                    break
-                yield record
-                at += record.size
 
     def put_all(self, index, start=0, end=1 << 62):
         for r in self.records:
             if start <= r.physical_offset < end:
                 put_record(index, r)
+
+
+def _records(commitlog):
+    for file in sorted(commitlog.iterdir()):
+        data, at = file.read_bytes(), 0
+        while at < len(data) and data[at:at + 4] != bytes(4):
+            record = decode_record(data, at)
+            if isinstance(record, Blank):
+                break
+            yield record
+            at += record.size
 
 
 def put_record(index, record):

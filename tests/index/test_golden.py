@@ -12,8 +12,8 @@ CASES += ["v4-cqext", "v4-crash-clean", "v5-longtopic", "v5-propcrc"]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rebuilt_files_equal_javas(golden, make, name):
-    g = golden(name)
+def test_rebuilt_files_equal_javas(indexed, make, name):
+    g = indexed(name)
     java = files_of(g.index_dir, g.slots)
     index = make(g.slots, g.entries)
     g.put_all(index)
@@ -27,8 +27,8 @@ def test_rebuilt_files_equal_javas(golden, make, name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("source", ["java", "ours"])
-def test_queries_answer_as_the_real_store(golden, make, name, source):
-    g = golden(name)
+def test_queries_answer_as_the_real_store(indexed, make, name, source):
+    g = indexed(name)
     if source == "java":
         index = make(g.slots, g.entries, dir=g.index_dir)
     else:
@@ -49,8 +49,8 @@ def test_queries_answer_as_the_real_store(golden, make, name, source):
 
 
 @pytest.mark.parametrize("name", ["v4-roll", "v5-plain"])
-def test_dispatch_again_changes_nothing_but_the_last_record(golden, make, name):
-    g = golden(name)
+def test_dispatch_again_changes_nothing_but_the_last_record(indexed, make, name):
+    g = indexed(name)
     index = make(g.slots, g.entries)
     g.put_all(index)
     before = {(h, p) for f in files_of(index.dir, g.slots) for h, p, _, _ in f.entries()}

@@ -27,8 +27,8 @@ def columns(records):
 
 
 @pytest.mark.parametrize("name", ["v4-roll", "v5-batch"])
-def test_a_cut_log_leaves_the_index_of_the_cut_log(golden, make, name):
-    g = golden(name)
+def test_a_cut_log_leaves_the_index_of_the_cut_log(indexed, make, name):
+    g = indexed(name)
     whole = make(g.slots, g.entries)
     g.put_all(whole)
     step = 23
