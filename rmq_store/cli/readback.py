@@ -184,7 +184,7 @@ class _Readback:
 
     def _key(self, topic: str, key: str, count: int, begin: int, end: int) -> list[int]:
         """Prints one query; returns the store times of its hits."""
-        result = self.store.query_key(topic, key, max_count=count, begin_time=begin, end_time=end)
+        result = self.store.query_key(topic, key, max_count=count, begin_time=begin, end_time=end, exact=False)
         hits = [(message.offset, message.store_timestamp) for message in result]
         self._print(Line(t="key", topic=topic, key=key, maxNum=count, begin=begin, end=end,
                          indexLastTs=result.index_last_timestamp, indexLastPhy=result.index_last_offset,

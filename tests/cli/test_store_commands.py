@@ -43,10 +43,12 @@ def test_nothing_found_is_1(store, rmqstore):
 
 def test_query_each_way(store, json_lines, rmqstore):
     _, every = json_lines("get", store, "-t", "T", "-q", "1", *SMALL)
-    for how in (["-t", "T", "-k", "k2", "-m", "1"], ["-i", every[0]["msg_id"]], ["--offset", every[0]["offset"]],
-                ["-t", "T", "-q", "1", "--time", "0"]):
+    first, last = every[0], every[-1]
+    for how, want in ((["-t", "T", "-k", "k2", "-m", "1"], last), (["-i", first["msg_id"]], first),
+                      (["--offset", first["offset"]], first), (["-t", "T", "-q", "1", "--time", "0"], first)):
         code, lines = json_lines("query", store, *how, *SMALL)
-        assert code == 0 and [x["offset"] for x in lines] == [every[0]["offset"]]
+        assert code == 0 and [x["offset"] for x in lines] == [want["offset"]]
+    assert len(json_lines("query", store, "-t", "T", "-k", "k1", *SMALL)[1]) == 3
     assert rmqstore("query", store, "-k", "k2", *SMALL)[0] == 64
     assert rmqstore("query", store, "-i", "no-id", *SMALL)[0] == 64
 
