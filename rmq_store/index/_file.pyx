@@ -70,6 +70,7 @@ cdef void _destroy(IndexFile *f) noexcept nogil:
 
 
 cdef void _read_header(IndexFile *f) noexcept nogil:
+    cdef int64_t last
     # IndexHeader.load: a count of zero (a file without a key) stands for 1.
     f.begin_timestamp = rmq_get64(f.map + AT_BEGIN_TIMESTAMP)
     f.end_timestamp = rmq_get64(f.map + AT_END_TIMESTAMP)
@@ -78,6 +79,11 @@ cdef void _read_header(IndexFile *f) noexcept nogil:
     f.slot_count = rmq_get32(f.map + AT_SLOT_COUNT)
     f.count = _bounded(f, index_word_load(f.map + AT_COUNT))
     f.sealed = f.count >= f.entries_max
+    if f.count > 1:
+        # Records below the end are skipped as known: one damaged number must not keep all later ones out.
+        last = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1) + 4)
+        if last < f.end_physical:
+            f.end_physical = last
 
 
 cdef inline int32_t _bounded(const IndexFile *f, int32_t count) noexcept nogil:
