@@ -3,7 +3,9 @@ durable, how it is read, and which commands look at it. The main thread only; th
 import argparse
 import os
 import shlex
+import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -166,23 +168,23 @@ def _show_files(root: str, files: list[tuple[str, int, int]], out: Output) -> No
 
 
 def _show_commands(root: str, options: dict[str, Any], message_id: str, out: Output) -> None:
-    given = "".join(f" -o {n}={shlex.quote(str(v))}" for n, v in options.items() if n.startswith("index_"))
-    where = shlex.quote(root)
-    log = shlex.quote(os.path.join(options.get("commitlog_path") or os.path.join(root, "commitlog"), "0" * 20))
+    given = [part for n, v in options.items() if n.startswith("index_") for part in ("-o", f"{n}={v}")]
+    log = os.path.join(options.get("commitlog_path") or os.path.join(root, "commitlog"), "0" * 20)
     commands = (
-        ("what it holds", f"rmqstore stat {where}{given}"),
-        ("the newest messages of a queue", f"rmqstore get {where}{given} -t {TOPIC} -q 0 -i -5"),
-        ("by key", f"rmqstore query {where}{given} -t {TOPIC} -k order-7"),
-        ("by message id", f"rmqstore query {where}{given} -i {message_id}"),
-        ("the bytes, named", f"rmqstore dump {log} --count 2 --hex"),
-        ("your own", f"echo hello | rmqstore put {where}{given} -t greetings"),
+        ("what it holds", "", ["stat", root, *given]),
+        ("the newest messages of a queue", "", ["get", root, *given, "-t", TOPIC, "-q", "0", "-i", "-5"]),
+        ("by key", "", ["query", root, *given, "-t", TOPIC, "-k", "order-7"]),
+        ("by message id", "", ["query", root, *given, "-i", message_id]),
+        ("the bytes, named", "", ["dump", log, "--count", "2", "--hex"]),
+        ("your own", "echo hello | ", ["put", root, *given, "-t", "greetings"]),
     )
-    if out.as_json:
-        for what, command in commands:
-            out.record({"kind": "command", "what": what, "command": command})
-        return
-    out.line()
-    out.line("Look at it:")
-    for what, command in commands:
-        out.line(f"  # {what}")
-        out.line(f"  {command}")
+    program = ["rmqstore"] if shutil.which("rmqstore") else [sys.executable, "-m", "rmq_store"]
+    out.say()
+    out.say("Look at it:")
+    for what, before, rest in commands:
+        command = before + shlex.join([*program, *rest])
+        if out.as_json:
+            out.record({"kind": "command", "what": what, "command": command, "arguments": rest})
+        else:
+            out.line(f"  # {what}")
+            out.line(f"  {command}")

@@ -3,6 +3,7 @@
 Each reader yields Items: a decoded unit with its fields (codec/layout.py names them), or a finding. Bounded by the file's
 length, whatever the file says. Control plane, the main thread only.
 """
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -137,7 +138,7 @@ def _find_slots(file: StoreFile, end_offset: int, last: int) -> int | None:
     if last < 1 or (file.size > _SEARCH_MAX and file.size != _entry_at(default, 20_000_000)):
         return None
     end = struct.pack(">q", end_offset)
-    for slots in (default, *range(1, file.size // layout.INDEX_SLOT_SIZE)):
+    for slots in itertools.chain((default,), range(1, file.size // layout.INDEX_SLOT_SIZE)):
         at = _entry_at(slots, last)
         if at + layout.INDEX_ENTRY_SIZE > file.size:
             if slots != default:

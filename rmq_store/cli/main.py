@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Output(args.json)
     _log_to_stderr(args.verbose)
     try:
-        code = args.run(args, out)
+        code: int = args.run(args, out)
         out.flush()
         return code
     except BrokenPipeError:

@@ -1,6 +1,5 @@
 """put, get, query, stat, demo on a store of their own: what one writes the others show, as text and as JSON lines."""
 import io
-import json
 import sys
 
 import pytest
@@ -86,7 +85,7 @@ def test_demo_leads_to_commands_that_work(tmp_path, rmqstore, json_lines):
     assert next(x for x in lines if x["kind"] == "closed")["clean"] is True
     for line in lines:
         if line["kind"] == "command" and "|" not in line["command"]:
-            code, out, err = rmqstore(*line["command"].split()[1:])
+            code, out, err = rmqstore(*line["arguments"])
             assert (code, err) == (0, "") and out, line["command"]
     assert rmqstore("demo", where)[0] == 3
 
@@ -94,6 +93,5 @@ def test_demo_leads_to_commands_that_work(tmp_path, rmqstore, json_lines):
 def test_demo_tells_a_person(tmp_path, rmqstore):
     code, out, _ = rmqstore("demo", tmp_path / "demo", "--count", "500")
     assert code == 0
-    for words in ("written", "durable  100%", "wait=True", "commitlog", "rmqstore dump", str(tmp_path)):
+    for words in ("written", "durable  100%", "wait=True", "commitlog", " dump ", str(tmp_path)):
         assert words in out
-    assert json.dumps(out)
