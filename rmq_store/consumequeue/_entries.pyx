@@ -11,8 +11,8 @@ from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PAR
                                             files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
 from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
-from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
-                                 rmq_store, rmq_store32, rmq_swap32)
+from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
+                                 rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32)
 
 cdef enum:
     PAGE = 4096

@@ -4,8 +4,8 @@ import shutil
 import struct
 
 import pytest
-from rmq_store.io._io import ProbeIo
 
+from rmq_store.io._io import ProbeIo
 from tests.consumequeue.queue_logs import entries, files
 
 FILE = 10       # entries

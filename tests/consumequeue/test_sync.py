@@ -2,6 +2,7 @@
 import errno
 
 import pytest
+
 from rmq_store.io._io import ProbeIo
 
 
