@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (RmqStoreError, OSError, BufferError) as error:
+        out.flush()
         print(f"rmqstore {args.command}: {_text(error)}", file=sys.stderr)
         return exit_code(error)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rmq_store.cli import records
-from rmq_store.cli.common import FINDINGS, FINE, REFUSED, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
-from rmq_store.errors import StoreRefusesToLoad, StoreStateError
+from rmq_store.errors import ConfigError, StoreRefusesToLoad, StoreStateError
 from rmq_store.status import GetStatus
 
 FAR = 4_000_000_000_000
@@ -42,10 +42,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             return FINDINGS if reader.problems else FINE
     except StoreRefusesToLoad:
         out.line('{"t":"store","load":false}')
-        out.flush()
-        if args.verbose:
-            raise
-        return REFUSED
+        raise       # main says why on standard error, and ends with 2
 
 
 class _Questions:
@@ -59,7 +56,10 @@ class _Questions:
         with opener(path, "rt", encoding="utf-8") as lines:
             for text in lines:
                 if '"t":"time"' in text or '"t":"get"' in text or '"t":"key"' in text:
-                    self._take(json.loads(text))
+                    try:
+                        self._take(json.loads(text))
+                    except (ValueError, KeyError) as error:
+                        raise ConfigError(f"--like {path}: a line is no readback line ({error}): {text[:80]!r}") from error
 
     def _take(self, line: dict[str, Any]) -> None:
         if line["t"] == "time":

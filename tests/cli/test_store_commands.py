@@ -95,3 +95,25 @@ def test_demo_tells_a_person(tmp_path, rmqstore):
     assert code == 0
     for words in ("written", "durable  100%", "wait=True", "commitlog", " dump ", str(tmp_path)):
         assert words in out
+
+
+def test_readback_asks_what_another_one_asked(store, tmp_path, rmqstore):
+    like = tmp_path / "like.jsonl"
+    like.write_text('{"t":"time","topic":"T","queueId":1,"ts":0}\n{"t":"time","topic":"U","queueId":0,"ts":5}\n'
+                    '{"t":"get","topic":"T","queueId":1,"offset":1,"maxMsgs":1}\n'
+                    '{"t":"key","topic":"T","key":"k1","maxNum":2,"begin":0,"end":4000000000000}\n')
+    code, out, err = rmqstore("readback", store, "--like", like, *SMALL)
+    assert (code, err) == (0, "")
+    kinds = [line.split('"')[3] for line in out.splitlines()]
+    assert kinds == ["store", "queue", "msg", "msg", "msg", "time", "time", "get", "key", "log", "log", "log", "end"]
+    like.write_text('{"t":"get"}\n')
+    assert rmqstore("readback", store, "--like", like, *SMALL)[0] == 64
+    assert rmqstore("readback", store, "--like", tmp_path / "none", *SMALL)[0] == 3
+
+
+def test_readback_says_why_a_store_does_not_load(store, rmqstore):
+    with open(store / "commitlog" / ("0" * 20), "r+b") as file:
+        file.truncate(1000)
+    code, out, err = rmqstore("readback", store, *SMALL)
+    assert (code, out) == (2, '{"t":"store","load":false}\n')
+    assert "1000" in err
