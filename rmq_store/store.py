@@ -4,6 +4,7 @@ Thread-safety: every method may be called from any thread. Durability: see the R
 from every call and leaves the parent's store alone.
 """
 import atexit
+import bisect
 import os
 import signal
 import threading
@@ -181,13 +182,29 @@ class MessageStore(StoreQuery):
         if topic is not None and queue_id is not None:
             yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
             return
-        for kind, _, _, message in self.log_records(begin if topic is None else None):
+        start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
+        for kind, _, _, message in self.log_records(start):
             if kind != "msg" or (topic is not None and message.topic != topic):
                 continue
             if end_time is not None and message.store_timestamp > end_time:
                 return
             if begin_time is None or message.store_timestamp >= begin_time:
                 yield message
+
+    def _log_offset_before(self, timestamp: int | None) -> int:
+        """Where a walk over the log has to begin to meet everything stored at or after `timestamp`: the start of a file.
+
+        Store times never run backwards inside a log, so the files' first records are searched, not all records."""
+        size, low = self.options.segment_size_bytes, self.min_log_offset
+        starts = range(low, max(self.max_log_offset, low + 1), size)
+        if timestamp is None or len(starts) < 2:
+            return low
+        index = bisect.bisect_left(starts, timestamp, key=self._first_time)
+        return starts[max(index - 1, 0)]
+
+    def _first_time(self, start: int) -> int:
+        message = self.message_at(start)
+        return -1 if message is None else message.store_timestamp
 
     def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
                     begin: int | None) -> Iterator[Any]:
