@@ -14,7 +14,7 @@ from rmq_store.consumequeue.loader import load_queues
 from rmq_store.errors import BackendUnavailable, StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.index.loader import load_index
-from rmq_store.io._files import ControlFiles
+from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.recover import Outcome, Rules, find_end, load_names, make_end
 

@@ -17,7 +17,7 @@ from rmq_store.config.load import Default, resolve
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush._future import Completer
-from rmq_store.io._files import ControlFiles
+from rmq_store.io.files import ControlFiles
 from rmq_store.io._io import IoTable
 from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
 from rmq_store.reader._query import StoreQuery

@@ -7,7 +7,7 @@ ways, and a second opener in this process too; the kernel frees it with its hold
 import os
 
 from rmq_store.errors import StoreLocked
-from rmq_store.io._files import ControlFiles
+from rmq_store.io.files import ControlFiles
 
 __all__ = ["acquire", "clear_abort", "holder", "release", "set_abort"]
 

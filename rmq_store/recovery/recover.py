@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
-from rmq_store.io._files import ControlFiles
+from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
 
 __all__ = ["Outcome", "Rules", "find_end", "load_names", "make_end"]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rmq_store.io._files import ControlFiles
+from rmq_store.io.files import ControlFiles
 from rmq_store.io._io import IoTable, ProbeIo
 
 

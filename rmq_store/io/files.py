@@ -1,0 +1,71 @@
+"""The I/O table for the control plane: small files whole, directories, the lock.
+
+For the opening and closing thread; data goes through the table's C functions. Errors are OSError with the path where there is one.
+Thread-safety: any thread.
+"""
+import errno
+import os
+
+from rmq_store.io._io import IoTable
+
+__all__ = ["ControlFiles"]
+
+
+class ControlFiles:
+    """What opening and closing a store needs, built from the bare calls of one I/O table."""
+
+    def __init__(self, table: IoTable) -> None:
+        self._table = table
+        self.close = table.close
+        self.lock = table.lock
+        self.rename = table.rename
+        self.sync = table.fsync
+        self.sync_dir = table.sync_dir
+        self.truncate = table.ftruncate
+        self.unlink = table.unlink
+        self.wall_ms = table.wall_ms
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """Descriptor: int. Links are not followed: inside a store there are none."""
+        return self._table.open(path, flags | os.O_NOFOLLOW, mode)
+
+    def read(self, fd: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`, fewer only at the end of the file."""
+        parts = []
+        while size > 0 and (part := self._table.pread(fd, size, offset)):
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def write(self, fd: int, offset: int, data: bytes) -> None:
+        """All of it; a short write is continued from its count."""
+        while data:
+            try:
+                n = self._table.pwrite(fd, data, offset)
+            except InterruptedError:
+                continue
+            if n == 0:
+                raise OSError(errno.EIO, "a write of nothing")
+            data, offset = data[n:], offset + n
+
+    def mkdir(self, path: str) -> bool:
+        """Makes one directory; False where it exists."""
+        try:
+            self._table.mkdir(path, 0o755)
+        except FileExistsError:
+            return False
+        return True
+
+    def write_new(self, directory: str, name: str, data: bytes) -> None:
+        """A small file, whole or not at all: written beside its name, synced, renamed into place, directory synced."""
+        path = os.path.join(directory, name)
+        tmp = path + ".tmp"
+        fd = self.open(tmp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.write(fd, 0, data)
+            self.sync(fd)
+        finally:
+            self.close(fd)
+        self.rename(tmp, path)
+        self.sync_dir(directory)
