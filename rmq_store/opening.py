@@ -32,9 +32,20 @@ class Places:
         self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
         self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
         self.index = options.index_path or os.path.join(root, "index")
-        self.tmp = os.path.join(root, ".alloc")
+        self.commitlog_tmp = self._tmp(self.commitlog)
+        self.consumequeue_tmp = self._tmp(self.consumequeue)
+        self.index_tmp = self._tmp(self.index)
         self.checkpoint = os.path.join(root, "checkpoint")
         self.abort = os.path.join(root, "abort")
+
+    def _tmp(self, directory: str) -> str:
+        """Where files of `directory` are made: on the same file system, so that a rename puts them into place."""
+        inside = os.path.dirname(directory) == self.root
+        return os.path.join(self.root, ".alloc") if inside else directory.rstrip("/") + ".alloc"
+
+    @property
+    def tmps(self) -> list[str]:
+        return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
 
 
 def infer_sizes(root: str, options: Options) -> dict[str, int]:
@@ -95,7 +106,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     readonly = options.readonly
     lock: int | None = None
     if not readonly:
-        for directory in (root, places.commitlog, places.tmp):
+        for directory in (root, places.commitlog, *places.tmps):
             _make_directories(files, directory)
         lock = lockfile.acquire(files, root)
     try:
@@ -126,21 +137,22 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     readonly = options.readonly
     clean = not os.path.exists(places.abort)
     if not readonly:
-        _sweep(files, places.tmp)
-    store._setup(places.root, options, readonly, io, places.commitlog, places.tmp)
+        for tmp in places.tmps:
+            _sweep(files, tmp)
+    store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
     store._setup_put()
     store._setup_get(psutil.virtual_memory().total)
     for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
         store._add_file(start)
     times = _read_checkpoint(files, places)
     queues = QueueTableOwner(
-        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.tmp, fd_max=options.consumequeue_fd_max,
+        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp, fd_max=options.consumequeue_fd_max,
         file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     load_queues(queues)
     store._take_queues(queues)
     if options.index_enabled:
-        store._take_index(load_index(io, places.index, places.tmp, options.index_slots, options.index_entries_max, readonly))
+        store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max, readonly))
         if not clean and not readonly and (dropped := store._drop_index_after(times[2])):
             emit(Event.INDEX_FILES_DROPPED, count=dropped)
     store._make_dispatcher(options.delay_levels)
@@ -172,7 +184,7 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
             store._destroy_derived()
     if queued_end > outcome.end:
         store._truncate_queues(outcome.end)
-    if not readonly and (queued_end > outcome.end or store.cut_bytes):
+    if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
         store._truncate_index(outcome.end)
     store._begin(outcome.end, outcome.end if readonly else outcome.dispatch_from, outcome.last_timestamp)
     if not readonly:

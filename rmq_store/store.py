@@ -17,8 +17,8 @@ from rmq_store.config.load import Default, resolve
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush._future import Completer
-from rmq_store.io.files import ControlFiles
 from rmq_store.io._io import IoTable
+from rmq_store.io.files import ControlFiles
 from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
 from rmq_store.reader._query import StoreQuery
 from rmq_store.recovery import lockfile
@@ -39,6 +39,10 @@ class MessageStore(StoreQuery):
     cut_bytes: int = 0
     checkpoint_fd: int = -1
     _lock_fd: int | None = None
+    _files: ControlFiles
+    _completer: Completer
+    _close_lock: threading.Lock
+    _watch: Watch
 
     @classmethod
     def open(cls, path: Any, *, profile: str | None = None, readonly: Any = Default("False"), compat: Any = Default("5.x"),
@@ -112,8 +116,8 @@ class MessageStore(StoreQuery):
         if problems:
             raise problems[0]
         if leases:
-            raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files stay "
-                              "mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
+            raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files "
+                              "stay mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
 
     def _shut(self) -> list[BaseException]:
         self._refuse_calls()
@@ -234,7 +238,8 @@ class MessageStore(StoreQuery):
     def stats(self) -> dict[str, Any]:
         """Positions, counters and sizes now: dict of str to int, str and bool."""
         self._check_open()
-        return self._stats() | {"path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
+        return self._stats() | {"path": self.path, "readonly": self.readonly,
+                                "needs_recovery": self.needs_recovery and self.readonly,
                                 "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
                                 "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
                                 "compat": self.options.compat}

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmq_store._core cimport STATE_OPEN, StoreCore
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX,
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX,
                                       TRANSACTION_COMMIT, RecordArgs, body_crc32, record_prepare, topic_fits)
 from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, Log,
                                        log_append, log_busy, log_lock_begin, log_lock_end, log_lock_try, log_reserve,
@@ -186,7 +186,9 @@ cdef class StorePut(StoreCore):
         t.size = <int32_t> PyBytes_GET_SIZE(t.name)
         if not topic_fits(t.text, t.size):
             raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
-        if self.compat5 and topic.startswith("%RETRY%"):
+        if not self.compat5:
+            limit = min(limit, TOPIC_SIZE_V1_MAX)       # 4.9 cannot read a record of version 2
+        elif topic.startswith("%RETRY%"):
             limit = 255
         if t.size > limit:
             raise errors.MessageIllegal(errors.exceeds("topic size", f"{t.size} bytes", limit, "shorten its name"))

@@ -64,15 +64,15 @@ class Options(Mapping[str, Any]):
 
     def origin(self, name: str) -> str:
         """`default`, `profile durable`, `keyword`, `keyword mappedFileSizeCommitLog` or `derived`."""
-        return self._origins[name]
+        return str(self._origins[name])
 
     def inferred(self, found: Mapping[str, Any]) -> "Options":
         """The same options with values that the files of the store told; their origin becomes `files`."""
-        return Options(self._values | found, self._origins | dict.fromkeys(found, "files"))
+        return Options({**self._values, **found}, {**self._origins, **dict.fromkeys(found, "files")})
 
     def given(self, name: str) -> bool:
         """True where the caller named this option; else a value found in the files of the store may take its place."""
-        return self._origins[name].startswith("keyword")
+        return self.origin(name).startswith("keyword")
 
 
 def resolve(profile: str | None = None, keywords: Mapping[str, object] | None = None, path: object = None) -> Options:

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from rmq_store.io.files import ControlFiles
 from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.io.files import ControlFiles
 
 
 @pytest.fixture(params=[IoTable, ProbeIo])

@@ -32,7 +32,7 @@ def snapshot(root):
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])
 def test_killed_store_has_everything_and_recovers_the_same_twice(tmp_path, write_path):
     bodies = [b"%d" % i * (i % 90) for i in range(800)]
-    image, places = crashed(tmp_path, bodies, write_path=write_path)
+    image, _places = crashed(tmp_path, bodies, write_path=write_path)
     with MessageStore.open(image, **SMALL) as s:
         assert bodies_of(s) == bodies and s.stats()["recovered"]
         assert s.max_offset("T", 0) == 400 and bytes(s.query_key("T", "k7")[0].body) == bodies[7]

@@ -18,8 +18,8 @@ def test_close_is_idempotent_and_final(tmp_path):
     s.put("T", b"x")
     s.close()
     s.close()
-    for call in (lambda: s.put("T", b"y"), lambda: s.get("T", 0, 0), s.flush, s.stats, s.topics, lambda: s.put_many("T", [b"a"]),
-                 lambda: s.put_async("T", b"a"), lambda: next(s.scan())):
+    for call in (lambda: s.put("T", b"y"), lambda: s.get("T", 0, 0), s.flush, s.stats, s.topics,
+                 lambda: s.put_many("T", [b"a"]), lambda: s.put_async("T", b"a"), lambda: next(s.scan())):
         with pytest.raises(errors.StoreClosed):
             call()
 

@@ -60,7 +60,8 @@ def test_put_many_equals_single_puts(store):
 
 
 def test_put_many_of_mappings(store):
-    many = store.put_many("T", [b"a", {"body": bytearray(b"b"), "tags": "B", "flag": 4}, {"body": b"c", "properties": {"x": "1"}}])
+    many = store.put_many("T", [b"a", {"body": bytearray(b"b"), "tags": "B", "flag": 4},
+                                {"body": b"c", "properties": {"x": "1"}}])
     assert many.count == 3 and store.wait_dispatched(10)
     a, b, c = store.scan("T", 0)
     assert (a.tags, b.tags, b.flag, c.properties) == (None, "B", 4, {"x": "1"}) and bytes(b.body) == b"b"

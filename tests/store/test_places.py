@@ -1,0 +1,19 @@
+"""Parts of a store on other paths than under the root."""
+from rmq_store import MessageStore
+
+SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 200}
+
+
+def test_parts_may_lie_elsewhere(tmp_path):
+    where = {"commitlog_path": tmp_path / "log" / "c", "consumequeue_path": tmp_path / "queues",
+             "index_path": tmp_path / "i" / "x"}
+    bodies = [b"%d" % i * 50 for i in range(900)]
+    for _ in range(2):
+        with MessageStore.open(tmp_path / "root", **where, **SMALL) as s:
+            if not s.topics():
+                s.put_many("T", bodies, keys="k")
+            assert s.wait_dispatched(30)
+            assert [bytes(m.body) for m in s.scan("T", 0)] == bodies and len(s.query_key("T", "k")) == 32
+    assert len(list((tmp_path / "log" / "c").iterdir())) > 1 and list((tmp_path / "queues" / "T" / "0").iterdir())
+    assert len(list((tmp_path / "i" / "x").iterdir())) > 1
+    assert not (tmp_path / "root" / "commitlog").exists() and not (tmp_path / "root" / "index").exists()
