@@ -9,7 +9,7 @@ from rmq_store.io._sync cimport (EINVAL, ETIMEDOUT, rmq_add, rmq_cas32, rmq_even
                                  rmq_fence, rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
                                  rmq_put_lock_try, rmq_store)
 from rmq_store.pool._pool cimport Pool, pool_at
-from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_request, allocator_take,
+from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
 

@@ -28,15 +28,6 @@ cdef class PutResult:
     cdef bytes host
 
 
-cdef class PutManyResult:
-    cdef readonly int64_t count
-    cdef readonly int64_t store_timestamp
-    cdef int64_t end
-    cdef int64_t *places            # count pairs: offset, queue offset
-    cdef int code
-    cdef bytes host
-
-
 cdef class StorePut(StoreCore):
     cdef dict topics
     cdef bytes host                 # store host: 8 or 20 bytes
@@ -60,5 +51,3 @@ cdef class StorePut(StoreCore):
     cdef int _durable(self, int64_t end) except -1
     cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                         reconsume_times, prepared_transaction_offset, wait, bint *wants)
-    cdef object _finish_many(self, PutManyResult r, bint wants)
-    cdef int _element(self, RecordArgs *a, object element) except -1

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordView
 from rmq_store.commitlog._log cimport Log
-from rmq_store.commitlog._put cimport StorePut
+from rmq_store.commitlog._put_many cimport StorePutMany
 from rmq_store.reader._message cimport LeaseCount
 from rmq_store.segment._file cimport LogFile
 
@@ -41,7 +41,7 @@ cdef struct GetRequest:
 cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil
 
 
-cdef class StoreGet(StorePut):
+cdef class StoreGet(StorePutMany):
     cdef LeaseCount lease_count
     cdef int64_t memory_bytes           # records within so much of the log's end count as recent
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import final
 
-from rmq_store.commitlog._put import StorePut
+from rmq_store.commitlog._put_many import StorePutMany
 from rmq_store.reader._message import Message
 from rmq_store.status import GetStatus
 
@@ -25,7 +25,7 @@ class GetResult:
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Message: ...
 
-class StoreGet(StorePut):
+class StoreGet(StorePutMany):
     @property
     def leases(self) -> int: ...
     @property

@@ -108,7 +108,7 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
     return -1
 
 
-cdef class StoreGet(StorePut):
+cdef class StoreGet(StorePutMany):
     """The reading half of a store."""
 
     def __cinit__(self):

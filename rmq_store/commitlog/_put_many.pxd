@@ -1,0 +1,19 @@
+# Many messages under few turns of the put lock, and puts that do not wait.
+from libc.stdint cimport int64_t
+
+from rmq_store.codec._record cimport RecordArgs
+from rmq_store.commitlog._put cimport StorePut
+
+
+cdef class PutManyResult:
+    cdef readonly int64_t count
+    cdef readonly int64_t store_timestamp
+    cdef int64_t end
+    cdef int64_t *places            # count pairs: offset, queue offset
+    cdef int code
+    cdef bytes host
+
+
+cdef class StorePutMany(StorePut):
+    cdef object _finish_many(self, PutManyResult r, bint wants)
+    cdef int _element(self, RecordArgs *a, object element) except -1
