@@ -49,7 +49,8 @@ cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil   # in order of c
 cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
 cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
 # Finds the end of each queue: sets max_offset, next_offset, max_physical_offset, min_offset (of the first file). thorough: walk
-# the last three files unit by unit as upstream (after an unclean stop); else by bisection of the last file. 0 or -errno.
+# the last three files unit by unit as upstream (after an unclean stop) and zero what lies behind; else by bisection. 0 or
+# -errno.
 cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil
 # Removes entries of records at or beyond `physical` (truncateDirtyLogicFiles): zeroes them, syncs, then deletes later files.
 # In a readonly table only the published positions move.
@@ -61,6 +62,7 @@ cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its f
 # ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.
 # Returns 0 (also for a repeated entry), or -errno from I/O. cq_offset must continue the queue (a gap is pre-blanked only in the
 # first file of a queue, as upstream; elsewhere it is stored where upstream would store it and counted in queues_gaps).
+# -EINVAL: the topic cannot be a directory. What failed changed nothing: the same call can be repeated.
 # ext: filter bit map of the message (size 0: none), looked at only where the table has ConsumeQueueExt.
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
