@@ -64,7 +64,7 @@ cdef class StoreCore:
     def __dealloc__(self):
         if self.alive == NULL:
             return
-        # In a child of fork nothing may be touched: the threads are not there, the locks may be held, the files are the parent's.
+        # In a child of fork nothing may be touched: no threads are there, locks may be held, the files are the parent's.
         if self.alive[0] == 1 and not self.started:
             self._free()
         rmq_fork_word_free(self.alive)
@@ -230,7 +230,6 @@ cdef class StoreCore:
         """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""
         cdef int64_t i, low = row_start(self.row)
         cdef Queue *q
-        cdef int rc = 0
         for i in range(queues_count(self.queues)):
             q = queues_at(self.queues, i)
             q.next_offset = q.max_offset
@@ -262,7 +261,6 @@ cdef class StoreCore:
 
     def _start(self, int checkpoint_fd, times):
         """Starts the native threads. `times`: the checkpoint's five values."""
-        cdef int rc
         options = self.options
         self.flusher = flusher_new(self.log)
         self.checkpointer = checkpointer_new(self.dispatcher, checkpoint_fd)

@@ -190,7 +190,8 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
     if not readonly:
         store._catch_up(outcome.end)
         if not rules.clean:
-            emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records, seconds=0.0)
+            emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
+                 seconds=0.0)
     store._correct_queues()
 
 

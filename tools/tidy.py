@@ -21,7 +21,7 @@ ROOMS = ["io", "codec", "pool", "segment", "consumequeue", "index", "commitlog",
 # What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
 # import everything, and no room may import them.
 # The methods of MessageStore that put: in the log's room beside what they call, but using all rooms as the store does.
-EDGES = {"commitlog._put"}
+EDGES = {"commitlog._put", "commitlog._put_many"}
 COMMON = {"errors", "status", "events", "config", "version", "observe"}
 ABOVE = {"cli"}
 

@@ -94,11 +94,11 @@ cdef enum LockPhase:
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, int put_lock_spins) noexcept nogil
 cdef void log_free(Log *log) noexcept nogil
-# Sets every position to `end`; tail is the file that holds it (held for the log), or NULL where the first file is still to come.
+# Sets every position to `end`; tail is the file that holds it (held for the log), or NULL while the first file is to come.
 cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noexcept nogil
-# Appends one record; the put lock is held and log_lock_begin gave `now`. No system call, no allocation, except when a file rolls.
+# Appends one record; the put lock is held, log_lock_begin gave `now`. No system call, no allocation, unless a file rolls.
 cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out) noexcept nogil
-# Makes sure `size` bytes and the end-of-file record fit where the log stands, rolling if they do not (a batch lies in one file).
+# Makes sure `size` bytes and the end-of-file record fit where the log stands, or rolls (a batch lies in one file).
 cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil
 cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (may sleep); returns the store time
 cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil

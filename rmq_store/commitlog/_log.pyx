@@ -5,8 +5,8 @@ from libc.stdlib cimport calloc, free
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport (EINVAL, ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
-                                 rmq_fence, rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
+from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+                                 rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
                                  rmq_put_lock_try, rmq_store)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,

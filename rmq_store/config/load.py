@@ -33,6 +33,8 @@ class Options(Mapping[str, Any]):
     """The values of all options, by attribute or by key; immutable. `origin(name)` says where a value came from."""
 
     __slots__ = ("_origins", "_values")
+    _origins: dict[str, str]
+    _values: dict[str, Any]
 
     def __init__(self, values_: dict[str, Any], origins: dict[str, str]) -> None:
         object.__setattr__(self, "_values", values_)

@@ -33,7 +33,7 @@ cdef struct Dispatcher:
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil
 cdef void dispatcher_free(Dispatcher *d) noexcept nogil
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
-# Dispatches from log.dispatched to `limit` in rounds; 0, or -errno of the queue or index files. The caller is the only dispatcher.
+# Dispatches from log.dispatched to `limit` in rounds; 0, or -errno of the queue or index files. One dispatcher at a time.
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind

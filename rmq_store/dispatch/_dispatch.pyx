@@ -1,5 +1,5 @@
 """Following the log into queues and index (upstream: ReputMessageService, CommitLogDispatcher). Contract in _dispatch.pxd."""
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 

@@ -1,9 +1,10 @@
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, final
 
 from rmq_store.commitlog._put import PutResult
 from rmq_store.status import PutStatus
 
+@final
 class PutFuture:
     def done(self) -> bool: ...
     def result(self, timeout: float | None = None) -> PutResult: ...

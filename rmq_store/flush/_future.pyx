@@ -125,7 +125,8 @@ class Completer:
     def wait(self, PutFuture f, timeout):
         done = threading.Event()
         if self.subscribe(f, lambda _: done.set()) and not done.wait(timeout):
-            raise TimeoutError(f"the message at offset {f._result.offset} is stored, but not durable after {timeout} s: wait on")
+            raise TimeoutError(f"the message at offset {f._result.offset} is stored, but not durable after {timeout} s: "
+                               "wait on")
 
     def _run(self):
         cdef int64_t flushed, end
@@ -146,10 +147,9 @@ class Completer:
     def _complete(self, int64_t flushed, int rc):
         # Futures stand nearly in the order of their ends: two threads may have appended in one order and queued in the other.
         cdef PutFuture f
-        cdef Py_ssize_t n
         batch = []
         later = []
-        for n in range(len(self._waiting)):
+        for _ in range(len(self._waiting)):
             f = self._waiting.popleft()
             if f._end <= flushed or rc < 0:
                 batch.append(f)

@@ -1,6 +1,6 @@
 """The I/O table for the control plane: small files whole, directories, the lock.
 
-For the opening and closing thread; data goes through the table's C functions. Errors are OSError with the path where there is one.
+For the opening and closing thread; data goes through the table's C functions. Errors are OSError, with the path if any.
 Thread-safety: any thread.
 """
 import errno

@@ -1,4 +1,4 @@
-"""get by queue offset and look-ups by position (upstream: DefaultMessageStore.getMessage, lookMessageByOffset). See _get.pxd."""
+"""get by queue offset and look-ups by position (upstream: DefaultMessageStore.getMessage, lookMessageByOffset); see _get.pxd"""
 import os
 
 cimport cython
@@ -6,13 +6,13 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, java_hash, properties_scan,
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, java_hash,
                                       record_parse, rmq_get32, rmq_get64)
 from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
-from rmq_store.io._sync cimport EIO, rmq_load
+from rmq_store.io._sync cimport rmq_load
 from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
-from rmq_store.segment._file cimport LogFile, log_file_hold, log_file_release, row_end, row_find, row_start
+from rmq_store.segment._file cimport LogFile, log_file_release, row_find, row_start
 
 from rmq_store import errors
 from rmq_store.codec.message_id import decode_message_id
@@ -138,11 +138,9 @@ cdef class StoreGet(StorePutMany):
         cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
         cdef int64_t n, i, physical, size, code, at, skip_below = -1, scanned = 0, log_end, store_time
         cdef int64_t scan_max = self.scan_bytes_max // UNIT_SIZE
-        cdef LogFile *f
         cdef bint in_disk, full = False
         cdef int rc
         cdef Found *slot
-        cdef PropertyView p
         r.found_count = 0
         r.found_bytes = 0
         r.unreadable = 0
@@ -243,10 +241,8 @@ cdef class StoreGet(StorePutMany):
         cdef GetRequest r
         cdef int32_t[CODES_MAX] codes
         cdef Found[64] few
-        cdef Py_ssize_t size = 0
         cdef int64_t room
         cdef GetResult result
-        cdef int64_t i
         self._enter()
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")

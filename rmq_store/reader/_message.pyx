@@ -8,7 +8,6 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t
 
 from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, PropertyView, RecordView, body_crc32, properties_scan)
 from rmq_store.segment._file cimport LogFile, log_file_release

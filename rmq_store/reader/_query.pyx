@@ -18,7 +18,6 @@ from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport Lease, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
-from rmq_store import errors
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
@@ -99,8 +98,8 @@ cdef class StoreQuery(StoreGet):
     def query_key(self, topic, key, max_count=None, begin_time=0, end_time=None, *, exact=True):
         """Messages of `topic` that carry `key` in KEYS or as UNIQ_KEY; returns a QueryResult.
 
-        max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the index
-        knows them to the second. The newest ones are found first, the result is in log order. exact: False also returns what
+        max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the
+        index knows them to the second. The newest are found first, the result is in log order. exact: False also returns what
         only has an equal hash code, as upstream's store does. Empty where index_enabled is False.
         """
         cdef KeyRequest r
@@ -159,7 +158,8 @@ cdef class StoreQuery(StoreGet):
         self.calls += 1
         with nogil:
             low = row_start(self.row)
-            offset = queue_offset_by_time(self.queues, q, timestamp, low if low > 0 else 0, rule, _store_time, <void *> self.log)
+            offset = queue_offset_by_time(self.queues, q, timestamp, low if low > 0 else 0, rule, _store_time,
+                                          <void *> self.log)
         self.calls -= 1
         if offset < 0:
             raise OSError(-offset, os.strerror(-offset), f"{self.path}: {topic}, queue {queue_id}")

@@ -127,7 +127,7 @@ cdef int64_t _last_nonzero(const rmq_io *io, const LogFile *f, int64_t begin) no
 
 
 cdef class LogRecovery:
-    """The commit-log files of a store that is being opened. Offsets are log offsets; errors are OSError with the file's path."""
+    """The commit-log files of a store that is being opened. Offsets are log offsets; errors are OSError with the path."""
 
     cdef void attach(self, IoTable owner, FileRow *row):
         self._owner = owner
@@ -202,7 +202,7 @@ cdef class LogRecovery:
             log_file_release(f)
 
     def rewrite(self, int64_t begin, int64_t end):
-        """Writes [begin, end) of one file over itself and syncs it: after a crash the page cache may show what the device lacks."""
+        """Writes [begin, end) of one file over itself and syncs it: after a crash the page cache may show what is not there."""
         cdef LogFile *f = self._file(begin)
         cdef int rc
         with nogil:

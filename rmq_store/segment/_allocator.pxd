@@ -1,9 +1,9 @@
-# Pre-allocation (upstream: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it when
-# files fill fast; it also writes zeros ahead of the writer (segment_prezero) or touches pages ahead of it (segment_warm).
+# Pre-allocation (upstream: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it
+# when files fill fast; it also writes zeros ahead of the writer (segment_prezero) or touches pages ahead of it (segment_warm).
 #
-# A file becomes visible under its name only when it has its full length, its space is reserved and both are on the device.
-# Zeros are written only at or beyond LogFile.zeroed_to, which moves under `zero_lock`; whoever writes data beyond it first calls
-# allocator_pass. So zeros can never land on data, and the put path pays one comparison.
+# A file becomes visible under its name only when it has its full length, its space is reserved, both on the device.
+# Zeros are written only at or beyond LogFile.zeroed_to, which moves under `zero_lock`; whoever writes data beyond it first
+# calls allocator_pass. So zeros can never land on data, and the put path pays one comparison.
 from libc.stdint cimport int64_t
 
 from rmq_store.io._io cimport rmq_io
@@ -49,7 +49,7 @@ cdef void allocator_free(Allocator *a) noexcept nogil
 # Makes one file now, in the caller's thread: tmp, reserve, sync, rename, sync of the directory, map. NULL: *error.
 cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil     # no wait; an earlier failure is tried again
-cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no wait; the hold goes to the caller; NULL: not ready
+cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no wait; the caller gets the hold; NULL: not ready
 # Waits until the file is ready (0), its making failed (-errno) or the time is over (-ETIMEDOUT).
 cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil
 cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil      # the log now writes this file

@@ -24,7 +24,8 @@ rmq_compile() { # $1: directory with the jars, $2: directory for the classes
   local lib="$1" cls="$2" tmp
   [ -d "$cls" ] && return
   tmp="$(mktemp -d "$cls.XXXXXX")" || exit 1
-  javac -nowarn -encoding UTF-8 -d "$tmp" -cp "$lib/*" "$rmq_here"/src/*.java || { rm -rf "$tmp"; echo "javac failed" >&2; exit 1; }
+  javac -nowarn -encoding UTF-8 -d "$tmp" -cp "$lib/*" "$rmq_here"/src/*.java ||
+    { rm -rf "$tmp"; echo "javac failed" >&2; exit 1; }
   # Renamed when complete: several of these scripts may run at once. Whoever comes second keeps the first one's classes.
   mv -T "$tmp" "$cls" 2>/dev/null || rm -rf "$tmp"
 }
