@@ -146,13 +146,15 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         store._add_file(start)
     times = _read_checkpoint(files, places)
     queues = QueueTableOwner(
-        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp, fd_max=options.consumequeue_fd_max,
+        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
+        fd_max=options.consumequeue_fd_max,
         file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     load_queues(queues)
     store._take_queues(queues)
     if options.index_enabled:
-        store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max, readonly))
+        store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
+                                     readonly))
         if not clean and not readonly and (dropped := store._drop_index_after(times[2])):
             emit(Event.INDEX_FILES_DROPPED, count=dropped)
     store._make_dispatcher(options.delay_levels)

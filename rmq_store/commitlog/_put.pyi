@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from typing import final
 
 from rmq_store._core import StoreCore
 from rmq_store.status import PutStatus
@@ -6,6 +7,7 @@ from rmq_store.status import PutStatus
 Body = bytes | bytearray | memoryview
 Properties = Mapping[str, str] | bytes | None
 
+@final
 class PutResult:
     @property
     def offset(self) -> int: ...
@@ -20,6 +22,7 @@ class PutResult:
     @property
     def msg_id(self) -> str: ...
 
+@final
 class Topic: ...
 
 class StorePut(StoreCore):

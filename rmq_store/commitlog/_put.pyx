@@ -175,8 +175,8 @@ cdef class StorePut(StoreCore):
         a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
         a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
         a.sys_flag &= ~(FLAG_BORN_V6 | FLAG_STORE_V6)
-        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(reconsume_times, "reconsume_times", 0,
-                                                                                   0x7FFFFFFF)
+        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(
+            reconsume_times, "reconsume_times", 0, 0x7FFFFFFF)
         a.prepared_transaction_offset = 0
         if prepared_transaction_offset is not _ZERO:
             a.prepared_transaction_offset = _integer(prepared_transaction_offset, "prepared_transaction_offset", 0,
@@ -243,7 +243,8 @@ cdef class StorePut(StoreCore):
         # record_prepare has run. Upstream's order: properties, body, record.
         if a.properties_total > PROPERTIES_SIZE_MAX:
             raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{a.properties_total} bytes",
-                                                               PROPERTIES_SIZE_MAX, "store less in properties, more in the body"))
+                                                               PROPERTIES_SIZE_MAX,
+                                                               "store less in properties, more in the body"))
         if a.body_size > self.body_size_max:
             raise errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
                                                        "split or compress it, or raise message_size_max_bytes"))

@@ -1,10 +1,11 @@
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, final
 
 from rmq_store.commitlog._put import Body, Properties, StorePut
 from rmq_store.flush._future import PutFuture
 from rmq_store.status import PutStatus
 
+@final
 class PutManyResult:
     @property
     def count(self) -> int: ...

@@ -86,7 +86,6 @@ cdef class StorePutMany(StorePut):
         cdef int status
         cdef bint born_now = born_timestamp is None
         cdef bint wants
-        cdef bint held
         self._enter()
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
@@ -221,8 +220,8 @@ cdef class StorePutMany(StorePut):
         """Stores an upstream-encoded batch (the body of a send-batch request) message by message; returns a PutManyResult.
 
         All of it lies in one commit-log file, with consecutive queue offsets and one store time, or nothing is stored.
-        properties: of the batch as a whole (mapping or bytes), appended to each message's own. Raises MessageIllegal for a batch
-        that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
+        properties: of the batch as a whole (mapping or bytes), appended to each message's own. Raises MessageIllegal for a
+        batch that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
         Upstream: MessageStore.putMessages, MessageExtBatch.
         """
         cdef RecordArgs a
