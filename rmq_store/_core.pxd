@@ -1,5 +1,5 @@
 # What a store is made of, below its methods: the native state, its life, and the checks every call begins with. Put methods are
-# added by commitlog/_put.pyx, reading by reader/_get.pyx, the public face by store.py; each extends the class before it.
+# added by writer/, reading by reader/_get.pyx, the public face by store.py; each extends the class before it.
 from libc.stdint cimport int64_t
 
 from rmq_store.commitlog._log cimport Log

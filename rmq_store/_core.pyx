@@ -6,6 +6,7 @@ reverse. Nothing here decides: store.py does.
 import os
 import time
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
@@ -53,6 +54,7 @@ cdef int _check(int rc, object path) except -1:
     return rc
 
 
+@cython.no_gc_clear     # __dealloc__ frees what works on the I/O table: it must still be there
 cdef class StoreCore:
     """The parts of an open store. Made by MessageStore.open; not for direct use."""
 

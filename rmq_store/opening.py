@@ -3,6 +3,7 @@
 The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
 """
 import os
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -147,8 +148,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     times = _read_checkpoint(files, places)
     queues = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
-        fd_max=options.consumequeue_fd_max,
-        file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
+        fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     load_queues(queues)
     store._take_queues(queues)
@@ -193,7 +193,7 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         store._catch_up(outcome.end)
         if not rules.clean:
             emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
-                 seconds=0.0)
+                 seconds=time.monotonic() - store.open_begun)
     store._correct_queues()
 
 

@@ -8,6 +8,7 @@ import bisect
 import os
 import signal
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 from rmq_store.config.load import Default, resolve
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
-from rmq_store.flush._future import Completer
+from rmq_store.writer._future import Completer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
@@ -38,6 +39,7 @@ class MessageStore(StoreQuery):
     needs_recovery: bool = False
     cut_bytes: int = 0
     checkpoint_fd: int = -1
+    open_begun: float = 0.0         # time.monotonic
     _lock_fd: int | None = None
     _files: ControlFiles
     _completer: Completer
@@ -65,6 +67,7 @@ class MessageStore(StoreQuery):
         refuse_path(root, chosen.readonly)
         chosen = chosen.inferred(infer_sizes(root, chosen))
         store = cls()
+        store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io)

@@ -17,7 +17,8 @@ CYTHON = {".pyx", ".pxd"}
 
 # Rooms in the order in which a message meets them; a room may import itself and rooms to its left. The queue and index tables
 # stand before the log because an append takes its queue offset from them, under the put lock.
-ROOMS = ["io", "codec", "pool", "segment", "consumequeue", "index", "commitlog", "flush", "dispatch", "reader", "recovery"]
+ROOMS = ["io", "codec", "pool", "segment", "consumequeue", "index", "commitlog", "flush", "dispatch", "recovery", "writer",
+         "reader"]
 # What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
 # import everything, and no room may import them.
 # The methods of MessageStore that put: in the log's room beside what they call, but using all rooms as the store does.

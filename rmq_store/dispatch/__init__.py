@@ -1,0 +1,1 @@
+"""ROOM 8. Following the log into queues and index."""

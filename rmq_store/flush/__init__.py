@@ -1,0 +1,1 @@
+"""ROOM 7. Making it true: pool to file, file to device."""

@@ -1,0 +1,1 @@
+"""ROOM 5. Where the messages of each key are."""

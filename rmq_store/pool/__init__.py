@@ -1,0 +1,1 @@
+"""ROOM 2. Memory taken once, at open."""

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordView
 from rmq_store.commitlog._log cimport Log
-from rmq_store.commitlog._put_many cimport StorePutMany
+from rmq_store.writer._put_many cimport StorePutMany
 from rmq_store.reader._message cimport LeaseCount
 from rmq_store.segment._file cimport LogFile
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, final
 
-from rmq_store.commitlog._put import PutResult
+from rmq_store.writer._put import PutResult
 from rmq_store.status import PutStatus
 
 @final

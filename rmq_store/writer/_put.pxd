@@ -38,7 +38,7 @@ cdef class StorePut(StoreCore):
     cdef bint delay_allowed
     cdef bint pool_fails
     cdef bint record_crc
-    cdef public object _completer      # flush._future.Completer, set when the store is open
+    cdef public object _completer      # writer._future.Completer, set when the store is open
 
     cdef Topic _topic(self, object topic)
     cdef Queue *_queue(self, Topic t, object queue_id) except NULL

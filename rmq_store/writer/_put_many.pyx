@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
                                        log_reserve)
-from rmq_store.commitlog._put cimport PutResult, StorePut, Topic
+from rmq_store.writer._put cimport PutResult, StorePut, Topic
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._sync cimport rmq_event_wake, rmq_load32
 

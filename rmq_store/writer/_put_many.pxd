@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.codec._record cimport RecordArgs
-from rmq_store.commitlog._put cimport StorePut
+from rmq_store.writer._put cimport StorePut
 
 
 cdef class PutManyResult:
