@@ -17,13 +17,13 @@ from typing import Any
 from rmq_store.config.load import Default, resolve
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
-from rmq_store.writer._future import Completer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
 from rmq_store.reader._query import StoreQuery
 from rmq_store.recovery import lockfile
 from rmq_store.watch import Watch
+from rmq_store.writer._future import Completer
 
 __all__ = ["MessageStore"]
 

@@ -1,9 +1,9 @@
 from collections.abc import Iterator
 from typing import final
 
-from rmq_store.writer._put_many import StorePutMany
 from rmq_store.reader._message import Message
 from rmq_store.status import GetStatus
+from rmq_store.writer._put_many import StorePutMany
 
 @final
 class GetResult:

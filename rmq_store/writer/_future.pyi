@@ -1,8 +1,8 @@
 from collections.abc import Callable, Generator
 from typing import Any, final
 
-from rmq_store.writer._put import PutResult
 from rmq_store.status import PutStatus
+from rmq_store.writer._put import PutResult
 
 @final
 class PutFuture:

@@ -1,9 +1,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
-from rmq_store.writer._put import Body, Properties, StorePut
-from rmq_store.writer._future import PutFuture
 from rmq_store.status import PutStatus
+from rmq_store.writer._future import PutFuture
+from rmq_store.writer._put import Body, Properties, StorePut
 
 @final
 class PutManyResult:
