@@ -1,0 +1,102 @@
+"""What a figure was measured on, and who else was working meanwhile. Written into every result.
+
+`describe()` is for the head of a result file; `Watch` surrounds one measured run.
+"""
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+
+def _first_line(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = (done.stdout or done.stderr).strip()
+    return text.splitlines()[0] if text and done.returncode == 0 else None
+
+
+def _field(path: str, name: str) -> str | None:
+    try:
+        found = re.search(rf"^{name}\s*:\s*(.*)$", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found.group(1) if found else None
+
+
+def _file_system(path: Path) -> dict[str, str]:
+    """The mount `path` lies on."""
+    here = str(path.resolve())
+    best: tuple[str, str, str] = ("", "", "")
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, right = line.split(" - ")
+        point, options = left.split()[4:6]
+        if (here == point or here.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
+            best = (point, right.split()[0], options + "," + right.split()[2])
+    return {"type": best[1], "options": best[2]}
+
+
+def _git() -> dict[str, object]:
+    root = str(Path(__file__).parents[1])
+    return {"commit": _first_line("git", "-C", root, "rev-parse", "HEAD"),
+            "dirty": bool(_first_line("git", "-C", root, "status", "--porcelain", "--untracked-files=no"))}
+
+
+def describe(path: Path) -> dict[str, object]:
+    """Machine, kernel, file system of `path`, versions, commit."""
+    import rmq_store
+    memory = _field("/proc/meminfo", "MemTotal")
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "kernel": platform.release(),
+        "cpu": _field("/proc/cpuinfo", "model name") or platform.processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "virtual_machine": "hypervisor" in (_field("/proc/cpuinfo", "flags") or ""),
+        "memory_mib": int(memory.split()[0]) // 1024 if memory else None,
+        "file_system": _file_system(path),
+        "python": sys.version.split()[0],
+        "rmq_store": getattr(rmq_store, "__version__", None),
+        "java": _first_line("java", "-version"),
+        "git": _git(),
+    }
+
+
+def _busy_seconds() -> float:
+    """CPU time used by everybody since boot, interrupts and the host's share included, idle and iowait not."""
+    numbers = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(numbers) - numbers[3] - numbers[4]) / os.sysconf("SC_CLK_TCK")
+
+
+class Watch:
+    """`with Watch() as w:` then `w.figures()`: wall time, own CPU time, page faults, and how busy others were.
+
+    `foreign` is the share of all CPUs that did not work for this process (kernel write-back included): above about 0.15 a
+    run is disturbed.
+    """
+
+    def __enter__(self) -> Self:
+        self._busy, self._own = _busy_seconds(), time.process_time()
+        self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start
+        self.own = time.process_time() - self._own
+        self.faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - self._faults
+        self.foreign = max(0.0, _busy_seconds() - self._busy - self.own) / (self.seconds * len(os.sched_getaffinity(0)))
+
+    def figures(self) -> dict[str, float]:
+        return {"secs": round(self.seconds, 4), "cpu_secs": round(self.own, 4), "minor_faults": self.faults,
+                "foreign": round(self.foreign, 3)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe(Path.cwd()), indent=1))

@@ -1,0 +1,35 @@
+"""Stores for the micro benchmarks, and the machine's description in pytest-benchmark's JSON.
+
+Every benchmark runs on a store with its commit, flush and dispatch threads at work. Rounds are bounded, so that the log of a
+run stays below a gibibyte.
+"""
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import machine, workload
+from rmq_store import MessageStore
+
+FILE_SIZE = 64 << 20
+READ_MESSAGES = 20_000
+
+
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, object]) -> None:
+    machine_info["rmq_store"] = machine.describe(Path.cwd())
+
+
+@pytest.fixture(params=["mmap", "pool"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
+    """An empty store, asynchronous flush."""
+    with MessageStore.open(tmp_path / "store", write_path=request.param, segment_size_bytes=FILE_SIZE) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
+    """A store with READ_MESSAGES messages of 1 KiB with all a client sends, dispatched."""
+    with MessageStore.open(tmp_path_factory.mktemp("filled") / "store", segment_size_bytes=FILE_SIZE) as opened:
+        workload.write(opened, "full", 1024, READ_MESSAGES)
+        workload.drain(opened)
+        yield opened

@@ -1,0 +1,119 @@
+"""What the project promised about speed and size, one line each, and where its figures come from.
+
+`ours` and `java` are the medians of the repeated runs, by case (bench/compare_rocketmq.py names the cases); a line whose
+figures are missing, because there is no java here or a part was left out, is shown as not measured.
+"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Figures = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise: `value(ours, java)` must be on the good side of `limit`."""
+
+    text: str
+    unit: str
+    limit: float
+    value: Callable[[Figures, Figures], float]
+    at_least: bool = True
+    parts: Callable[[Figures, Figures], tuple[float, float]] | None = None      # of a ratio: ours, java
+
+
+@dataclass(frozen=True)
+class Outcome:
+    text: str
+    target: str
+    value: float | None
+    ours: float | None
+    java: float | None
+    met: bool | None
+
+    def words(self) -> str:
+        if self.met is None:
+            return "not measured"
+        return "PASS" if self.met else "short of"
+
+
+def _ratio(text: str, limit: float, case: str, key: str, java_key: str | None = None, at_least: bool = True,
+           java_case: str | None = None) -> Target:
+    def parts(ours: Figures, java: Figures) -> tuple[float, float]:
+        return ours[case][key], java[java_case or case][java_key or key]
+
+    def value(ours: Figures, java: Figures) -> float:
+        mine, theirs = parts(ours, java)
+        return mine / theirs
+    return Target(text, "x", limit, value, at_least, parts)
+
+
+def _plain(text: str, unit: str, limit: float, case: str, key: str, scale: float = 1, at_least: bool = True) -> Target:
+    return Target(text, unit, limit, lambda ours, java: ours[case][key] * scale, at_least)
+
+
+TARGETS = (
+    _plain("put 100 B, no properties: median of a call", "ns", 150, "put_100", "median_ns", at_least=False),
+    _plain("put 100 B, tags and one key: median of a call", "ns", 200, "put_100_tagged", "median_ns", at_least=False),
+    _ratio("put 100 B sustained, all flushed and dispatched", 5, "put_100", "sustained_per_s"),
+    _ratio("put 1 KiB sustained, all flushed and dispatched", 3.5, "put_1024", "sustained_per_s"),
+    _ratio("put 100 B p99.9", 0.25, "put_100", "p999_us", at_least=False),
+    _ratio("put 100 B worst pause", 0.25, "put_100", "max_us", at_least=False),
+    _ratio("put 1 KiB p99.9", 0.25, "put_1024", "p999_us", at_least=False),
+    _ratio("put 1 KiB worst pause", 0.25, "put_1024", "max_us", at_least=False),
+    Target("page faults of the producer's thread over the pool, per million puts", "", 100,
+           lambda ours, java: ours["put_100"]["producer_faults"] / ours["put_100"]["msgs"] * 1e6, at_least=False),
+    _plain("put_many 100 B", "M/s", 12, "many_100", "msgs_per_s", 1e-6),
+    _ratio("put_many 100 B beside batches of 128", 3, "many_100", "msgs_per_s"),
+    Target("four threads beside one, 100 B", "x", 1,
+           lambda ours, java: ours["put_100_4"]["msgs_per_s"] / ours["put_100"]["msgs_per_s"]),
+    _ratio("four threads, 100 B, p99.9", 0.25, "put_100_4", "p999_us", at_least=False),
+    _plain("flushes delayed by a thread that holds the GIL 50 ms", "", 0, "gil", "not_flushed", at_least=False),
+    _plain("dispatch alone, no keys", "M/s", 6, "dispatch_lean", "dispatched_per_s", 1e-6),
+    _plain("dispatch alone, UNIQ_KEY and one key each", "M/s", 2, "dispatch_full", "dispatched_per_s", 1e-6),
+    _plain("query by key, warm, one hit, median", "us", 3, "query", "p50_us", at_least=False),
+    _plain("one synchronous put beside the bare C loop, median (mmap)", "x", 1.10, "sync_single_mmap", "ratio", at_least=False),
+    _plain("one synchronous put beside the bare C loop, median (pool)", "x", 1.10, "sync_single_pool", "ratio", at_least=False),
+    _ratio("64 threads, synchronous, 1 KiB", 1.5, "sync_64", "msgs_per_s"),
+    _ratio("put_async, 512 under way, synchronous, 1 KiB", 4, "sync_window", "msgs_per_s"),
+    _plain("get of 32 messages with views, a message", "ns", 150, "read", "views_ns", at_least=False),
+    _ratio("get of 32 messages beside the decoded pull", 3, "read", "views_per_s"),
+    _plain("raw log scan in C, warm", "GiB/s", 4, "scan", "plain_gib_per_s"),
+    _plain("recovery of a dirty 1 GiB log: scan with CRC", "ms", 300, "scan", "crc_ms_per_gib", at_least=False),
+    _plain("private memory of an open, idle store beyond its pool (1 GiB in it, mmap)", "MiB", 32, "idle", "log_mmap_mib",
+           at_least=False),
+    _plain("private memory of an open, idle store beyond its pool (1 GiB in it, pool)", "MiB", 32, "idle", "log_pool_mib",
+           at_least=False),
+    _plain("private memory of an open, idle store beyond its pool (10,000 queues)", "MiB", 32, "idle", "queues_mib",
+           at_least=False),
+    _plain("open with 10,000 queues", "s", 1, "idle", "queues_open_ms", 1e-3, at_least=False),
+)
+
+
+def judge(ours: Figures, java: Figures) -> list[Outcome]:
+    """Every target beside what was measured."""
+    outcomes = []
+    for t in TARGETS:
+        sign = ">=" if t.at_least else "<="
+        target = f"{sign} {t.limit:g}{' ' + t.unit if t.unit not in ('', 'x') else ''}{' x' if t.unit == 'x' else ''}"
+        try:
+            value = t.value(ours, java)
+            mine, theirs = t.parts(ours, java) if t.parts else (None, None)
+        except (KeyError, ZeroDivisionError):
+            outcomes.append(Outcome(t.text, target, None, None, None, None))
+            continue
+        met = value >= t.limit if t.at_least else value <= t.limit
+        outcomes.append(Outcome(t.text, target, round(value, 4), mine, theirs, met))
+    return outcomes
+
+
+def table(outcomes: list[Outcome], verdicts: bool = True) -> str:
+    """The outcomes for people."""
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    width = max(len(o.text) for o in outcomes)
+    lines = [f"{'':{width}}  {'ours':>12} {'RocketMQ':>12} {'measured':>10}  {'target':>12}"]
+    for o in outcomes:
+        figures = f"{number(o.ours):>12} {number(o.java):>12} {number(o.value):>10}"
+        lines.append(f"{o.text:{width}}  {figures}  {o.target:>12}  {o.words() if verdicts else ''}".rstrip())
+    return "\n".join(lines)
