@@ -14,6 +14,7 @@ from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
 from rmq_store.errors import BackendUnavailable, StoreRefusesToLoad
 from rmq_store.events import Event, emit
+from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
@@ -22,6 +23,7 @@ from rmq_store.recovery.recover import Outcome, Rules, find_end, load_names, mak
 __all__ = ["Places", "infer_sizes", "open_store"]
 
 CHECKPOINT_SIZE = 4096
+INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
 
 
 class Places:
@@ -61,7 +63,27 @@ def infer_sizes(root: str, options: Options) -> dict[str, int]:
         size = _queue_file_size(places.consumequeue)
         if size and size % 20 == 0:
             found["consumequeue_file_size_bytes"] = size
+    if not options.given("index_slots") and not options.given("index_entries_max"):
+        geometry = _index_geometry(places.index)
+        if geometry:
+            found["index_slots"], found["index_entries_max"] = geometry
     return found
+
+
+def _index_geometry(directory: str) -> tuple[int, int] | None:
+    """Slots and entries of the first index file that tells; None where the default fits or none tells."""
+    size = _first_size(directory, 17)
+    if size in (0, INDEX_FILE_SIZE_DEFAULT):
+        return None
+    for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
+        if len(name) != 17 or not name.isdecimal() or os.stat(path).st_size != size:
+            continue
+        with open(path, "rb", buffering=0) as file:
+            found = find_geometry(lambda at, n, fd=file.fileno(): os.pread(fd, n, at), size)
+        if found:
+            return found
+    return None
 
 
 def _first_size(directory: str, digits: int) -> int:

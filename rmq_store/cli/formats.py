@@ -3,8 +3,6 @@
 Each reader yields Items: a decoded unit with its fields (codec/layout.py names them), or a finding. Bounded by the file's
 length, whatever the file says. Control plane, the main thread only.
 """
-import itertools
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +10,9 @@ from typing import Any
 from rmq_store.cli.files import StoreFile, queue_of
 from rmq_store.codec import layout
 from rmq_store.codec.layout import FieldValue
+from rmq_store.index.geometry import find_geometry
 
 EXT_BASE = 1 << 63              # an extension address is the position in the extension files minus this
-_SEARCH_MAX = 64 << 20          # larger index files of unusual slots: the caller has to say how many
 
 
 @dataclass
@@ -103,7 +101,8 @@ def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
     fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, layout.INDEX_HEADER_SIZE))
     head = values(fields)
     count = max(head["indexCount"], 1)
-    slots = slots or _find_slots(file, head["endPhyOffset"], count - 1)
+    if slots is None and (found := find_geometry(file.read, file.size)):
+        slots = found[0]
     facts: dict[str, Any] = {}
     if slots is not None:
         facts = {"slots": slots, "entries_max": (file.size - _entry_at(slots, 0)) // layout.INDEX_ENTRY_SIZE}
@@ -129,38 +128,6 @@ def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
 
 def _entry_at(slots: int, n: int) -> int:
     return layout.INDEX_HEADER_SIZE + layout.INDEX_SLOT_SIZE * slots + layout.INDEX_ENTRY_SIZE * n
-
-
-def _find_slots(file: StoreFile, end_offset: int, last: int) -> int | None:
-    """The number of slots is nowhere in the file. It is the one for which the last entry leads where the header says the last
-    record is, and every slot leads to an entry whose hash belongs there; upstream's default first."""
-    default = 5_000_000
-    if last < 1 or (file.size > _SEARCH_MAX and file.size != _entry_at(default, 20_000_000)):
-        return None
-    end = struct.pack(">q", end_offset)
-    for slots in itertools.chain((default,), range(1, file.size // layout.INDEX_SLOT_SIZE)):
-        at = _entry_at(slots, last)
-        if at + layout.INDEX_ENTRY_SIZE > file.size:
-            if slots != default:
-                return None
-        elif (file.size - _entry_at(slots, 0)) % layout.INDEX_ENTRY_SIZE == 0 and file.read(at + 4, 8) == end \
-                and _slots_fit(file, slots, last):
-            return slots
-    return None
-
-
-def _slots_fit(file: StoreFile, slots: int, last: int) -> bool:
-    """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
-    raw = file.read(layout.INDEX_HEADER_SIZE, min(slots, 4096) * layout.INDEX_SLOT_SIZE)
-    for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
-        if not 0 <= n <= last or (n and number(file.read(_entry_at(slots, n), 4)) % slots != slot):
-            return False
-    end_offset = number(file.read(24, 8))
-    for n in range(1, min(last, 256) + 1):
-        key_hash, offset, _, previous = struct.unpack(">iqii", file.read(_entry_at(slots, n), layout.INDEX_ENTRY_SIZE))
-        if key_hash < 0 or not 0 <= offset <= end_offset or not 0 <= previous < n:
-            return False
-    return True
 
 
 def checkpoint(file: StoreFile) -> Iterator[Item]:

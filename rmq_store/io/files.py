@@ -32,7 +32,13 @@ class ControlFiles:
     def read(self, fd: int, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`, fewer only at the end of the file."""
         parts = []
-        while size > 0 and (part := self._table.pread(fd, size, offset)):
+        while size > 0:
+            try:
+                part = self._table.pread(fd, size, offset)
+            except InterruptedError:
+                continue
+            if not part:
+                break
             parts.append(part)
             offset += len(part)
             size -= len(part)

@@ -1,0 +1,58 @@
+"""The number of hash slots of an index file, which is written nowhere in it. Read-only; any thread.
+
+It is the one for which the last entry leads to the record that the header calls the last, and every slot leads to an entry whose
+hash belongs there. Files are read, not mapped: somebody may cut them meanwhile.
+"""
+import struct
+from collections.abc import Callable, Iterator
+
+from rmq_store.codec.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+
+__all__ = ["find_geometry"]
+
+Read = Callable[[int, int], bytes]      # (position, size) -> bytes, fewer at the end of the file
+
+_ENTRY = struct.Struct(">iqii")
+_CHUNK = 1 << 20
+_CHECKED_SLOTS, _CHECKED_ENTRIES = 4096, 256
+
+
+def find_geometry(read: Read, size: int) -> tuple[int, int] | None:
+    """(hash slots, entries) of an index file of `size` bytes; None where it has no entry yet or no geometry fits."""
+    header = read(0, INDEX_HEADER_SIZE)
+    if len(header) < INDEX_HEADER_SIZE:
+        return None
+    last = struct.unpack_from(">i", header, 36)[0] - 1
+    if last < 1:
+        return None
+    for at in _places(read, size, header[24:32]):
+        slots, rest = divmod(at - 4 - INDEX_ENTRY_SIZE * last - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE)
+        entries, odd = divmod(size - INDEX_HEADER_SIZE - INDEX_SLOT_SIZE * slots, INDEX_ENTRY_SIZE)
+        if slots > 0 and rest == odd == 0 and last < entries and _fits(read, slots, last, header):
+            return slots, entries
+    return None
+
+
+def _places(read: Read, size: int, text: bytes) -> Iterator[int]:
+    """Positions behind the header where `text` stands."""
+    for start in range(INDEX_HEADER_SIZE, size, _CHUNK):
+        chunk = read(start, _CHUNK + len(text) - 1)
+        at = chunk.find(text)
+        while at >= 0:
+            yield start + at
+            at = chunk.find(text, at + 1)
+
+
+def _fits(read: Read, slots: int, last: int, header: bytes) -> bool:
+    """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
+    entries = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots
+    raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
+    for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
+        if not 0 <= n <= last:
+            return False
+        if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
+            return False
+    end = struct.unpack_from(">q", header, 24)[0]
+    raw = read(entries + INDEX_ENTRY_SIZE, min(last, _CHECKED_ENTRIES) * INDEX_ENTRY_SIZE)
+    return all(key_hash >= 0 and 0 <= offset <= end and 0 <= previous <= n
+               for n, (key_hash, offset, _, previous) in enumerate(_ENTRY.iter_unpack(raw)))

@@ -1,0 +1,33 @@
+"""The geometry of index files is inferred where it can be: golden files, and our own at open."""
+import os
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.index.geometry import find_geometry
+
+CASES = ["v4-plain", "v4-roll", "v5-plain", "v5-roll"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_files_tell_their_geometry(golden, case):
+    made = golden(case)
+    for path in sorted((made.store / "index").iterdir()):
+        data = path.read_bytes()
+        found = find_geometry(lambda at, n, data=data: data[at:at + n], len(data))
+        assert found == (int(made.config["maxHashSlotNum"]), int(made.config["maxIndexNum"]))
+
+
+def test_a_store_opens_without_being_told_its_sizes(tmp_path):
+    sizes = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 400, "index_slots": 77, "index_entries_max": 555}
+    with MessageStore.open(tmp_path / "s", **sizes) as s:
+        s.put_many("T", [b"x"] * 100, keys="a b c")
+        s.wait_dispatched(10)
+    with MessageStore.open(tmp_path / "s") as s:
+        assert {name: s.options[name] for name in sizes} == sizes and s.options.origin("index_slots") == "files"
+        assert len(s.query_key("T", "b")) == 32
+
+
+def test_damage_gives_no_geometry(tmp_path):
+    for data in (b"", bytes(40), bytes(1000), os.urandom(4096), b"\xff" * 4096):
+        assert find_geometry(lambda at, n, data=data: data[at:at + n], len(data)) is None
