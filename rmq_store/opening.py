@@ -80,7 +80,12 @@ def _index_geometry(directory: str) -> tuple[int, int] | None:
         if len(name) != 17 or not name.isdecimal() or os.stat(path).st_size != size:
             continue
         with open(path, "rb", buffering=0) as file:
-            found = find_geometry(lambda at, n, fd=file.fileno(): os.pread(fd, n, at), size)
+            fd = file.fileno()
+
+            def read(at: int, n: int, fd: int = fd) -> bytes:
+                return os.pread(fd, n, at)
+
+            found = find_geometry(read, size)
         if found:
             return found
     return None

@@ -1,7 +1,7 @@
 """The number of hash slots of an index file, which is written nowhere in it. Read-only; any thread.
 
-It is the one for which the last entry leads to the record that the header calls the last, and every slot leads to an entry whose
-hash belongs there. Files are read, not mapped: somebody may cut them meanwhile.
+It is the one for which the last entry leads to the record that the header calls the last, and every slot leads to an entry
+whose hash belongs there. Files are read, not mapped: somebody may cut them meanwhile.
 """
 import struct
 from collections.abc import Callable, Iterator
