@@ -168,15 +168,14 @@ def _show_files(root: str, files: list[tuple[str, int, int]], out: Output) -> No
 
 
 def _show_commands(root: str, options: dict[str, Any], message_id: str, out: Output) -> None:
-    given = [part for n, v in options.items() if n.startswith("index_") for part in ("-o", f"{n}={v}")]
     log = os.path.join(options.get("commitlog_path") or os.path.join(root, "commitlog"), "0" * 20)
     commands = (
-        ("what it holds", "", ["stat", root, *given]),
-        ("the newest messages of a queue", "", ["get", root, *given, "-t", TOPIC, "-q", "0", "-i", "-5"]),
-        ("by key", "", ["query", root, *given, "-t", TOPIC, "-k", "order-7"]),
-        ("by message id", "", ["query", root, *given, "-i", message_id]),
+        ("what it holds", "", ["stat", root]),
+        ("the newest messages of a queue", "", ["get", root, "-t", TOPIC, "-q", "0", "-i", "-5"]),
+        ("by key", "", ["query", root, "-t", TOPIC, "-k", "order-7"]),
+        ("by message id", "", ["query", root, "-i", message_id]),
         ("the bytes, named", "", ["dump", log, "--count", "2", "--hex"]),
-        ("your own", "echo hello | ", ["put", root, *given, "-t", "greetings"]),
+        ("your own", "echo hello | ", ["put", root, "-t", "greetings"]),
     )
     program = ["rmqstore"] if shutil.which("rmqstore") else [sys.executable, "-m", "rmq_store"]
     out.say()
