@@ -2,13 +2,10 @@
 import contextlib
 import io
 import json
-import os
-import pathlib
-import tarfile
 
 import pytest
 
-GOLDEN = pathlib.Path(os.environ.get("RMQ_GOLDEN", pathlib.Path(__file__).parents[1] / "golden"))
+from tests import golden_store
 
 
 @pytest.fixture(scope="session")
@@ -16,15 +13,12 @@ def golden(tmp_path_factory):
     """golden("v4-roll") -> path of that store, shared by all tests: read only."""
     done = {}
 
-    def unpack(case):
+    def unpacked(case):
         if case not in done:
-            where = tmp_path_factory.mktemp(case)
-            with tarfile.open(GOLDEN / case / "store.tar.gz") as archive:
-                archive.extractall(where, filter="fully_trusted")
-            done[case] = where / "store"
+            done[case] = golden_store.unpack(case, tmp_path_factory.mktemp(case)).store
         return done[case]
 
-    return unpack
+    return unpacked
 
 
 @pytest.fixture

@@ -2,22 +2,19 @@
 keys and the log, through the command `readback --like`. For the crash cases the archive is the state before recovery."""
 import gzip
 import json
-import os
-import pathlib
 import subprocess
 import sys
-import tarfile
 
 import pytest
 
-GOLDEN = pathlib.Path(os.environ.get("RMQ_GOLDEN", pathlib.Path(__file__).parents[1] / "golden"))
-CASES = sorted(p.parent.name for p in GOLDEN.glob("*/case.json"))
+from tests import golden_store
+from tests.golden_store import GOLDEN
+
+CASES = golden_store.cases()
 
 
 def unpack(case, where):
-    with tarfile.open(GOLDEN / case / "store.tar.gz") as archive:
-        archive.extractall(where, filter="fully_trusted")     # exact modification times: 4.9 searches by them
-    return where / "store"
+    return golden_store.unpack(case, where).store
 
 
 def readback(case, store, *more):
