@@ -104,6 +104,7 @@ cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (ma
 cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
 cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil      # 0, -ETIMEDOUT, -errno of the fence
-cdef int log_wait_file(Log *log, int64_t timeout_ns) noexcept nogil
+# Until `size` bytes have room in the present file or the next one is there: 0, -ETIMEDOUT, -errno.
+cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil
 cdef void log_fence(Log *log, int error, int step) noexcept nogil
 cdef bint log_busy(Log *log) noexcept nogil                 # the put lock is held longer than busy_after_ms

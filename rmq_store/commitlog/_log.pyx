@@ -115,6 +115,16 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
     return APPEND_OK
 
 
+cdef inline bint _fits(Log *log, int64_t size) noexcept nogil:
+    # The record and the end-of-file record behind it lie in the file that is being written.
+    return log.tail != NULL and log.position + size + BLANK_SIZE <= log.tail.start + log.tail.size
+
+
+cdef inline int64_t _next_start(Log *log) noexcept nogil:
+    # Without a tail the log is empty, or its last file is full to the last byte.
+    return log.position if log.tail == NULL else log.tail.start + log.tail.size
+
+
 cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
     cdef LogFile *f = log.tail
     cdef LogFile *next
@@ -123,12 +133,12 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
     cdef AppendStatus status
     if rmq_load32(&log.fence) != 0:
         return APPEND_FENCED
-    if f == NULL or end + BLANK_SIZE > f.start + f.size:
-        next_start = log.position if f == NULL else f.start + f.size
+    if not _fits(log, size):
+        next_start = _next_start(log)
         # The ring must hold the jump over the rest of this file as well: offsets and ring positions go together.
         if log.pool != NULL and next_start + size - rmq_load(&log.committed) > log.pool.size:
             return APPEND_NEED_ROOM
-        next = allocator_take(log.alloc, next_start - next_start % log.row.file_size)
+        next = allocator_take(log.alloc, next_start)
         if next == NULL:
             return APPEND_NEED_FILE
         status = _roll(log, next)
@@ -194,16 +204,15 @@ cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
         rmq_event_wait(&log.room, ticket, deadline - now)
 
 
-cdef int log_wait_file(Log *log, int64_t timeout_ns) noexcept nogil:
+cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
     cdef int64_t start
+    cdef bint fits
     rmq_add(&log.file_waits, 1)
     rmq_put_lock_acquire(&log.lock)
-    if log.tail == NULL:
-        start = log.position - log.position % log.row.file_size
-    else:
-        start = log.tail.start + log.tail.size
+    fits = _fits(log, size)     # somebody else rolled meanwhile: the file behind that one is not needed
+    start = _next_start(log)
     rmq_put_lock_release(&log.lock)
-    return allocator_wait(log.alloc, start, timeout_ns)
+    return 0 if fits else allocator_wait(log.alloc, start, timeout_ns)
 
 
 cdef void log_fence(Log *log, int error, int step) noexcept nogil:

@@ -23,7 +23,7 @@ cdef struct Allocator:
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go
     const int64_t *wrote        # how far the log is written
-    int64_t want                # start of the file asked for; -1 none
+    int64_t want                # start of the file asked for, never going back; -1 none
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
     int64_t touched_to          # page touch position in `tail`
     int64_t fast_until_ns

@@ -285,7 +285,9 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
 
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
     rmq_mutex_lock(&a.lock)
-    a.want = start
+    # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
+    if start > a.want:
+        a.want = start
     a.error = 0
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.requested)

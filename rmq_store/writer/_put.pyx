@@ -271,7 +271,7 @@ cdef class StorePut(StoreCore):
                     if status == APPEND_NEED_ROOM:
                         rc = log_wait_room(self.log, size, SLICE_NS)
                     else:
-                        rc = log_wait_file(self.log, SLICE_NS)
+                        rc = log_wait_file(self.log, size, SLICE_NS)
                 waited += SLICE_NS
                 PyErr_CheckSignals()
         finally:
