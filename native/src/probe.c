@@ -170,7 +170,6 @@ void rmq_probe_clear(rmq_probe *p) {
 
 /* The lock is held: from here on no store through a map reaches a file. */
 static void freeze(rmq_probe *p) {
-    p->freezing = 1;
     if (p->frozen) return;
     p->frozen = 1;
     for (int i = 0; i < p->map_capacity; i++) {
@@ -212,7 +211,7 @@ static void apply_rules(probe_step *s, uint64_t bits) {
         if (fired || !(r->seen == r->nth || (r->sticky && r->seen > r->nth))) continue;
         if (r->effect == RULE_FAIL) s->error = r->error;
         if (r->effect == RULE_SHORTEN) s->shorten = 1;
-        if (r->effect == RULE_FREEZE) s->freeze = p->freezing = 1;
+        if (r->effect == RULE_FREEZE) s->freeze = 1;
         fired = 1;
         p->hits++;
     }
@@ -278,10 +277,11 @@ void probe_begin(probe_step *s, rmq_probe *p, rmq_call_kind kind, int fd, const 
         ghost = p->files[fd].ghost;
     }
     s->call.begin = p->length;
-    s->call.ignored = p->freezing;
-    s->skip = p->freezing && !ghost;
+    s->call.ignored = p->frozen;
+    s->skip = p->frozen && !ghost;
     p->counts[kind]++;
     apply_rules(s, bits);
+    if (s->freeze) freeze(p); /* this call is still made; stores through maps are cut off before it is */
     int hold = matches(p->hold_kinds, p->hold_path, bits, s->call.path);
     rmq_mutex_unlock(&p->lock);
     if (hold) wait_released(s, bits);
@@ -315,15 +315,12 @@ int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t da
     return result;
 }
 
-void probe_unlock(probe_step *s) {
-    if (s->freeze) freeze(s->p);
-    rmq_mutex_unlock(&s->p->lock);
-}
+void probe_unlock(rmq_probe *p) { rmq_mutex_unlock(&p->lock); }
 
 int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_size) {
     probe_lock(s->p);
     probe_append(s, result, data, data_size);
-    probe_unlock(s);
+    probe_unlock(s->p);
     return result;
 }
 

@@ -42,8 +42,7 @@ struct rmq_probe {
     probe_chunk *memory;
     probe_rule *rules;
     int64_t hits;
-    int freezing; /* calls that begin from now on are ignored */
-    int frozen;   /* and the maps are private */
+    int frozen; /* calls that begin from now on are ignored, maps are private */
     probe_file *files;
     int file_capacity;
     probe_map *maps;
@@ -75,7 +74,7 @@ int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_
 /* The same in two parts, for a step that also changes the tables: lock, change, probe_append, probe_unlock. */
 void probe_lock(rmq_probe *p);
 int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size);
-void probe_unlock(probe_step *s);
+void probe_unlock(rmq_probe *p);
 /* Memory that lives as long as the probe; the lock is held. NULL marks the trace as torn. */
 const char *probe_text(rmq_probe *p, const char *text);
 /* The lock is held. NULL: out of memory. */

@@ -39,7 +39,7 @@ static int probe_open(void *ctx, const char *path, int flags, int mode) {
         s.call.fd = rc;
     }
     probe_append(&s, rc, NULL, 0);
-    probe_unlock(&s);
+    probe_unlock(p);
     return rc;
 }
 
@@ -53,12 +53,12 @@ static int probe_close(void *ctx, int fd) {
     if (fd >= 0 && fd < p->file_capacity) p->files[fd] = (probe_file){0};
     int64_t at = p->length;
     probe_append(&s, 0, NULL, 0);
-    probe_unlock(&s);
+    probe_unlock(p);
     int rc = p->below->close(p->below->ctx, fd);
     if (rc < 0) {
         probe_lock(p);
         if (at < p->length) p->calls[at].result = rc;
-        probe_unlock(&s);
+        probe_unlock(p);
     }
     return rc;
 }
@@ -152,7 +152,7 @@ static int probe_mmap(void *ctx, int fd, int64_t offset, size_t n, int writable,
             mmap(*out, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, offset);
     }
     probe_append(&s, rc, NULL, 0);
-    probe_unlock(&s);
+    probe_unlock(p);
     return rc;
 }
 
@@ -163,7 +163,7 @@ static int probe_munmap(void *ctx, void *at, size_t n) {
     probe_map *m = find_map(p, at);
     int fd = m == NULL ? -1 : m->fd;
     int64_t offset = m == NULL ? 0 : m->offset;
-    rmq_mutex_unlock(&p->lock);
+    probe_unlock(p);
     probe_begin(&s, p, RMQ_CALL_MUNMAP, fd, NULL, 0);
     s.call.offset = offset;
     s.call.length = (int64_t)n;
@@ -172,7 +172,7 @@ static int probe_munmap(void *ctx, void *at, size_t n) {
     probe_lock(p);
     m = find_map(p, at);
     if (m != NULL) m->at = NULL;
-    rmq_mutex_unlock(&p->lock);
+    probe_unlock(p);
     return (int)probe_end(&s, p->below->munmap(p->below->ctx, at, n), NULL, 0);
 }
 
@@ -183,7 +183,7 @@ static int probe_msync(void *ctx, int fd, void *at, size_t n) {
     probe_lock(p);
     probe_map *m = find_map(p, at);
     s.call.offset = m == NULL ? -1 : m->offset + ((char *)at - (char *)m->at);
-    rmq_mutex_unlock(&p->lock);
+    probe_unlock(p);
     s.call.length = (int64_t)n;
     if (s.error) return (int)probe_end(&s, -s.error, NULL, 0);
     return (int)probe_end(&s, s.skip ? 0 : p->below->msync(p->below->ctx, fd, at, n), NULL, 0);
@@ -237,7 +237,7 @@ static int probe_rename(void *ctx, const char *from, const char *to) {
     for (int fd = 0; s.error == 0 && fd < p->file_capacity; fd++)
         if (p->files[fd].path != NULL && strcmp(p->files[fd].path, from) == 0) p->files[fd].path = s.call.target;
     probe_append(&s, -s.error, NULL, 0);
-    probe_unlock(&s);
+    probe_unlock(p);
     return -s.error;
 }
 

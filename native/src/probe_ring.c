@@ -89,7 +89,7 @@ static void submit_one(rmq_probe *p, struct io_uring_sqe *sqe) {
     f.call = p->length;
     remember(p, &f);
     probe_append(&s, 0, data, s.error ? 0 : (int64_t)n);
-    probe_unlock(&s);
+    probe_unlock(p);
     free(copy);
 }
 
@@ -132,7 +132,7 @@ static int probe_ring_reap(void *ctx, void *ring, uint64_t *tag, int *result) {
         break;
     }
     probe_append(&s, *result, NULL, 0);
-    probe_unlock(&s);
+    probe_unlock(p);
     return rc;
 }
 

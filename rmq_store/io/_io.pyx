@@ -1,7 +1,7 @@
 """The I/O table a store works with: the real system calls, or a probe for tests.
 
-Native code takes `table` and calls it; the control plane goes through ControlFiles (_files.pyx). The methods here are the bare
-calls, for tests: one each, with the GIL released, OSError where the table says -errno.
+Native code takes `table` and calls it; the control plane goes through ControlFiles (files.py). The methods here are the bare
+calls: one each (but for read_all and write_all), with the GIL released, OSError where the table says -errno.
 Contract in _io.pxd, native/include/rmq_io.h and rmq_probe.h.
 """
 import os
@@ -123,6 +123,16 @@ cdef class IoTable:
         _check(rc, None)
         return out if <size_t> rc == n else out[:rc]
 
+    def read_all(self, int fd, size_t n, int64_t offset):
+        """Reads `n` bytes, fewer only at the end of the file: short reads go on, EINTR is repeated (rmq_pread_all)."""
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, n)
+        cdef char *to = PyBytes_AS_STRING(out)
+        cdef int64_t rc
+        with nogil:
+            rc = rmq_pread_all(self.table, fd, to, n, offset)
+        _check(rc, None)
+        return out if <size_t> rc == n else out[:rc]
+
     def pwrite(self, int fd, const unsigned char[::1] data not None, int64_t offset):
         """One write. Returns the number of bytes written, fewer than given where the kernel took fewer."""
         cdef size_t n = data.shape[0]
@@ -131,6 +141,15 @@ cdef class IoTable:
         with nogil:
             rc = self.table.pwrite(self.table.ctx, fd, at, n, offset)
         return _check(rc, None)
+
+    def write_all(self, int fd, const unsigned char[::1] data not None, int64_t offset):
+        """Writes everything or raises: short writes go on, EINTR is repeated (rmq_pwrite_all)."""
+        cdef size_t n = data.shape[0]
+        cdef const unsigned char *at = &data[0] if n > 0 else NULL
+        cdef int rc
+        with nogil:
+            rc = rmq_pwrite_all(self.table, fd, at, n, offset)
+        _check(rc, None)
 
     def mmap(self, int fd, int64_t offset, size_t n, bint writable):
         """Maps a part of a file, shared. Returns its address; the caller must not touch it after munmap."""

@@ -3,7 +3,6 @@
 For the opening and closing thread; data goes through the table's C functions. Errors are OSError, with the path if any.
 Thread-safety: any thread.
 """
-import errno
 import os
 
 from rmq_store.io._io import IoTable
@@ -31,29 +30,11 @@ class ControlFiles:
 
     def read(self, fd: int, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`, fewer only at the end of the file."""
-        parts = []
-        while size > 0:
-            try:
-                part = self._table.pread(fd, size, offset)
-            except InterruptedError:
-                continue
-            if not part:
-                break
-            parts.append(part)
-            offset += len(part)
-            size -= len(part)
-        return b"".join(parts)
+        return self._table.read_all(fd, size, offset)
 
     def write(self, fd: int, offset: int, data: bytes) -> None:
-        """All of it; a short write is continued from its count."""
-        while data:
-            try:
-                n = self._table.pwrite(fd, data, offset)
-            except InterruptedError:
-                continue
-            if n == 0:
-                raise OSError(errno.EIO, "a write of nothing")
-            data, offset = data[n:], offset + n
+        """All of it, or an error."""
+        self._table.write_all(fd, data, offset)
 
     def mkdir(self, path: str) -> bool:
         """Makes one directory; False where it exists."""
