@@ -23,6 +23,7 @@ from rmq_store.recovery.recover import Outcome, Rules, find_end, load_names, mak
 __all__ = ["Places", "infer_sizes", "open_store"]
 
 CHECKPOINT_SIZE = 4096
+NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
 
 
@@ -184,6 +185,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
                                      readonly))
         if not clean and not readonly and (dropped := store._drop_index_after(times[2])):
             emit(Event.INDEX_FILES_DROPPED, count=dropped)
+    if not clean and not readonly:
+        _settle_names(files, places)
     store._make_dispatcher(options.delay_levels)
     queued_end = store._recover_queues(not clean)
     recovery = store._recovery()
@@ -200,6 +203,25 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         outcome = replace(outcome, dispatch_from=max(min(outcome.dispatch_from, store._index_end()), recovery.starts()[0])
                           if recovery.starts() else 0)
     _settle(store, files, places, recovery, rules, outcome, queued_end)
+
+
+def _settle_names(files: ControlFiles, places: Places) -> None:
+    """A killed process may have made files whose names the device does not have yet: they are served now, so they must stay.
+
+    Of the queues, which may be ten thousand, only directories that changed since shortly before the last checkpoint are
+    synced; those before were synced with it. The root's own names are synced with the abort file.
+    """
+    try:
+        since = os.stat(places.checkpoint).st_mtime - NAMES_MARGIN_S
+    except FileNotFoundError:
+        since = 0.0
+    for directory in (places.commitlog, places.index):
+        if os.path.isdir(directory):
+            files.sync_dir(directory)
+    for base in (places.consumequeue, places.consumequeue_ext):
+        for place, _, _ in os.walk(base, topdown=False):
+            if os.stat(place).st_mtime >= since:
+                files.sync_dir(place)
 
 
 def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rules: Rules, outcome: Outcome,
