@@ -1,0 +1,194 @@
+"""Small runs of a MessageStore on a probe, and the judge of what a power cut or a kill leaves of them.
+
+What must hold (the rules of the README's durability table):
+- Ack rule: what a note says is durable is returned byte for byte, at its offset and queue offset.
+- Prefix rule: the log holds the first k messages put, for some k; nothing invented, nothing out of order. One exception, which
+  is upstream's format: its checksum covers the body only, so a message that was never acknowledged may come back with torn
+  properties. record_crc_required ends that, and is judged without the exception.
+- The queues and the index lead to exactly these, and the store takes messages again.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rmq_store import MessageStore
+from rmq_store.errors import RmqStoreError
+from rmq_store.io._io import ProbeIo
+from tests.crash.disk import Image
+from tests.crash.states import Scratch
+
+# Small files, so that a run rolls, and no thread of the store that acts by the clock: every run makes the same calls.
+SMALL: dict[str, Any] = {
+    "segment_size_bytes": 16384, "index_slots": 20, "index_entries_max": 40, "consumequeue_file_size_bytes": 20 * 64,
+    "pool_window_size_bytes": 4096, "message_size_max_bytes": 8192, "flush_interval_ms": 3_600_000,
+    "flush_interval_max_ms": 3_600_000, "consumequeue_flush_interval_ms": 3_600_000,
+    "consumequeue_flush_interval_max_ms": 3_600_000,
+}
+CONFIGS = [(w, m, b) for w in ("mmap", "pool") for m in ("sync", "async") for b in ("msync", "fdatasync")
+           if (w, b) != ("pool", "msync")] + [("pool", "sync", "msync")]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message as it was put."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    key: str
+
+    def put(self, store: MessageStore, **more: Any) -> Any:
+        return store.put(self.topic, self.body, queue_id=self.queue_id, keys=self.key, tags="tag", **more)
+
+
+def message(i: int, size: int = 700) -> Sent:
+    return Sent("T", i % 2, (b"%04d" % i) + bytes([97 + i % 26]) * (size - 4), f"key{i}")
+
+
+class Run:
+    """A store on a probe, whose notes say what was put and what is durable."""
+
+    def __init__(self, root: str, probe: ProbeIo, write_path: str, flush_mode: str, flush_backend: str, **more: Any) -> None:
+        self.probe = probe
+        self.sync = flush_mode == "sync"
+        self.options = {**SMALL, "write_path": write_path, "flush_mode": flush_mode, "flush_backend": flush_backend, **more}
+        self.sent: list[Sent] = []
+        self.store = MessageStore.open(root, _io=probe, **self.options)
+
+    def put(self, size: int = 700) -> Any:
+        one = message(len(self.sent), size)
+        self.sent.append(one)
+        self.probe.mark(("put", one))
+        result = one.put(self.store)
+        self._acknowledged(result.status == 0, [(result.offset, result.queue_offset)])
+        return result
+
+    def put_many(self, count: int, size: int = 700) -> Any:
+        """All in one queue."""
+        some = [Sent("T", 0, message(len(self.sent) + i, size).body, f"key{len(self.sent) + i}") for i in range(count)]
+        for one in some:
+            self.sent.append(one)
+            self.probe.mark(("put", one))
+        result = self.store.put_many("T", [{"body": s.body, "keys": s.key, "tags": "tag"} for s in some])
+        self._acknowledged(result.status == 0, list(zip(result.offsets, result.queue_offsets, strict=True)))
+        return result
+
+    def _acknowledged(self, ok: bool, places: list[tuple[int, int]]) -> None:
+        for place in places:
+            self.probe.mark(("place", place))
+        if ok and self.sync:
+            self.probe.mark(("durable", len(self.sent)))
+
+    def flush(self) -> None:
+        self.store.flush()
+        self.probe.mark(("durable", len(self.sent)))
+
+    def close(self) -> None:
+        self.store.close()
+        self.probe.mark(("durable", len(self.sent)))
+
+
+# ---- the runs
+
+def three(run: Run) -> None:
+    """Three messages, a flush in between, a clean close."""
+    run.put()
+    run.put()
+    run.flush()
+    run.put()
+    run.store.wait_dispatched(10)
+    run.close()
+
+
+def batch(run: Run) -> None:
+    """One message, a batch that spans many sectors, a clean close."""
+    run.put()
+    run.put_many(4)
+    run.store.wait_dispatched(10)
+    run.close()
+
+
+def roll(run: Run) -> None:
+    """Messages that close one file and begin the next, twice."""
+    for _ in range(5):
+        run.put(5000)
+    run.flush()
+    for _ in range(2):
+        run.put(5000)
+    run.store.wait_dispatched(10)
+    run.close()
+
+
+RUNS: dict[str, Callable[[Run], None]] = {"three": three, "batch": batch, "roll": roll}
+
+
+# ---- the judge
+
+def judge(root: str, notes: list[Any], options: dict[str, Any], *, go_on: bool = False) -> str | None:
+    """Opens the directory and says what is wrong with what is in it, or None. go_on: puts one more and opens once more."""
+    sent = [note[1] for note in notes if note[0] == "put"]
+    places = [note[1] for note in notes if note[0] == "place"]
+    durable = max([note[1] for note in notes if note[0] == "durable"], default=0)
+    options = {**options, "flush_mode": "async", "write_path": "mmap", "flush_backend": "auto"}
+    torn: list[int] | None = None if options.get("record_crc_required") else []
+    try:
+        with MessageStore.open(root, **options) as store:
+            wrong = inspect(store, sent, places, durable, torn)
+            go_on = go_on and not torn
+            if wrong is None and go_on:
+                kept = len(list(store.scan()))
+                message(kept).put(store)
+                store.wait_dispatched(10)
+        if wrong is None and go_on:
+            with MessageStore.open(root, **options) as store:
+                wrong = inspect(store, [*sent[:kept], message(kept)], places[:kept], kept + 1)
+                if wrong:
+                    wrong = f"after one more put and a reopening: {wrong}"
+    except (RmqStoreError, OSError, ValueError, KeyError) as e:
+        return f"{type(e).__name__}: {e}"
+    return wrong
+
+
+def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]], durable: int,
+            torn: list[int] | None = None) -> str | None:
+    """What is wrong with an open store. torn: where messages with torn properties are noted; None: there may be none."""
+    found = [(m.topic, m.queue_id, bytes(m.body), m.keys, m.offset, m.queue_offset) for m in store.scan()]
+    if len(found) < durable:
+        return f"{durable} messages were durable, {len(found)} are left"
+    if len(found) > len(sent):
+        return f"{len(found)} messages, only {len(sent)} were put"
+    counts: dict[tuple[str, int], int] = {}
+    for i, (topic, queue_id, body, keys, offset, queue_offset) in enumerate(found):
+        one = sent[i]
+        if torn is not None and i >= durable and keys != one.key:
+            torn.append(i)
+            keys = one.key
+        if (topic, queue_id, body, keys) != (one.topic, one.queue_id, one.body, one.key):
+            return f"message {i} is not what was put: {topic} {queue_id} {body[:8]!r} ({len(body)} bytes) {keys}"
+        if i < len(places) and (offset, queue_offset) != places[i]:
+            return f"message {i} is at {(offset, queue_offset)}, acknowledged at {places[i]}"
+        nth = counts.get((topic, queue_id), 0)
+        counts[topic, queue_id] = nth + 1
+        if queue_offset != nth:
+            return f"message {i} has queue offset {queue_offset}, it is number {nth} of its queue"
+        if not torn and {m.offset for m in store.query_key(topic, keys)} != {offset}:     # as upstream, a rebuilt index may say it twice
+            return f"the index does not lead to message {i} by {keys}"
+    for (topic, queue_id), count in counts.items():
+        if store.max_offset(topic, queue_id) != count:
+            return f"queue {queue_id} ends at {store.max_offset(topic, queue_id)}, it has {count} messages"
+        got = [(m.offset, m.queue_offset) for m in store.scan(topic, queue_id)]
+        if got != [(f[4], f[5]) for f in found if (f[0], f[1]) == (topic, queue_id)]:
+            return f"queue {queue_id} leads to {got}"
+    return None
+
+
+def judge_images(scratch: Scratch, options: dict[str, Any], go_on_every: int = 7) -> Callable[[Image, list[Any]], str | None]:
+    """The judge for `explore`: writes each image out and opens it."""
+    judged = 0
+
+    def one(image: Image, notes: list[Any]) -> str | None:
+        nonlocal judged
+        judged += 1
+        return judge(scratch.write(image), notes, options, go_on=judged % go_on_every == 0)
+
+    return one

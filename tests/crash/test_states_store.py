@@ -1,0 +1,101 @@
+"""Power cuts: every state that a cut may leave behind small runs of the store is opened and judged (see disk.py, scenario.py).
+
+The short form takes some states at every cut; `make test-crash` takes many (RMQ_CRASH_STATES a cut). RMQ_SEED chooses others.
+"""
+import os
+
+import pytest
+
+from rmq_store.io._io import ProbeIo
+from tests.crash import scenario
+from tests.crash.disk import Disk, read_directory
+from tests.crash.states import Scratch, acknowledge_early, explore, without
+
+pytestmark = pytest.mark.crash
+
+SEED = int(os.environ.get("RMQ_SEED", "1"))
+SHORT = 12
+LONG = int(os.environ.get("RMQ_CRASH_STATES", "400"))
+configs = pytest.mark.parametrize("config", scenario.CONFIGS, ids="-".join)
+
+
+def record(root, config, run, **more):
+    """A finished run: (trace, options)."""
+    probe = ProbeIo()
+    made = scenario.Run(str(root), probe, *config, **more)
+    run(made)
+    return probe.trace(), made.options
+
+
+def explored(tmp_path, root, trace, options, per_cut, **more):
+    with Scratch(tmp_path) as scratch:
+        return explore(Disk(root), trace, scenario.judge_images(scratch, options), per_cut=per_cut, seed=SEED, **more)
+
+
+@configs
+@pytest.mark.parametrize("name", scenario.RUNS)
+def test_power_cut(tmp_path, config, name):
+    root = tmp_path / "s"
+    root.mkdir()
+    trace, options = record(root, config, scenario.RUNS[name])
+    disk = Disk(root)
+    for call in trace:
+        disk.feed(call)
+    assert disk.current() == read_directory(root), "a call went around the table, or a store into a map was not announced"
+    report = explored(tmp_path, root, trace, options, SHORT)
+    assert report.states >= 50 and not report.violations, report
+
+
+@pytest.mark.slow
+@configs
+@pytest.mark.parametrize("name", scenario.RUNS)
+def test_power_cut_many_states(tmp_path, config, name):
+    root = tmp_path / "s"
+    root.mkdir()
+    trace, options = record(root, config, scenario.RUNS[name])
+    report = explored(tmp_path, root, trace, options, LONG)
+    assert not report.violations, report
+
+
+# ---- the same checker finds planted faults (a checker that never failed proves nothing)
+
+def in_log(call):
+    return call.kind in ("pwrite", "map_store") and "/commitlog/" in call.path
+
+
+@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[1] == "sync"], ids="-".join)
+@pytest.mark.parametrize("fault", ["acknowledged before the sync", "directory not synced", "log not synced", "file not synced"])
+def test_planted_faults_are_found(tmp_path, config, fault):
+    root = tmp_path / "s"
+    root.mkdir()
+    trace, options = record(root, config, scenario.three)
+    broken = {
+        "acknowledged before the sync": lambda: acknowledge_early(trace, lambda note: note[0] == "durable", in_log),
+        "directory not synced": lambda: without(trace, "sync_dir", "/commitlog"),
+        "log not synced": lambda: without(without(trace, "msync", "/commitlog/"), "fdatasync", "/commitlog/"),
+        "file not synced": lambda: without(without(trace, "fsync", "/.alloc/"), "fdatasync", "/commitlog/"),
+    }[fault]()
+    assert explored(tmp_path, root, broken, options, SHORT, stop_after=1).violations
+
+
+# ---- torn records: what the CRC of the body covers, and what only the CRC of the record covers
+
+def long_properties(run):
+    """Records whose properties fill sectors of their own."""
+    for _ in range(2):
+        one = scenario.message(len(run.sent), 40)
+        run.sent.append(one)
+        run.probe.mark(("put", one))
+        result = one.put(run.store, properties={"a": "x" * 2000})
+        run.probe.mark(("place", (result.offset, result.queue_offset)))
+    run.store.wait_dispatched(10)
+    run.flush()
+    run.close()
+
+
+def test_record_crc_keeps_torn_properties_out(tmp_path):
+    root = tmp_path / "s"
+    root.mkdir()
+    trace, options = record(root, ("mmap", "async", "msync"), long_properties, record_crc=True, record_crc_required=True)
+    report = explored(tmp_path, root, trace, options, 60)
+    assert report.states > 100 and not report.violations, report
