@@ -102,27 +102,33 @@ cdef int64_t _next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_
     return -1
 
 
-cdef int64_t _last_nonzero(const rmq_io *io, const LogFile *f, int64_t begin) noexcept nogil:
-    # Log offset behind the last byte >= begin that is not zero; begin: none; -errno. Holes are jumped over, not read.
+cdef int64_t _last_nonzero(const rmq_io *io, const LogFile *f, int64_t begin, unsigned char *chunks) noexcept nogil:
+    # Log offset behind the last byte >= begin that is not zero; begin: none; -errno. `chunks` has a byte for each CHUNK of the
+    # file. Where data may be is asked before any of it is read: reading ahead makes data of holes and unwritten extents.
     cdef int64_t low = begin - f.start
     cdef int64_t last = low
     cdef int64_t at = low
-    cdef int64_t stop, end
+    cdef int64_t i, from_position, end
     while at < f.size:
         at = io.next_data(io.ctx, f.fd, at)
         if at < 0:
             return at
         if at >= f.size:
             break
-        stop = at + CHUNK if at + CHUNK < f.size else f.size
-        end = stop
-        while end > at and f.map[end - 1] == 0:
+        chunks[at // CHUNK] = 1
+        at = (at // CHUNK + 1) * CHUNK
+    for i in range((f.size - 1) // CHUNK, low // CHUNK - 1, -1):
+        if not chunks[i]:
+            continue
+        from_position = i * CHUNK if i * CHUNK > low else low
+        end = (i + 1) * CHUNK if (i + 1) * CHUNK < f.size else f.size
+        while end > from_position and f.map[end - 1] == 0:
             end -= 1
-            while end >= at + 8 and (<const int64_t *> (f.map + end - 8))[0] == 0:
+            while end >= from_position + 8 and (<const int64_t *> (f.map + end - 8))[0] == 0:
                 end -= 8
-        if end > at:
+        if end > from_position:
             last = end
-        at = stop
+            break
     return f.start + last
 
 
@@ -184,8 +190,10 @@ cdef class LogRecovery:
         """Log offset behind the last byte at or beyond `begin`, in the file that holds it, that is not zero."""
         cdef LogFile *f = self._file(begin)
         cdef int64_t end
+        chunks = bytearray(f.size // CHUNK + 1)
+        cdef unsigned char *marks = chunks
         with nogil:
-            end = _last_nonzero(self.io, f, begin)
+            end = _last_nonzero(self.io, f, begin, marks)
         path = os.fsdecode(f.path)
         log_file_release(f)
         if end < 0:

@@ -90,6 +90,8 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
     starts = log.starts()
     if not starts:
         return 0
+    if rules.clean and outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1]:
+        return 0        # as it was closed: zeros behind the end, no need to look at all of them
     cut = _keep_aside(log, files, root, outcome, rules)
     # Newest first: whatever instant the power fails, the files that are left have no gap between them.
     while starts and starts[-1] > outcome.end:
