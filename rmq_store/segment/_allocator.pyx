@@ -125,19 +125,22 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
 
 
 cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:
-    # Direct writes leave no dirty pages; where the file system has none, buffered ones and a sync do.
+    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and the caller's sync. They take whole
+    # pages only: the rest of a file whose size is no multiple of one goes the other way.
     cdef const rmq_io *io = a.io
     cdef int64_t n
+    cdef int64_t last_page = end & ~(<int64_t> PAGE - 1)
     cdef int rc = 0
     cdef int direct = io.open(io.ctx, path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
-    cdef int to = direct if direct >= 0 else fd
     while position < end and rc >= 0:
-        n = end - position if end - position < CHUNK else CHUNK
-        rc = rmq_pwrite_all(io, to, a.zeros, n, position)
+        n = (end if position >= last_page else last_page) - position
+        if n > CHUNK:
+            n = CHUNK
+        rc = rmq_pwrite_all(io, fd if direct < 0 or position >= last_page else direct, a.zeros, n, position)
         position += n
-    if rc >= 0:
-        rc = io.fdatasync(io.ctx, to)
     if direct >= 0:
+        if rc >= 0:
+            rc = io.fdatasync(io.ctx, direct)
         io.close(io.ctx, direct)
     return rc
 
@@ -147,7 +150,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     cdef const rmq_io *io = a.io
     cdef int64_t ahead = rmq_load(a.wrote) - f.start
     cdef int64_t from_position = rmq_load(&f.zeroed_to)
-    cdef int64_t n, goal
+    cdef int64_t n, goal, last_page
     cdef int rc = 0, fd
     if from_position >= f.size or a.zero_error != 0:
         return False
@@ -156,8 +159,10 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN):
         return False
     goal = ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN)
-    if goal > f.size:
-        goal = f.size
+    # Direct writes take whole pages only: what is behind the last one stays as it is.
+    last_page = f.size & ~(<int64_t> PAGE - 1)
+    if goal > last_page:
+        goal = last_page
     fd = io.open(io.ctx, f.path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
     if fd == -EINVAL:       # a file system without direct I/O
         fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
@@ -170,10 +175,10 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         if from_position >= goal:
             rmq_mutex_unlock(&a.zero_lock)
             break
-        n = f.size - from_position if f.size - from_position < CHUNK else CHUNK
+        n = last_page - from_position if last_page - from_position < CHUNK else CHUNK
         rc = rmq_pwrite_all(io, fd, a.zeros, n, from_position)
         if rc >= 0:
-            rmq_store(&f.zeroed_to, from_position + n)
+            rmq_store(&f.zeroed_to, from_position + n if from_position + n < last_page else f.size)
         rmq_mutex_unlock(&a.zero_lock)
     if rc >= 0:
         rc = io.fdatasync(io.ctx, fd)
