@@ -15,9 +15,11 @@ from rmq_store.segment._file cimport LogFile, log_file_release, row_find
 cdef enum:
     PAGE = 4096
 
-cdef int64_t POLL_FAST_NS = 100_000         # between commits while producers are busy
+cdef int64_t POLL_FAST_NS = 500_000         # between commits while producers are busy: each one costs them a turn of the core
 cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
-cdef int64_t IDLE_BEFORE_SLEEP = 20         # empty rounds before the committer waits to be woken
+cdef int64_t IDLE_BEFORE_SLEEP = 10         # empty rounds before the committer waits to be woken
+cdef int64_t FLUSH_EARLY_BYTES = 64 << 20   # asynchronous flush does not wait for its interval with so much to do ...
+cdef int64_t FLUSH_LOOK_NS = 50_000_000     # ... for which it looks this often
 cdef int64_t GATHER_NS = 2_000_000          # sync mode: unwaited puts are flushed this long after the first
 
 
@@ -239,8 +241,11 @@ cdef void *_flush_run(void *arg) noexcept nogil:
     cdef Flusher *s = <Flusher *> arg
     cdef Log *log = s.log
     cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
+    cdef int64_t last = thorough
+    cdef int64_t look = FLUSH_LOOK_NS if s.flush_interval_ns > FLUSH_LOOK_NS else s.flush_interval_ns
     cdef int64_t pending, now
     cdef int ticket, gather
+    cdef bint due
     while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
         ticket = rmq_event_ticket(&log.flush_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
@@ -260,12 +265,16 @@ cdef void *_flush_run(void *arg) noexcept nogil:
                 gather = rmq_event_ticket(&log.flush_wanted)
                 rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
             continue
-        if pending >= s.flush_bytes_min or (pending > 0 and now - thorough >= s.flush_interval_max_ns):
+        due = now - last >= s.flush_interval_ns
+        if (pending >= FLUSH_EARLY_BYTES or (due and pending >= s.flush_bytes_min)
+                or (pending > 0 and now - thorough >= s.flush_interval_max_ns)):
             if flush_all(log) < 0:
                 break
             if now - thorough >= s.flush_interval_max_ns:
                 thorough = now
-        rmq_event_wait(&log.flush_wanted, ticket, s.flush_interval_ns)
+        if due:
+            last = now
+        rmq_event_wait(&log.flush_wanted, ticket, look)
     return NULL
 
 
