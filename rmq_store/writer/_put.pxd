@@ -30,6 +30,7 @@ cdef class PutResult:
 
 cdef class StorePut(StoreCore):
     cdef dict topics
+    cdef RecordArgs plain           # a put without optional arguments, but for its body, topic and queue
     cdef bytes host                 # store host: 8 or 20 bytes
     cdef bint host_v6
     cdef int64_t body_size_max

@@ -128,6 +128,8 @@ cdef class StorePut(StoreCore):
         self.delay_allowed = options.delay == "store_only"
         self.pool_fails = options.pool_empty == "fail"
         self.record_crc = options.record_crc
+        self._properties(&self.plain, None, None, None)
+        self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
 
     cdef Topic _topic(self, object topic):
         cdef Topic t
@@ -344,7 +346,10 @@ cdef class StorePut(StoreCore):
         self._enter()
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
-        kept = self._properties(&a, properties, tags, keys)
+        a = self.plain
+        kept = None
+        if properties is not None or tags is not None or keys is not None:
+            kept = self._properties(&a, properties, tags, keys)
         wants[0] = self.sync_mode
         if kept is not None:
             if _find(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
@@ -360,7 +365,9 @@ cdef class StorePut(StoreCore):
         a.topic = t.text
         a.topic_size = t.size
         a.queue_id = q.queue_id
-        self._arguments(&a, flag, sys_flag, born_timestamp, born_host, reconsume_times, prepared_transaction_offset)
+        if not (flag is _ZERO and sys_flag is _ZERO and born_timestamp is None and born_host is None
+                and reconsume_times is _ZERO and prepared_transaction_offset is _ZERO):
+            self._arguments(&a, flag, sys_flag, born_timestamp, born_host, reconsume_times, prepared_transaction_offset)
         if type(body) is bytes:
             a.body = <const unsigned char *> PyBytes_AS_STRING(body)
             size = PyBytes_GET_SIZE(body)
