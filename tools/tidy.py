@@ -19,10 +19,10 @@ CYTHON = {".pyx", ".pxd"}
 # stand before the log because an append takes its queue offset from them, under the put lock.
 ROOMS = ["io", "codec", "pool", "segment", "consumequeue", "index", "commitlog", "flush", "dispatch", "recovery", "writer",
          "reader"]
-# What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
-# import everything, and no room may import them.
 # The methods of MessageStore begin where the store's parts are put together (_core), which knows all rooms before them.
 EDGES = {"writer._put"}
+# What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
+# import everything, and no room may import them.
 COMMON = {"errors", "status", "events", "config", "version", "observe"}
 ABOVE = {"cli"}
 

@@ -125,7 +125,7 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
 
 
 cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:
-    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and the caller's sync. They take whole
+    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and a later sync. They take whole
     # pages only: the rest of a file whose size is no multiple of one goes the other way.
     cdef const rmq_io *io = a.io
     cdef int64_t n
