@@ -271,18 +271,18 @@ cdef int allocator_start(Allocator *a) noexcept nogil:
 
 
 cdef int allocator_stop(Allocator *a) noexcept nogil:
-    cdef int rc = 0, step
+    cdef int rc = 0
     cdef int i
     if a.running:
         rmq_store32(&a.stop, 1)
         rmq_event_wake(&a.requested)
         rc = rmq_thread_join(&a.thread)
         a.running = False
+    # Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
     for i in range(1, -1, -1):
         if a.ready[i] != NULL:
-            step = a.io.unlink(a.io.ctx, a.ready[i].path)
-            if step < 0 and rc == 0:
-                rc = step
+            if rc == 0:
+                rc = a.io.unlink(a.io.ctx, a.ready[i].path)
             log_file_release(a.ready[i])
             a.ready[i] = NULL
     return rc
