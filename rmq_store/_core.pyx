@@ -421,11 +421,11 @@ cdef class StoreCore:
         if rc < 0:
             problems.append(self._fence_error())
         elif waited < 0 and waited != -ETIMEDOUT:
-            problems.append(OSError(-waited, os.strerror(-waited), self.path))
+            problems.append(errors.DurabilityError(-waited, "dispatch", self.path))
         with nogil:
             rc = allocator_stop(self.alloc)
         if rc < 0:
-            problems.append(OSError(-rc, os.strerror(-rc), self.path))
+            problems.append(errors.DurabilityError(-rc, "removing an unused commit-log file", self.path))
         self.started = False
         return problems, end - rmq_load(&self.log.dispatched)
 

@@ -11,11 +11,11 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.config.load import Default, resolve
-from rmq_store.errors import RmqStoreError, StoreStateError
+from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
@@ -103,7 +103,8 @@ class MessageStore(StoreQuery):
         """Flushes, waits up to close_timeout_ms for dispatch, stops every thread, releases the lock. Idempotent.
 
         The abort file goes only if nothing failed and nothing is behind. With message views alive everything but the unmapping
-        of their files is done, then BufferError is raised. Raises DurabilityError where the last flush failed.
+        of their files is done, then BufferError is raised. Raises DurabilityError where the last flush, or another write or
+        sync of closing, failed; everything is released all the same.
         """
         if self._forked():
             return
@@ -111,9 +112,11 @@ class MessageStore(StoreQuery):
             if self.closed:
                 return
             _open_stores.discard(self)
-            problems = [] if self.readonly else self._shut()
+            problems, behind = ([], None) if self.readonly else self._shut()
             leases = self.leases
             self._end()
+        if behind:
+            warnings.warn(behind, RuntimeWarning, stacklevel=2)
         if leases:
             emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
         if problems:
@@ -122,33 +125,39 @@ class MessageStore(StoreQuery):
             raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files "
                               "stay mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
 
-    def _shut(self) -> list[BaseException]:
+    def _shut(self) -> tuple[list[BaseException], str | None]:
+        """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
         self._refuse_calls()
         self._watch.stop()
         self._completer.close()
-        problems, behind = self._stop(self.options.close_timeout_ms)
-        if not problems:
+        problems, lag = self._stop(self.options.close_timeout_ms)
+        behind = None
+
+        def attempt(what: str, step: Callable[..., object], *arguments: object) -> None:
             try:
-                self._final_checkpoint()
+                step(*arguments)
             except OSError as error:
-                problems.append(error)
-        if not problems and behind <= 0:
-            lockfile.clear_abort(self._files, self.path)
-            emit(Event.CLOSED, path=self.path, max_offset=self._position("wrote"))
-        elif problems:
+                problems.append(DurabilityError(error.errno or 0, what, error.filename or self.path))
+
+        if not problems:
+            attempt("the last checkpoint", self._final_checkpoint)
+        if not problems and lag <= 0:
+            attempt("removing the abort file", lockfile.clear_abort, self._files, self.path)
+        if problems:
             emit(Event.CLOSED_FAILED, path=self.path, what="write or sync", errno=getattr(problems[0], "errno", 0) or 0,
                  flushed=self._position("flushed"), max_offset=self._position("wrote"))
+        elif lag <= 0:
+            emit(Event.CLOSED, path=self.path, max_offset=self._position("wrote"))
         else:
-            text = (f"closed {self.path} with dispatch at offset {self._position('dispatched')}, the log ends at "
-                    f"{self._position('wrote')}: the abort file stays, the next open recovers")
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            behind = (f"closed {self.path} with dispatch at offset {self._position('dispatched')}, the log ends at "
+                      f"{self._position('wrote')}: the abort file stays, the next open recovers")
             emit(Event.CLOSED_BEHIND, path=self.path, dispatched=self._position("dispatched"),
                  max_offset=self._position("wrote"))
-        self._files.close(self.checkpoint_fd)
+        attempt("closing the checkpoint", self._files.close, self.checkpoint_fd)
         if self._lock_fd is not None:
-            lockfile.release(self._files, self._lock_fd)
+            attempt("releasing the lock", lockfile.release, self._files, self._lock_fd)
             self._lock_fd = None
-        return problems
+        return problems, behind
 
     def _abandon(self) -> None:
         """After a failed open: nothing was served yet."""
