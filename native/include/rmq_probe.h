@@ -52,7 +52,7 @@ const rmq_io *rmq_probe_table(rmq_probe *p);
 
 /* ---- rules. A call of `kinds` whose path contains `path` (NULL: any) counts for the rule; counting starts now, at 1. All
  * return 0 or -ENOMEM, and -EINVAL where nothing could ever match. */
-/* The nth such call returns -error without being made; sticky: and every later one. */
+/* The nth such call returns -error without being made (a close is made); sticky: and every later one. */
 int rmq_probe_fail(rmq_probe *p, uint64_t kinds, int64_t nth, int error, const char *path, int sticky);
 /* The nth such read or write transfers only half (at least one byte). */
 int rmq_probe_shorten(rmq_probe *p, uint64_t kinds, int64_t nth, const char *path, int sticky);

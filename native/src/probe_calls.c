@@ -47,14 +47,15 @@ static int probe_close(void *ctx, int fd) {
     rmq_probe *p = ctx;
     probe_step s;
     probe_begin(&s, p, RMQ_CALL_CLOSE, fd, NULL, 0);
-    if (s.error) return (int)probe_end(&s, -s.error, NULL, 0);
-    /* Traced before it is done: right after it another thread may get the same number from open. */
+    /* A failed close has closed all the same, as in Linux. Traced before it is done: right after it another thread may get the
+     * same number from open. */
     probe_lock(p);
     if (fd >= 0 && fd < p->file_capacity) p->files[fd] = (probe_file){0};
     int64_t at = p->length;
     probe_append(&s, 0, NULL, 0);
     probe_unlock(p);
     int rc = p->below->close(p->below->ctx, fd);
+    if (s.error) rc = -s.error;
     if (rc < 0) {
         probe_lock(p);
         if (at < p->length) p->calls[at].result = rc;

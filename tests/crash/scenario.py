@@ -171,7 +171,7 @@ def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]]
         counts[topic, queue_id] = nth + 1
         if queue_offset != nth:
             return f"message {i} has queue offset {queue_offset}, it is number {nth} of its queue"
-        # A set: as upstream's, a rebuilt index may say it twice.
+        # As upstream, an index that was built again may name a message twice.
         if not torn and {m.offset for m in store.query_key(topic, keys)} != {offset}:
             return f"the index does not lead to message {i} by {keys}"
     for (topic, queue_id), count in counts.items():
