@@ -10,7 +10,8 @@ from rmq_store.segment._file cimport LogFile
 
 cdef struct Found:
     RecordView view
-    LogFile *file           # held once for this entry
+    LogFile *file
+    bint held               # this entry brings the hold on the file for those behind it, too
 
 
 cdef struct GetRequest:

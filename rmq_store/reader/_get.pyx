@@ -28,7 +28,14 @@ cdef enum:
     OFFSET_TOO_SMALL = 6
     NO_MESSAGE_IN_QUEUE = 8
 
+cdef extern from *:
+    """
+    #define rmq_prefetch(p) __builtin_prefetch(p)
+    """
+    void rmq_prefetch(const void *p) nogil
+
 cdef enum:
+    AHEAD = 4                   # entries whose record is fetched into the cache beforehand
     UNITS_AT_ONCE = 64
     CODES_MAX = 64
 
@@ -86,22 +93,28 @@ cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_
             and memcmp(v.topic, r.topic, r.topic_size) == 0)
 
 
+cdef inline int _record_in(Log *log, LogFile *f, int64_t offset, int64_t size, RecordView *v) noexcept nogil:
+    # record_at for an offset that lies in `f`: 0 or -1.
+    cdef int64_t end = f.start + f.size
+    if rmq_load(&log.committed) < end:
+        end = rmq_load(&log.committed)
+    if (offset < end and size <= end - offset and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
+            and v.physical_offset == offset and (size == 0 or v.size == size)):
+        return 0
+    return -1
+
+
 cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
     # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
     # -errno. Never looks beyond what is committed.
     cdef int error = 0
-    cdef int64_t end
     cdef LogFile *f
-    if offset < 0 or size < 0 or size > INT64_MAX - offset:
+    if offset < 0 or size < 0:
         return -1
     f = row_find(log.row, offset, &error)
     if f == NULL:
         return error if error < -1 else -1
-    end = f.start + f.size
-    if rmq_load(&log.committed) < end:
-        end = rmq_load(&log.committed)
-    if (offset < end and offset + size <= end and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
-            and v.physical_offset == offset and (size == 0 or v.size == size)):
+    if _record_in(log, f, offset, size, v) == 0:
         file[0] = f
         return 0
     log_file_release(f)
@@ -139,6 +152,8 @@ cdef class StoreGet(StorePutMany):
         cdef int64_t n, i, physical, size, code, at, skip_below = -1, scanned = 0, log_end, store_time
         cdef int64_t scan_max = self.scan_bytes_max // UNIT_SIZE
         cdef bint in_disk, full = False
+        cdef bint loose = False     # `f` is held, and no entry has taken the hold over yet
+        cdef LogFile *f = NULL
         cdef int rc
         cdef Found *slot
         r.found_count = 0
@@ -171,11 +186,21 @@ cdef class StoreGet(StorePutMany):
                     n = UNITS_AT_ONCE
                 n = queue_read(self.queues, q, r.offset + scanned, units, n)
                 if n < 0:
+                    if loose:
+                        log_file_release(f)
                     r.error = <int> n
                     return
                 if n == 0:
                     break
                 for i in range(n):
+                    if f != NULL and i + AHEAD < n:
+                        at = rmq_get64(units + (i + AHEAD) * UNIT_SIZE) - f.start
+                        if 0 <= at < f.size - 64:
+                            rmq_prefetch(f.map + at)
+                            rmq_prefetch(f.map + at + 64)
+                            at += rmq_get32(units + (i + AHEAD) * UNIT_SIZE + 8) - 64
+                            if 0 <= at < f.size:
+                                rmq_prefetch(f.map + at)    # topic and properties stand at its end
                     physical = rmq_get64(units + i * UNIT_SIZE)
                     size = rmq_get32(units + i * UNIT_SIZE + 8)
                     code = rmq_get64(units + i * UNIT_SIZE + 12)
@@ -199,12 +224,19 @@ cdef class StoreGet(StorePutMany):
                             scanned += 1
                             continue
                     slot = &r.found[r.found_count]
-                    rc = record_at(self.log, physical, size, &slot.view, &slot.file)
-                    if rc < -1:
-                        r.error = rc
-                        return
+                    if f == NULL or physical < f.start or physical >= f.start + f.size:
+                        if loose:
+                            log_file_release(f)
+                        rc = 0
+                        f = row_find(self.row, physical, &rc) if physical >= 0 else NULL
+                        loose = f != NULL
+                        if rc < 0:
+                            r.error = rc
+                            return
+                    rc = -1
+                    if f != NULL and size > 0:
+                        rc = _record_in(self.log, f, physical, size, &slot.view)
                     if rc == 0 and not _same_message(&slot.view, r, r.offset + scanned):
-                        log_file_release(slot.file)
                         rc = -1
                     if rc < 0:
                         r.unreadable += 1
@@ -213,6 +245,9 @@ cdef class StoreGet(StorePutMany):
                         skip_below = (physical // self.row.file_size + 1) * self.row.file_size if physical >= 0 else 0
                         scanned += 1
                         continue
+                    slot.file = f
+                    slot.held = loose
+                    loose = False
                     r.found_count += 1
                     r.found_bytes += size
                     r.status = FOUND
@@ -220,6 +255,8 @@ cdef class StoreGet(StorePutMany):
                     scanned += 1
                 if not full and (r.offset + scanned) % self.units_per_file == 0:
                     break               # upstream reads the entries of one ConsumeQueue file a call
+            if loose:
+                log_file_release(f)
             if scanned == 0 and r.found_count == 0:
                 r.status = OFFSET_FOUND_NULL
                 at = (r.offset // self.units_per_file + 1) * self.units_per_file
@@ -294,7 +331,7 @@ cdef class StoreGet(StorePutMany):
         return result
 
     cdef list _views(self, GetRequest *r, set wanted):
-        # One lease a file: the views of one call share it. Each entry came with a hold of its own.
+        # One lease a file: the views of one call share it. The first entry of a row in one file came with the hold.
         cdef Lease lease = None
         cdef Found *slot
         cdef int64_t i
@@ -302,9 +339,7 @@ cdef class StoreGet(StorePutMany):
         cdef Message m
         for i in range(r.found_count):
             slot = &r.found[i]
-            if lease is not None and lease.file == slot.file:
-                log_file_release(slot.file)
-            else:
+            if slot.held:
                 lease = lease_new(slot.file, self.lease_count)
             m = message_new(lease, &slot.view)
             if wanted is None or m.tags in wanted:
