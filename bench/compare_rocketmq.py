@@ -94,6 +94,7 @@ def flat(case: str, lines: list[Run]) -> Run:
     """What the targets look up, out of one run's lines of ours."""
     if case == "read":
         return {"views_ns": lines[0]["views"]["ns_per_msg"], "views_per_s": lines[0]["views"]["msgs_per_s"],
+                "bodies_per_s": lines[0]["bodies"]["msgs_per_s"],
                 "decoded_per_s": lines[0]["decoded"]["msgs_per_s"]}
     if case == "query":
         return lines[0]["query_keys"]
@@ -111,7 +112,7 @@ def flat_java(case: str, lines: list[Run]) -> Run:
     """The same for the Java harness."""
     if case == "read":
         (pull,) = [r for r in lines if r["bench"] == "getMessage" and r["maxMsgs"] == 32 and r["decode"]]
-        return {"views_per_s": pull["msgs_per_s"]}
+        return {"views_per_s": pull["msgs_per_s"], "bodies_per_s": pull["msgs_per_s"]}
     run = lines[0]
     return run | {"sustained_per_s": run["msgs"] / (run["secs"] + run["drain_ms"] / 1e3)}
 
