@@ -145,24 +145,28 @@ cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, i
     return rc
 
 
+cdef inline int64_t _zero_end(const LogFile *f) noexcept nogil:
+    # Direct writes take whole pages only: what is behind the last one of a file stays as it is.
+    return f.size & ~(<int64_t> PAGE - 1)
+
+
 cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     # One burst of zeros ahead of the writer. Returns True if there was anything to do.
     cdef const rmq_io *io = a.io
     cdef int64_t ahead = rmq_load(a.wrote) - f.start
     cdef int64_t from_position = rmq_load(&f.zeroed_to)
-    cdef int64_t n, goal, last_page
+    cdef int64_t n, goal
+    cdef int64_t end = _zero_end(f)
     cdef int rc = 0, fd
-    if from_position >= f.size or a.zero_error != 0:
+    if from_position >= end or a.zero_error != 0:
         return False
     if ahead < 0:
         ahead = 0
     if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN):
         return False
     goal = ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN)
-    # Direct writes take whole pages only: what is behind the last one stays as it is.
-    last_page = f.size & ~(<int64_t> PAGE - 1)
-    if goal > last_page:
-        goal = last_page
+    if goal > end:
+        goal = end
     fd = io.open(io.ctx, f.path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
     if fd == -EINVAL:       # a file system without direct I/O
         fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
@@ -175,10 +179,10 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         if from_position >= goal:
             rmq_mutex_unlock(&a.zero_lock)
             break
-        n = last_page - from_position if last_page - from_position < CHUNK else CHUNK
+        n = end - from_position if end - from_position < CHUNK else CHUNK
         rc = rmq_pwrite_all(io, fd, a.zeros, n, from_position)
         if rc >= 0:
-            rmq_store(&f.zeroed_to, from_position + n if from_position + n < last_page else f.size)
+            rmq_store(&f.zeroed_to, from_position + n)
         rmq_mutex_unlock(&a.zero_lock)
     if rc >= 0:
         rc = io.fdatasync(io.ctx, fd)
@@ -369,7 +373,7 @@ cdef void allocator_settle(Allocator *a, int64_t timeout_ns) noexcept nogil:
         ticket = rmq_event_ticket(&a.done)
         at = rmq_load(a.wrote) - a.tail.start
         now = a.io.mono_ns(a.io.ctx)
-        if (rmq_load(&a.tail.zeroed_to) - at >= AHEAD_AT_OPEN or rmq_load(&a.tail.zeroed_to) >= a.tail.size
+        if (rmq_load(&a.tail.zeroed_to) - at >= AHEAD_AT_OPEN or rmq_load(&a.tail.zeroed_to) >= _zero_end(a.tail)
                 or a.zero_error != 0 or now >= deadline):
             return
         rmq_event_wait(&a.done, ticket, deadline - now)
