@@ -43,10 +43,14 @@ cdef class StoreCore:
     cdef bint compat5
     cdef int64_t flush_deadline_ns
     cdef int64_t calls                  # calls that run without the GIL; close waits for them
+    cdef int64_t last_flushed           # what a call that close() overtook still asks for
+    cdef int last_fence
+    cdef int last_fence_step
 
     cdef int _refuse(self) except -1
     cdef inline int _enter(self) except -1:
-        # Every public call: the store is open, and this is the process that opened it.
+        # Every public call: the store is open, and this is the process that opened it. Asked again behind whatever may run
+        # Python code or give the GIL away, before the native parts are touched: close() in another thread frees them.
         if self.state == STATE_OPEN and self.alive[0] == 1:
             return 0
         return self._refuse()

@@ -8,6 +8,7 @@ import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -69,6 +70,11 @@ cdef class StoreCore:
         # In a child of fork nothing may be touched: no threads are there, locks may be held, the files are the parent's.
         if self.alive[0] == 1 and not self.started:
             self._free()
+        else:
+            # What the owners would free is the parent's, or threads still work on it: they live as long as the process.
+            Py_INCREF(self.io_owner)
+            Py_INCREF(self.queues_owner)
+            Py_INCREF(self.index_owner)
         rmq_fork_word_free(self.alive)
 
     cdef int _refuse(self) except -1:
@@ -80,8 +86,9 @@ cdef class StoreCore:
 
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.
-        cdef int code = rmq_load32(&self.log.fence)
-        kind = errors.WriteFailed if self.log.fence_step == FENCE_WRITE else errors.SyncFailed
+        cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
+        cdef int step = self.last_fence_step if self.log == NULL else self.log.fence_step
+        kind = errors.WriteFailed if step == FENCE_WRITE else errors.SyncFailed
         return kind(code, os.strerror(code), self.path)
 
     # ---- building, in order
@@ -302,7 +309,8 @@ cdef class StoreCore:
         return self.alive[0] != 1
 
     def _fence_error_or_none(self):
-        return self._fence_error() if rmq_load32(&self.log.fence) != 0 else None
+        cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
+        return self._fence_error() if code != 0 else None
 
     def _flush(self):
         cdef int rc
@@ -320,28 +328,31 @@ cdef class StoreCore:
         return flushed
 
     def _wait_dispatched(self, timeout):
-        cdef int64_t left = INT64_MAX if timeout is None else <int64_t> (timeout * 1e9)
+        cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)
         cdef int64_t end, slice_ns
-        cdef int rc = -ETIMEDOUT
+        cdef int rc
         self._enter()
         if self.readonly:
             return True
         end = rmq_load(&self.log.wrote)
         if rmq_load(&self.log.confirm) < end:
             end = rmq_load(&self.log.confirm)
-        self.calls += 1
-        try:
-            while rc == -ETIMEDOUT and left > 0:
-                slice_ns = left if left < SLICE_NS else SLICE_NS
-                left -= slice_ns
-                with nogil:
-                    rc = self._push(end, slice_ns)
-                PyErr_CheckSignals()
-        finally:
+        while True:
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            self.calls += 1
+            with nogil:
+                rc = self._push(end, slice_ns)
             self.calls -= 1
-        if rc < 0 and rc != -ETIMEDOUT:
+            if rc != -ETIMEDOUT:
+                break
+            left -= slice_ns
+            if left <= 0:
+                return False
+            PyErr_CheckSignals()        # a handler may close the store, and nothing else need ever let this call out
+            self._enter()
+        if rc < 0:
             raise self._fence_error() if rmq_load32(&self.log.fence) != 0 else OSError(-rc, os.strerror(-rc), self.path)
-        return rc == 0
+        return True
 
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil:
         # What is not visible yet is made so first: pool bytes are committed, and flushed where only durable bytes are shown.
@@ -356,16 +367,17 @@ cdef class StoreCore:
         return rmq_load(&self.log.dispatched)
 
     def _notes(self):
-        """What native threads noted, for the watch."""
-        if self.state != STATE_OPEN or self.alloc == NULL:
-            return {"fence": 0, "fence_step": 0, "slow_locks": 0, "slow_lock_phase": "", "allocate_error": 0, "behind": 0,
-                    "flushed": 0}
+        """What native threads noted, for the watch; None where there are none."""
+        if self.log == NULL or self.alloc == NULL:
+            return None
         return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step, "slow_locks": self.log.slow_locks,
                 "slow_lock_phase": _PHASES[self.log.slow_lock_phase], "allocate_error": -self.alloc.error,
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
 
     def _stats(self):
-        cdef Log *log = self.log
+        cdef Log *log
+        self._enter()
+        log = self.log
         return {
             "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
             "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched),
@@ -391,6 +403,7 @@ cdef class StoreCore:
         self._enter()
         if not self.options.duplication_enabled:
             raise errors.StoreStateError("the confirm offset counts only with duplication_enabled=True: open the store with it")
+        self._enter()
         rmq_store(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 
@@ -456,6 +469,10 @@ cdef class StoreCore:
 
     cdef void _free(self):
         self.started = False
+        if self.log != NULL:
+            self.last_flushed = rmq_load(&self.log.flushed)
+            self.last_fence = rmq_load32(&self.log.fence)
+            self.last_fence_step = self.log.fence_step
         dispatcher_free(self.dispatcher)
         free(self.flusher)
         free(self.checkpointer)
@@ -474,6 +491,10 @@ cdef class StoreCore:
         self.index = NULL
         self.queues_owner = None
         self.index_owner = None
+
+    def _unfinished(self):
+        """True from the moment it takes calls until close() is through."""
+        return self.state == STATE_OPEN or (self.state == STATE_CLOSED and self.log != NULL)
 
     @property
     def closed(self):

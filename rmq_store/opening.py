@@ -128,12 +128,13 @@ def check_backend(options: Options) -> None:
 def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
 
-    On an error everything taken is given back by the caller through store._end(); the lock by this function.
+    On an error everything taken is given back, the lock last.
     """
     files = ControlFiles(io)
     places = Places(root, options)
     readonly = options.readonly
     lock: int | None = None
+    checkpoint = -1
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
             _make_directories(files, directory)
@@ -141,11 +142,13 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     try:
         _load_and_recover(store, files, places, options, io)
         if not readonly:
-            fd, times = _checkpoint(files, places)
-            lockfile.set_abort(files, root, options.compat)
-            store._start(fd, times)
-            store.checkpoint_fd = fd
+            checkpoint, times = _checkpoint(files, places)
+            store._start(checkpoint, times)
+            store.checkpoint_fd = checkpoint
     except BaseException:
+        store._end_failed_open()
+        if checkpoint >= 0:
+            files.close(checkpoint)
         if lock is not None:
             lockfile.release(files, lock)
         raise
@@ -230,6 +233,8 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
     readonly = store.readonly
     store.needs_recovery = not rules.clean
     if not readonly:
+        # First: what follows is more than one step, and a crash between two of them is no clean exit.
+        lockfile.set_abort(files, places.root, store.options.compat)
         store.cut_bytes = make_end(recovery, files, places.root, outcome, rules)
         if not recovery.starts():
             store._destroy_derived()

@@ -44,7 +44,9 @@ class MessageStore(StoreQuery):
     _files: ControlFiles
     _completer: Completer
     _close_lock: threading.Lock
-    _watch: Watch
+    _watch: Watch | None = None
+    _closer: int = 0                # the thread inside close()
+    _ended: bool = False            # close() is through
 
     @classmethod
     def open(cls, path: Any, *, profile: str | None = None, readonly: Any = Default("False"), compat: Any = Default("5.x"),
@@ -66,26 +68,33 @@ class MessageStore(StoreQuery):
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
         chosen = chosen.inferred(infer_sizes(root, chosen))
+        if chosen.signals:
+            _need_main_thread()
         store = cls()
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io)
+            store._serve(io)
         except BaseException:
-            store._abandon()
+            store._abandon(io)
             raise
-        store._files = ControlFiles(io)
-        store._completer = Completer(store._flush_some, store._fence_error_or_none, chosen.flush_deadline_ms, store._set_status)
-        store._close_lock = threading.Lock()
-        store._opened()
-        _open_stores.add(store)
-        store._watch = Watch(store)
-        if chosen.signals:
-            _close_on_signals()
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=len(store._queue_list()), write_path=chosen.write_path, flush_mode=chosen.flush_mode,
              flush_backend=chosen.flush_backend)
         return store
+
+    def _serve(self, io: IoTable) -> None:
+        self._files = ControlFiles(io)
+        self._completer = Completer(self._flush_some, self._fence_error_or_none, self.options.flush_deadline_ms,
+                                    self._set_status)
+        self._close_lock = threading.Lock()
+        if not self.readonly:
+            self._watch = Watch(self)
+        if self.options.signals:
+            _close_on_signals()
+        self._opened()
+        _open_stores.add(self)
 
     # ---- durability and visibility
 
@@ -106,21 +115,31 @@ class MessageStore(StoreQuery):
         of their files is done, then BufferError is raised. Raises DurabilityError where the last flush, or another write or
         sync of closing, failed; everything is released all the same.
         """
-        if self._forked():
-            return
-        with self._close_lock:
-            if self.closed:
-                return
-            _open_stores.discard(self)
-            problems, behind = ([], None) if self.readonly else self._shut()
-            leases = self.leases
-            self._end()
-        if behind:
-            warnings.warn(behind, RuntimeWarning, stacklevel=2)
+        if self._forked() or self._closer == threading.get_ident():
+            return          # the latter: a signal handler, inside the close() of this thread, which goes on
+        _open_stores.discard(self)
+        try:
+            with self._close_lock:
+                if self._ended:
+                    return
+                self._closer = threading.get_ident()
+                try:
+                    problems, behind = ([], None) if self.readonly else self._shut()
+                    leases = self.leases
+                    self._end()
+                    self._ended = True
+                finally:
+                    self._closer = 0
+        except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
+            if not self._ended:
+                _open_stores.add(self)
+            raise
         if leases:
             emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
         if problems:
             raise problems[0]
+        if behind:
+            warnings.warn(behind, RuntimeWarning, stacklevel=2)
         if leases:
             raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files "
                               "stay mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
@@ -128,40 +147,55 @@ class MessageStore(StoreQuery):
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
         self._refuse_calls()
-        self._watch.stop()
+        if self._watch is not None:
+            self._watch.stop()
         self._completer.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
         behind = None
-
-        def attempt(what: str, step: Callable[..., object], *arguments: object) -> None:
-            try:
-                step(*arguments)
-            except OSError as error:
-                problems.append(DurabilityError(error.errno or 0, what, error.filename or self.path))
-
-        if not problems:
-            attempt("the last checkpoint", self._final_checkpoint)
-        if not problems and lag <= 0:
-            attempt("removing the abort file", lockfile.clear_abort, self._files, self.path)
+        if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this
+            if not problems:
+                self._attempt(problems, "the last checkpoint", self._final_checkpoint)
+            if not problems and lag <= 0:
+                self._attempt(problems, "removing the abort file", lockfile.clear_abort, self._files, self.path)
+        wrote, dispatched = self._position("wrote"), self._position("dispatched")
         if problems:
             emit(Event.CLOSED_FAILED, path=self.path, what="write or sync", errno=getattr(problems[0], "errno", 0) or 0,
-                 flushed=self._position("flushed"), max_offset=self._position("wrote"))
+                 flushed=self._position("flushed"), max_offset=wrote)
         elif lag <= 0:
-            emit(Event.CLOSED, path=self.path, max_offset=self._position("wrote"))
+            emit(Event.CLOSED, path=self.path, max_offset=wrote)
         else:
-            behind = (f"closed {self.path} with dispatch at offset {self._position('dispatched')}, the log ends at "
-                      f"{self._position('wrote')}: the abort file stays, the next open recovers")
-            emit(Event.CLOSED_BEHIND, path=self.path, dispatched=self._position("dispatched"),
-                 max_offset=self._position("wrote"))
-        attempt("closing the checkpoint", self._files.close, self.checkpoint_fd)
-        if self._lock_fd is not None:
-            attempt("releasing the lock", lockfile.release, self._files, self._lock_fd)
-            self._lock_fd = None
+            behind = (f"closed {self.path} with dispatch at offset {dispatched}, the log ends at {wrote}: the abort file "
+                      "stays, the next open recovers")
+            emit(Event.CLOSED_BEHIND, path=self.path, dispatched=dispatched, max_offset=wrote)
+        self._let_go(problems, self._files)
         return problems, behind
 
-    def _abandon(self) -> None:
+    def _let_go(self, problems: list[BaseException], files: ControlFiles) -> None:
+        checkpoint, self.checkpoint_fd = self.checkpoint_fd, -1
+        lock, self._lock_fd = self._lock_fd, None
+        if checkpoint >= 0:
+            self._attempt(problems, "closing the checkpoint", files.close, checkpoint)
+        if lock is not None:
+            self._attempt(problems, "releasing the lock", lockfile.release, files, lock)
+
+    def _attempt(self, problems: list[BaseException], what: str, step: Callable[..., object], *arguments: object) -> None:
+        try:
+            step(*arguments)
+        except OSError as error:
+            problems.append(DurabilityError(error.errno or 0, what, error.filename or self.path))
+
+    def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet."""
+        if self._watch is not None:
+            self._watch.stop()
         self._end_failed_open()
+        self._let_go([], ControlFiles(io))
+
+    def __del__(self) -> None:
+        """A store that nobody closed, and nobody can any more: its threads must not outlive it."""
+        if self._unfinished() and not self._forked():
+            warnings.warn(f"the store at {self.path} was not closed", ResourceWarning, stacklevel=1, source=self)
+            self.close()
 
     def __enter__(self) -> "MessageStore":
         return self
@@ -260,10 +294,14 @@ class MessageStore(StoreQuery):
 def _close_all() -> None:
     for store in list(_open_stores):
         emit(Event.CLOSED_AT_EXIT, path=store.path)
-        try:
-            store.close()
-        except (RmqStoreError, OSError, BufferError):
-            pass        # it is logged; there is nobody left to raise to
+        _close_quietly(store)
+
+
+def _close_quietly(store: "MessageStore") -> None:
+    try:
+        store.close()
+    except (RmqStoreError, OSError, BufferError):
+        pass        # it is logged; there is nobody left to raise to, and other stores are to be closed
 
 
 def _in_child() -> None:
@@ -275,10 +313,13 @@ def _in_child() -> None:
     _open_stores.clear()
 
 
-def _close_on_signals() -> None:
-    """SIGTERM and SIGINT close every open store, then act as they would have."""
+def _need_main_thread() -> None:
     if threading.current_thread() is not threading.main_thread():
         raise StoreStateError("signals=True needs the main thread: open the store there, or close it in your own handler")
+
+
+def _close_on_signals() -> None:
+    """SIGTERM and SIGINT close every open store, then act as they would have."""
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)
         if getattr(before, "_rmq_store", False):
@@ -287,7 +328,7 @@ def _close_on_signals() -> None:
         def handler(signum: int, frame: Any, before: Any = before) -> None:
             for store in list(_open_stores):
                 emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
-                store.close()
+                _close_quietly(store)
             if callable(before):
                 before(signum, frame)
             elif before == signal.SIG_DFL:

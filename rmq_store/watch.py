@@ -42,12 +42,14 @@ class Watch:
         if store is None:
             return False
         now = store._notes()
+        if now is None:
+            return True
         before, self._seen = self._seen, now
         if now["fence"] and not before.get("fence"):
             emit(Event.STORE_FAILED, what="write" if now["fence_step"] == 1 else "sync", file=store.path, errno=now["fence"],
                  offset=now["flushed"])
         if now["slow_locks"] > before.get("slow_locks", 0):
-            emit(Event.PUT_LOCK_HELD_LONG, count=now["slow_locks"], phase=now["slow_lock_phase"])
+            emit(Event.PUT_LOCK_HELD_LONG, ms=now["slow_lock_ms"], phase=now["slow_lock_phase"], count=now["slow_locks"])
         if now["allocate_error"] and not before.get("allocate_error"):
             emit(Event.DISK_FULL, file=store.path, size=store.options.segment_size_bytes, errno=now["allocate_error"])
         elif before.get("allocate_error") and not now["allocate_error"]:

@@ -310,6 +310,7 @@ cdef class StoreGet(StorePutMany):
             r.found = <Found *> malloc(room * sizeof(Found))
             if r.found == NULL:
                 raise MemoryError("get")
+        self._enter()
         self.calls += 1
         with nogil:
             self._get(&r)
@@ -350,8 +351,11 @@ cdef class StoreGet(StorePutMany):
         cdef RecordView v
         cdef LogFile *f = NULL
         cdef int rc
+        self._enter()
+        self.calls += 1
         with nogil:
             rc = record_at(self.log, offset, 0, &v, &f)
+        self.calls -= 1
         if rc < -1:
             raise OSError(-rc, os.strerror(-rc), self.path)
         if rc < 0:
@@ -371,20 +375,24 @@ cdef class StoreGet(StorePutMany):
     def _next_record(self, int64_t offset, int64_t limit):
         """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end."""
         cdef RecordView v
-        cdef RecordStatus status
+        cdef RecordStatus status = RECORD_OK
         cdef LogFile *f
         cdef int error = 0
-        cdef int64_t end
+        cdef int64_t end = 0
         self._enter()
         if offset >= limit:
             return None
-        f = row_find(self.row, offset, &error)
+        self.calls += 1
+        with nogil:     # the bytes may have to come from the device
+            f = row_find(self.row, offset, &error)
+            if f != NULL:
+                end = f.start + f.size
+                status = record_parse(f.map + (offset - f.start), (end if end < limit else limit) - offset, &v)
+        self.calls -= 1
         if f == NULL:
             if error < 0:
                 raise OSError(-error, os.strerror(-error), self.path)
             return None
-        end = f.start + f.size
-        status = record_parse(f.map + (offset - f.start), min(end, limit) - offset, &v)
         if status == RECORD_OK:
             return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), offset + v.size
         log_file_release(f)
@@ -431,13 +439,17 @@ cdef class StoreGet(StorePutMany):
         """(physical offset, size, tags code) of one queue entry as stored, or None."""
         cdef unsigned char[UNIT_SIZE] unit
         cdef Queue *q
-        cdef int64_t n
+        cdef int64_t n, at
         self._enter()
         name = topic.encode("utf-8", "surrogatepass")
         q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
         if q == NULL:
             return None
-        n = queue_read(self.queues, q, queue_offset, unit, 1)
+        at = queue_offset
+        self.calls += 1
+        with nogil:
+            n = queue_read(self.queues, q, at, unit, 1)
+        self.calls -= 1
         if n < 0:
             raise OSError(-n, os.strerror(-n), self.path)
         if n == 0:
@@ -447,14 +459,18 @@ cdef class StoreGet(StorePutMany):
     def ext_unit(self, topic, queue_id, address):
         """(found, tags code, store timestamp, filter bit map) of a ConsumeQueueExt unit by the address in a queue entry."""
         cdef unsigned char[4096] bits
-        cdef int64_t tags_code = 0, store_timestamp = 0, n
+        cdef int64_t tags_code = 0, store_timestamp = 0, n, at
         cdef Queue *q
         self._enter()
         name = topic.encode("utf-8", "surrogatepass")
         q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
         if q == NULL:
             return False, 0, 0, b""
-        n = queue_read_ext(self.queues, q, address, &tags_code, &store_timestamp, bits, 4096)
+        at = address
+        self.calls += 1
+        with nogil:
+            n = queue_read_ext(self.queues, q, at, &tags_code, &store_timestamp, bits, 4096)
+        self.calls -= 1
         if n < 0:
             return False, 0, 0, b""
         return True, tags_code, store_timestamp, bits[:min(n, 4096)]

@@ -5,6 +5,7 @@ Any thread; searching runs without the GIL. Every record that an index or queue 
 import os
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
@@ -120,6 +121,7 @@ cdef class StoreQuery(StoreGet):
         r.max = min(self.options.query_count_max if max_count is None else max_count, self.options.query_batch_max)
         result = QueryResult.__new__(QueryResult)
         result.messages = []
+        self._enter()
         if self.index == NULL or r.max <= 0:
             return result
         r.offsets = <int64_t *> malloc(r.max * (sizeof(int64_t) + sizeof(Found)))
@@ -215,7 +217,7 @@ cdef class StoreQuery(StoreGet):
         Upstream: MessageArrivingListener.
         """
         cdef Queue *q
-        cdef int64_t left = INT64_MAX if timeout is None else <int64_t> (timeout * 1e9)
+        cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)
         cdef int64_t wanted = offset, begun, slice_ns
         cdef int ticket
         self._enter()
@@ -236,3 +238,4 @@ cdef class StoreQuery(StoreGet):
                 if left != INT64_MAX:
                     left -= self.io.mono_ns(self.io.ctx) - begun
             self.calls -= 1
+            PyErr_CheckSignals()

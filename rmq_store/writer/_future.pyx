@@ -4,13 +4,16 @@ One daemon Python thread per store leads a flush for everything that waits, then
 flush, one call into each event loop. It starts with the first future that has to wait and ends with the store.
 """
 import asyncio
+import logging
 import threading
 from collections import deque
+from queue import SimpleQueue
 
 cimport cython
 from libc.stdint cimport int64_t
 
-from rmq_store import errors
+from rmq_store.io._sync cimport ETIMEDOUT
+
 from rmq_store.status import PutStatus
 
 cdef int64_t MS = 1_000_000
@@ -51,9 +54,8 @@ cdef class PutFuture:
 
     def add_done_callback(self, callback):
         """Calls callback(future) when it is done, at once if it is. Exceptions of a callback are logged, not raised."""
-        if not self._done and self._owner.subscribe(self, callback):
-            return
-        callback(self)
+        if self._done or not self._owner.subscribe(self, callback):
+            _call(callback, self)
 
     def __await__(self):
         if not self._done:
@@ -70,8 +72,19 @@ def _resolve(waiters):
             waiter.set_result(None)
 
 
+def _call(callback, f):
+    try:
+        callback(f)
+    except Exception:
+        logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
+
+
 class Completer:
-    """Completes futures of one store. Thread-safety: all methods may be called from any thread."""
+    """Completes futures of one store. Thread-safety: all methods may be called from any thread, and from a signal handler.
+
+    No locks: a handler that closes the store may run anywhere in the main thread, also inside these methods. Steps that belong
+    together are compiled code without a call into Python, which the GIL makes one.
+    """
 
     def __init__(self, flush_some, fence_error, timeout_ms, set_status):
         self._flush_some = flush_some
@@ -79,7 +92,8 @@ class Completer:
         self._timeout_ns = timeout_ms * MS
         self._set_status = set_status
         self._waiting = deque()
-        self._changed = threading.Condition()
+        self._wakeups = SimpleQueue()
+        self._starting = threading.Lock()       # only ever tried
         self._thread = None
         self._closing = False
         self._idle = False
@@ -98,29 +112,38 @@ class Completer:
         f._end = end
         f._owner = self
         self._waiting.append(f)
-        if self._thread is None or self._idle:
-            self._wake()
+        if self._closing:
+            self._drain()       # the thread is gone, or going
+        elif self._idle:
+            self._idle = False
+            self._wakeups.put(None)
+        elif self._thread is None:
+            self._start()
         return f
 
-    def _wake(self):
-        with self._changed:
-            if self._closing:
-                raise errors.StoreClosed()
+    def _start(self):
+        if not self._starting.acquire(blocking=False):
+            return              # who starts the thread will find all that waits
+        try:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmq-complete", daemon=True)
-                self._thread.start()
-            self._idle = False
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._run, name="rmq-complete", daemon=True)
+                thread.start()
+                self._thread = thread
+        except RuntimeError:    # no more threads: the caller waits in the thread's place
+            self._drain()
+        finally:
+            self._starting.release()
 
     def subscribe(self, PutFuture f, callback):
         """Adds a callback; False if the future is done by now."""
-        with self._changed:
-            if f._done:
-                return False
-            if f._callbacks is None:
-                f._callbacks = []
+        first = [callback]      # made before the question: an allocation may let others run
+        if f._done:
+            return False
+        if f._callbacks is None:
+            f._callbacks = first
+        else:
             f._callbacks.append(callback)
-            return True
+        return True
 
     def wait(self, PutFuture f, timeout):
         done = threading.Event()
@@ -129,73 +152,76 @@ class Completer:
                                "wait on")
 
     def _run(self):
+        while True:
+            while not self._waiting:
+                if self._closing:
+                    return
+                self._idle = True
+                if not self._waiting and not self._closing:
+                    self._wakeups.get()
+                self._idle = False
+            self._turn()
+
+    def _drain(self):
+        while self._waiting:
+            self._turn()
+
+    def _turn(self):
+        # Under the GIL from the question to the answer: the last one is there.
         cdef int64_t flushed, end
         cdef int rc
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._closing:
-                        return
-                    self._idle = True
-                    if not self._waiting:
-                        self._changed.wait()
-                    self._idle = False
-            end = (<PutFuture> self._waiting[len(self._waiting) - 1])._end
-            flushed, rc = self._flush_some(end, self._timeout_ns)
-            self._complete(flushed, rc)
+        if not self._waiting:
+            return
+        end = (<PutFuture> self._waiting[len(self._waiting) - 1])._end
+        flushed, rc = self._flush_some(end, self._timeout_ns)
+        self._complete(flushed, rc, end)
 
-    def _complete(self, int64_t flushed, int rc):
+    def _complete(self, int64_t flushed, int rc, int64_t asked):
         # Futures stand nearly in the order of their ends: two threads may have appended in one order and queued in the other.
+        # A deadline that has passed concerns those that were there when it began.
         cdef PutFuture f
+        cdef Py_ssize_t n
         batch = []
         later = []
-        for _ in range(len(self._waiting)):
+        for n in range(len(self._waiting)):
             f = self._waiting.popleft()
-            if f._end <= flushed or rc < 0:
+            if f._end <= flushed or (rc < 0 and (f._end <= asked or rc != -ETIMEDOUT)):
                 batch.append(f)
             else:
                 later.append(f)
         self._waiting.extendleft(reversed(later))
         error = None
         loops = {}
-        with self._changed:
-            for item in batch:
-                f = item
-                if f._end > flushed:
-                    error = error or self._fence_error()
-                    if error is not None:
-                        f._error = error
-                    else:
-                        self._set_status(f._result, PutStatus.FLUSH_DISK_TIMEOUT)
-                f._done = True
         for item in batch:
             f = item
-            if f._callbacks is None:
-                continue
-            for callback in f._callbacks:
+            if f._end > flushed:
+                error = error or self._fence_error()
+                if error is not None:
+                    f._error = error
+                else:
+                    self._set_status(f._result, PutStatus.FLUSH_DISK_TIMEOUT)
+            f._done = True
+        for item in batch:
+            f = item
+            callbacks = f._callbacks
+            f._callbacks = None
+            for callback in callbacks or ():
                 if type(callback) is tuple:
                     loops.setdefault(callback[0], []).append(callback[1])
                 else:
-                    self._call(callback, f)
-            f._callbacks = None
+                    _call(callback, f)
         for loop, waiters in loops.items():
             try:
                 loop.call_soon_threadsafe(_resolve, waiters)
             except RuntimeError:
                 pass        # the loop is closed: nobody awaits there any more
 
-    def _call(self, callback, f):
-        try:
-            callback(f)
-        except Exception:
-            import logging
-
-            logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
-
     def close(self):
-        """Completes what waits and ends the thread. The log has been flushed or fenced before."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        """Completes what waits and ends the thread; in a callback, which is that thread, it only completes."""
+        self._closing = True
+        self._wakeups.put(None)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            self._drain()
+        else:
+            thread.join()

@@ -8,6 +8,7 @@ from rmq_store.consumequeue._queue cimport Queue
 
 cdef enum:
     QUEUES_INLINE = 16
+    GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
 
 
 cdef class Topic:
@@ -50,5 +51,6 @@ cdef class StorePut(StoreCore):
     cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef int _durable(self, int64_t end) except -1
+    cdef void _nudge(self) noexcept
     cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                         reconsume_times, prepared_transaction_offset, wait, bint *wants)

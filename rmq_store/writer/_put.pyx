@@ -20,16 +20,13 @@ from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_
                                        log_busy, log_lock_begin, log_lock_end, log_lock_try, log_wait_file, log_wait_room)
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
-from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
+from rmq_store.io._sync cimport ECANCELED, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
 
 from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.delay import delay_rewrite
 from rmq_store.status import PutStatus
-
-cdef enum:
-    GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef tuple _STATUS = tuple(PutStatus)
@@ -161,6 +158,7 @@ cdef class StorePut(StoreCore):
         cdef Queue *q
         if queue_id is not _ZERO:
             n = _integer(queue_id, "queue_id", 0, 0x7FFFFFFF)
+        self._enter()
         if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
             return t.inline_queues[n]
         q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
@@ -266,23 +264,21 @@ cdef class StorePut(StoreCore):
         if status == APPEND_NEED_ROOM and self.pool_fails:
             raise errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep up, put again "
                                        "later, or set pool_empty='wait' or a larger pool_window_count")
-        self.calls += 1
-        try:
-            while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
-                with nogil:
-                    if status == APPEND_NEED_ROOM:
-                        rc = log_wait_room(self.log, size, SLICE_NS)
-                    else:
-                        rc = log_wait_file(self.log, size, SLICE_NS)
-                waited += SLICE_NS
-                PyErr_CheckSignals()
-        finally:
+        while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
+            self.calls += 1
+            with nogil:
+                if status == APPEND_NEED_ROOM:
+                    rc = log_wait_room(self.log, size, SLICE_NS)
+                else:
+                    rc = log_wait_file(self.log, size, SLICE_NS)
             self.calls -= 1
-        self._enter()
+            waited += SLICE_NS
+            PyErr_CheckSignals()
+            self._enter()
+            if rmq_load32(&self.log.fence) != 0:
+                raise self._fence_error()
         if rc == 0:
             return 0
-        if rmq_load32(&self.log.fence) != 0:
-            raise self._fence_error()
         if status == APPEND_NEED_ROOM:
             raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
                                        "device does not keep up, put again later")
@@ -293,10 +289,12 @@ cdef class StorePut(StoreCore):
         raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
 
     cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1:
-        cdef Log *log = self.log
+        cdef Log *log
         cdef int64_t now
         cdef int status
         while True:
+            self._enter()
+            log = self.log
             if a.body_size < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
                 if born_now:
                     a.born_timestamp = now
@@ -319,17 +317,32 @@ cdef class StorePut(StoreCore):
             self._wait_for(status, a.size)
 
     cdef int _durable(self, int64_t end) except -1:
-        # Returns a PutStatus.
+        # Returns a PutStatus. The message is stored: a close() that came between has flushed it, or says why not.
+        cdef int64_t left = self.flush_deadline_ns
+        cdef int64_t slice_ns
         cdef int rc
-        self.calls += 1
-        with nogil:
-            rc = flush_wait(self.log, end, self.flush_deadline_ns)
-        self.calls -= 1
-        if rc == 0:
+        while self.log != NULL:
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            self.calls += 1
+            with nogil:
+                rc = flush_wait(self.log, end, slice_ns)
+            self.calls -= 1
+            if rc == 0:
+                return _OK
+            if rc != -ETIMEDOUT:
+                raise self._fence_error()
+            left -= slice_ns
+            if left <= 0:
+                return _TIMEOUT
+            PyErr_CheckSignals()
+        if self.last_flushed >= end:
             return _OK
-        if rc == -ETIMEDOUT:
-            return _TIMEOUT
-        raise self._fence_error()
+        raise self._fence_error() if self.last_fence != 0 else errors.StoreClosed(self.path)
+
+    cdef void _nudge(self) noexcept:
+        # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.
+        if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
+            rmq_event_wake(&self.log.flush_wanted)
 
     cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                         reconsume_times, prepared_transaction_offset, wait, bint *wants):
@@ -426,8 +439,8 @@ cdef class StorePut(StoreCore):
                                      reconsume_times, prepared_transaction_offset, wait, &wants)
         if wants:
             r.code = self._durable(r.offset + r.size)
-        elif self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
-            rmq_event_wake(&self.log.flush_wanted)      # on the device within 10 ms all the same
+        else:
+            self._nudge()
         return r
 
     def _delayed(self, topic, queue_id, bytes properties, sys_flag):
@@ -445,8 +458,13 @@ cdef class StorePut(StoreCore):
     def _flush_some(self, int64_t end, int64_t timeout_ns):
         """For the completer: flushes until `end` is durable. Returns (flushed position, 0 or -errno)."""
         cdef int rc
+        if self.log == NULL:        # closed: what was flushed then is all there is
+            rc = -self.last_fence if self.last_fence != 0 else -ECANCELED
+            return self.last_flushed, 0 if self.last_flushed >= end else rc
+        self.calls += 1
         with nogil:
             rc = flush_wait(self.log, end, timeout_ns)
+        self.calls -= 1
         return rmq_load(&self.log.flushed), rc
 
     def _set_status(self, PutResult result, status):

@@ -1,7 +1,6 @@
 # Many messages under few turns of the put lock, and puts that do not wait.
 from libc.stdint cimport int64_t
 
-from rmq_store.codec._record cimport RecordArgs
 from rmq_store.writer._put cimport StorePut
 
 
@@ -16,4 +15,3 @@ cdef class PutManyResult:
 
 cdef class StorePutMany(StorePut):
     cdef object _finish_many(self, PutManyResult r, bint wants)
-    cdef int _element(self, RecordArgs *a, object element) except -1

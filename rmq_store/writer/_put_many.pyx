@@ -10,16 +10,16 @@ from libc.stdlib cimport free, malloc
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
                                        log_reserve)
-from rmq_store.writer._put cimport PutResult, StorePut, Topic
+from rmq_store.writer._put cimport GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic
 from rmq_store.consumequeue._queue cimport Queue
-from rmq_store.io._sync cimport rmq_event_wake, rmq_load32
 
 from rmq_store import errors
 from rmq_store.codec.batch import decode_batch
 from rmq_store.status import PutStatus
 
 cdef enum:
-    MANY_PER_LOCK = 1024            # messages put_many stores before it lets others in
+    MANY_PER_LOCK = 1024            # messages, or so many bytes, that put_many stores before it lets others in
+    BYTES_PER_LOCK = 1 << 20
 
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
@@ -63,6 +63,84 @@ cdef class PutManyResult:
         return f"PutManyResult({self.status.name}, count={self.count})"
 
 
+cdef struct Piece:
+    # One message of a batch: what is looked up in Python objects before the lock.
+    const unsigned char *body
+    const char *properties
+    int32_t body_size
+    int32_t properties_size
+    int32_t body_crc
+    int32_t flag
+
+
+# Whoever had to sleep for the put lock holds it without the GIL: waiting for the GIL with the lock held would stop every
+# producer for as long as some other thread computes.
+
+cdef int _turn(Log *log, RecordArgs *a, Queue *q, int64_t now, bint born_now, int64_t *places, int64_t n, int64_t *done,
+               Appended *out) noexcept nogil:
+    # One turn of the lock. places: address and size of a body that is to come, offset and queue offset of one that is stored.
+    cdef int64_t stop = done[0] + MANY_PER_LOCK
+    cdef int64_t room = BYTES_PER_LOCK
+    cdef int64_t *place
+    cdef int status = APPEND_OK
+    if born_now:
+        a.born_timestamp = now
+    while done[0] < n and done[0] < stop and room > 0:
+        place = places + 2 * done[0]
+        a.body = <const unsigned char *> place[0]
+        a.body_size = <int32_t> place[1]
+        a.body_crc = body_crc32(a.body, a.body_size)
+        record_prepare(a)
+        status = log_append(log, a, q, now, out)
+        if status != APPEND_OK:
+            break
+        place[0] = out.offset
+        place[1] = out.queue_offset
+        room -= a.size
+        done[0] += 1
+    return status
+
+
+cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
+    a.flag = p.flag
+    a.body = p.body
+    a.body_size = p.body_size
+    a.body_crc = p.body_crc
+    a.properties = p.properties
+    a.properties_size = p.properties_size
+    return record_prepare(a)
+
+
+cdef int _batch(Log *log, RecordArgs *a, Queue *q, int64_t now, bint born_now, const Piece *pieces, int64_t n, int64_t total,
+                int64_t *places, Appended *out) noexcept nogil:
+    # All of them in one file, in one turn of the lock.
+    cdef int64_t i
+    cdef int status = log_reserve(log, total)
+    if born_now:
+        a.born_timestamp = now
+    for i in range(n):
+        if status != APPEND_OK:         # only the fence can come between
+            break
+        _piece(a, &pieces[i])
+        status = log_append(log, a, q, now, out)
+        places[2 * i] = out.offset
+        places[2 * i + 1] = out.queue_offset
+    return status
+
+
+cdef int _element(Piece *p, object element) except -1:
+    # The bytes stay alive in the caller's list.
+    cdef bytes body = element.body
+    cdef bytes properties = element.properties
+    p.flag = element.flag
+    p.body = <const unsigned char *> PyBytes_AS_STRING(body)
+    p.body_size = <int32_t> PyBytes_GET_SIZE(body)
+    p.body_crc = body_crc32(p.body, p.body_size)
+    p.properties = PyBytes_AS_STRING(properties)
+    p.properties_size = <int32_t> PyBytes_GET_SIZE(properties)
+    return 0
+
+
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
 
@@ -81,8 +159,8 @@ cdef class StorePutMany(StorePut):
         cdef Queue *q
         cdef PutManyResult r
         cdef Log *log
-        cdef Py_ssize_t i, j, n, size
-        cdef int64_t now = 0
+        cdef Py_ssize_t i, n, size, largest = 0
+        cdef int64_t now = 0, done = 0
         cdef int status
         cdef bint born_now = born_timestamp is None
         cdef bint wants
@@ -111,6 +189,8 @@ cdef class StorePutMany(StorePut):
             if size > self.body_size_max:
                 raise errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes", self.body_size_max,
                                                            "split or compress it, or raise message_size_max_bytes"))
+            if size > largest:
+                largest = size
             a.body_size = <int32_t> size
             record_prepare(&a)
             self._check_size(&a)
@@ -119,44 +199,36 @@ cdef class StorePutMany(StorePut):
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
         if r.places == NULL:
             raise MemoryError("offsets")
-        log = self.log
-        i = 0
-        while i < n:
-            status = APPEND_OK
-            if not log_lock_try(log, &now):
+        for i in range(n):
+            r.places[2 * i] = <int64_t> PyBytes_AS_STRING(bodies[i])
+            r.places[2 * i + 1] = PyBytes_GET_SIZE(bodies[i])
+        while done < n:
+            self._enter()
+            log = self.log
+            if largest < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
+                status = _turn(log, &a, q, now, born_now, r.places, n, &done, &out)
+                log_lock_end(log)
+            else:
                 self.calls += 1
                 with nogil:
                     now = log_lock_begin(log)
+                    status = _turn(log, &a, q, now, born_now, r.places, n, &done, &out)
+                    log_lock_end(log)
                 self.calls -= 1
-            if born_now:
-                a.born_timestamp = now
-            j = i + MANY_PER_LOCK
-            while i < n and i < j:
-                body = <bytes> bodies[i]
-                a.body = <const unsigned char *> PyBytes_AS_STRING(body)
-                a.body_size = <int32_t> PyBytes_GET_SIZE(body)
-                a.body_crc = body_crc32(a.body, a.body_size)
-                record_prepare(&a)
-                status = log_append(log, &a, q, now, &out)
-                if status != APPEND_OK:
-                    break
-                r.places[2 * i] = out.offset
-                r.places[2 * i + 1] = out.queue_offset
-                r.count = i + 1
-                r.end = out.offset + a.size
-                r.store_timestamp = now
-                i += 1
-            log_lock_end(log)
             if status != APPEND_OK:
                 self._wait_for(status, a.size)
+        r.count = n
+        if n > 0:
+            r.end = out.offset + a.size
+            r.store_timestamp = now
         return self._finish_many(r, wants)
 
     cdef object _finish_many(self, PutManyResult r, bint wants):
         r.code = _OK
         if r.count > 0 and wants:
             r.code = self._durable(r.end)
-        elif self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
-            rmq_event_wake(&self.log.flush_wanted)
+        else:
+            self._nudge()
         return r
 
     def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host, wait):
@@ -230,9 +302,11 @@ cdef class StorePutMany(StorePut):
         cdef Queue *q
         cdef PutManyResult r
         cdef Log *log
+        cdef Piece *pieces
         cdef Py_ssize_t i, n
         cdef int64_t now = 0, total = 0
-        cdef int status = APPEND_OK
+        cdef int status
+        cdef bint born_now = born_timestamp is None
         cdef bint wants
         self._enter()
         if self.readonly:
@@ -256,57 +330,47 @@ cdef class StorePutMany(StorePut):
         a.more_properties = a.properties
         a.more_properties_size = a.properties_size
         a.trailing_separator = False
-        for element in elements:
-            self._element(&a, element)
-            total += record_prepare(&a)
-            self._check_size(&a)
-        if total > self.options.segment_size_bytes - BLANK_SIZE or (self.pool != NULL and 2 * total > self.pool.size):
-            raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes",
-                                                       self.options.segment_size_bytes - BLANK_SIZE, "send smaller batches"))
-        r = PutManyResult.__new__(PutManyResult)
-        r.host = self.host
-        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
-        if r.places == NULL:
-            raise MemoryError("offsets")
-        log = self.log
-        while n > 0:
-            if not log_lock_try(log, &now):
-                self.calls += 1
-                with nogil:
-                    now = log_lock_begin(log)
-                self.calls -= 1
-            status = log_reserve(log, total)
-            if status == APPEND_OK:
-                for i in range(n):
-                    self._element(&a, elements[i])
-                    if born_timestamp is None:
-                        a.born_timestamp = now
-                    record_prepare(&a)
-                    status = log_append(log, &a, q, now, &out)
-                    if status != APPEND_OK:     # only the fence can come between
-                        break
-                    r.places[2 * i] = out.offset
-                    r.places[2 * i + 1] = out.queue_offset
-                r.count = n
-                r.end = out.offset + a.size
-                r.store_timestamp = now
-            log_lock_end(log)
-            if status == APPEND_OK:
-                break
-            self._wait_for(status, total)
+        pieces = <Piece *> malloc(n * sizeof(Piece) + 1)
+        if pieces == NULL:
+            raise MemoryError("batch")
+        try:
+            for i in range(n):
+                _element(&pieces[i], elements[i])
+                total += _piece(&a, &pieces[i])
+                self._check_size(&a)
+            limit = self.options.segment_size_bytes - BLANK_SIZE
+            # The pool must hold it behind the rest of a file that it does not fit into.
+            if total > limit or (self.pool != NULL and 2 * total + BLANK_SIZE > self.pool.size):
+                if self.pool != NULL:
+                    limit = min(limit, (self.pool.size - BLANK_SIZE) // 2)
+                raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes", limit, "send smaller batches"))
+            r = PutManyResult.__new__(PutManyResult)
+            r.host = self.host
+            r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+            if r.places == NULL:
+                raise MemoryError("offsets")
+            while True:
+                self._enter()
+                log = self.log
+                if total < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
+                    status = _batch(log, &a, q, now, born_now, pieces, n, total, r.places, &out)
+                    log_lock_end(log)
+                else:
+                    self.calls += 1
+                    with nogil:
+                        now = log_lock_begin(log)
+                        status = _batch(log, &a, q, now, born_now, pieces, n, total, r.places, &out)
+                        log_lock_end(log)
+                    self.calls -= 1
+                if status == APPEND_OK:
+                    break
+                self._wait_for(status, total)
+        finally:
+            free(pieces)
+        r.count = n
+        r.end = out.offset + a.size
+        r.store_timestamp = now
         return self._finish_many(r, wants)
-
-    cdef int _element(self, RecordArgs *a, object element) except -1:
-        # The bytes stay alive in the caller's list.
-        cdef bytes body = element.body
-        cdef bytes properties = element.properties
-        a.flag = element.flag
-        a.body = <const unsigned char *> PyBytes_AS_STRING(body)
-        a.body_size = <int32_t> PyBytes_GET_SIZE(body)
-        a.body_crc = body_crc32(a.body, a.body_size)
-        a.properties = PyBytes_AS_STRING(properties)
-        a.properties_size = <int32_t> PyBytes_GET_SIZE(properties)
-        return 0
 
     def put_async(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
                   born_timestamp=None, born_host=None, reconsume_times=0, prepared_transaction_offset=0, wait=None):
@@ -319,7 +383,6 @@ cdef class StorePutMany(StorePut):
         cdef PutResult r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                                      reconsume_times, prepared_transaction_offset, wait, &wants)
         if not wants:
-            if self.sync_mode and rmq_load32(&self.log.flush_asleep) != 0:
-                rmq_event_wake(&self.log.flush_wanted)
+            self._nudge()
             return self._completer.completed(r)
         return self._completer.pending(r, r.offset + r.size)
