@@ -370,7 +370,8 @@ cdef class StoreCore:
         """What native threads noted, for the watch; None where there are none."""
         if self.log == NULL or self.alloc == NULL:
             return None
-        return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step, "slow_locks": self.log.slow_locks,
+        return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step,
+                "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": self.log.slow_lock_ms,
                 "slow_lock_phase": _PHASES[self.log.slow_lock_phase], "allocate_error": -self.alloc.error,
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
 

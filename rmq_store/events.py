@@ -74,8 +74,8 @@ class Event(Enum):
 
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (
-        "the put lock was held for %(ms).0f ms: encoding %(encode_ms).0f ms, new file %(file_ms).0f ms, waiting "
-        "for the pool %(pool_ms).0f ms")
+        "the put lock was held for %(ms)d ms or more, seen in phase %(phase)s (none, encode: copying the message, roll: taking "
+        "the next file); %(count)d such times since the store was opened")
     BACKEND_CHOSEN = "flush", _INFO, "flush_backend auto: %(backend)s, because %(reason)s"
     FLUSH_SLOW = "flush", _WARNING, "flushing %(size)d bytes took %(ms).0f ms"
     FLUSH_DISK_TIMEOUT = "flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms"

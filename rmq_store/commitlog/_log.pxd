@@ -77,8 +77,9 @@ cdef struct Log:
     int64_t room_waits
     int64_t file_waits
     int64_t slow_locks          # put lock held longer than 500 ms
-    int64_t slow_lock_ms
-    int64_t slow_lock_phase
+    int64_t slow_lock_since     # of the last one: lock_since_ms,
+    int64_t slow_lock_ms        # how long it was seen held,
+    int64_t slow_lock_phase     # and in which phase
     int64_t flushes
     int64_t commits
 

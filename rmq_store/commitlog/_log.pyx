@@ -7,7 +7,7 @@ from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
-                                 rmq_put_lock_try, rmq_store)
+                                 rmq_put_lock_try, rmq_store, rmq_store32)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
@@ -52,6 +52,7 @@ cdef bint log_busy(Log *log) noexcept nogil:
 cdef inline int64_t _locked(Log *log) noexcept nogil:
     # Under the lock: one clock reading is the store time and the beginning of the lock's watch.
     cdef int64_t now = log.io.wall_ms(log.io.ctx)
+    rmq_store32(&log.lock_phase, PHASE_ENCODE)
     rmq_store(&log.lock_since_ms, now)
     if now < log.last_timestamp:
         now = log.last_timestamp
@@ -88,7 +89,7 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
     cdef LogFile *f = log.tail
     cdef int64_t rest
     cdef unsigned char *at
-    log.lock_phase = PHASE_ROLL
+    rmq_store32(&log.lock_phase, PHASE_ROLL)
     if row_push(log.row, next) < 0:
         log_file_release(next)
         return APPEND_ERROR
@@ -142,7 +143,7 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
         if next == NULL:
             return APPEND_NEED_FILE
         status = _roll(log, next)
-        log.lock_phase = PHASE_ENCODE
+        rmq_store32(&log.lock_phase, PHASE_ENCODE)
         if status != APPEND_OK:
             return status
         f = next

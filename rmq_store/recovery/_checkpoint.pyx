@@ -12,7 +12,7 @@ from rmq_store.dispatch._dispatch cimport Dispatcher
 from rmq_store.index._index cimport index_sync
 from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.io._sync cimport (EINVAL, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
-                                 rmq_store32, rmq_thread_join, rmq_thread_start)
+                                 rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 
 cdef enum:
     FIELDS_SIZE = 40
@@ -84,10 +84,11 @@ cdef void _watch_lock(Log *log) noexcept nogil:
         return
     held = log.io.wall_ms(log.io.ctx) - since
     if held > LOCK_WARN_MS and held < 10_000_000:
-        if log.slow_lock_ms != since:
-            log.slow_lock_ms = since
-            log.slow_locks += 1
-        log.slow_lock_phase = log.lock_phase
+        log.slow_lock_ms = held
+        log.slow_lock_phase = rmq_load32(&log.lock_phase)
+        if log.slow_lock_since != since:
+            log.slow_lock_since = since
+            rmq_store(&log.slow_locks, log.slow_locks + 1)
 
 
 cdef void *_run(void *arg) noexcept nogil:
