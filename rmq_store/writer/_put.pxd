@@ -29,6 +29,13 @@ cdef class PutResult:
     cdef bytes host
 
 
+# The last value of `name` in encoded properties, by upstream's parser.
+cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                        Py_ssize_t *value_size) noexcept nogil
+cdef bytes without_crc(bytes properties)                    # without the property __CRC32#
+cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil  # as the property WAIT in a.properties says
+
+
 cdef class StorePut(StoreCore):
     cdef dict topics
     cdef RecordArgs plain           # a put without optional arguments, but for its body, topic and queue

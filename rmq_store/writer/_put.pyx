@@ -26,6 +26,7 @@ from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.delay import delay_rewrite
+from rmq_store.codec.properties import CRC_PROPERTY, delete_property
 from rmq_store.status import PutStatus
 
 cdef int64_t SLICE_NS = 100_000_000
@@ -33,6 +34,11 @@ cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 cdef object _ZERO = 0
+cdef bytes _CRC = CRC_PROPERTY.encode()
+
+
+cdef extern from "<strings.h>" nogil:
+    int strncasecmp(const char *a, const char *b, size_t n)
 
 
 @cython.final
@@ -91,8 +97,13 @@ cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
     return text
 
 
-cdef bint _find(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
-                Py_ssize_t *value_size) noexcept nogil:
+cdef bytes without_crc(bytes properties):
+    # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
+    return delete_property(properties, _CRC) if _CRC in properties else properties
+
+
+cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                        Py_ssize_t *value_size) noexcept nogil:
     # The last value of `name` in stored properties, by upstream's parser.
     cdef const char *end = text + size
     cdef const char *stop
@@ -107,6 +118,15 @@ cdef bint _find(const char *text, Py_ssize_t size, const char *name, Py_ssize_t 
             found = True
         text = stop + 1
     return found
+
+
+cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil:
+    # Message.isWaitStoreMsgOK: true unless the property WAIT says something else than "true".
+    cdef const char *value = NULL
+    cdef Py_ssize_t size = 0
+    if not find_property(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
+        return True
+    return size == 4 and strncasecmp(value, b"true", 4) == 0
 
 
 cdef class StorePut(StoreCore):
@@ -227,15 +247,17 @@ cdef class StorePut(StoreCore):
                 a.trailing_separator = False        # stored as given
         else:
             kept = encode_properties(properties, compat="5.x" if self.compat5 else "4.9")
+        if self.record_crc:
+            kept = without_crc(kept)
         size = PyBytes_GET_SIZE(kept)
         if size > PROPERTIES_SIZE_MAX:
             raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX,
                                                                "store less in properties, more in the body"))
         a.properties = PyBytes_AS_STRING(kept)
         a.properties_size = <int32_t> size
-        if a.tags != NULL and _find(a.properties, size, b"TAGS", 4, &value, &size):
+        if a.tags != NULL and find_property(a.properties, size, b"TAGS", 4, &value, &size):
             raise errors.MessageIllegal("tags and the property TAGS are two names for one thing: give one of them")
-        if a.keys != NULL and _find(a.properties, a.properties_size, b"KEYS", 4, &value, &size):
+        if a.keys != NULL and find_property(a.properties, a.properties_size, b"KEYS", 4, &value, &size):
             raise errors.MessageIllegal("keys and the property KEYS are two names for one thing: give one of them")
         return kept
 
@@ -365,12 +387,11 @@ cdef class StorePut(StoreCore):
             kept = self._properties(&a, properties, tags, keys)
         wants[0] = self.sync_mode
         if kept is not None:
-            if _find(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
+            if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
                 topic, queue_id, kept = self._delayed(topic, queue_id, kept, sys_flag)
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
-            if _find(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
-                wants[0] = self.sync_mode and not (size == 5 and memcmp(value, b"false", 5) == 0)
+            wants[0] = self.sync_mode and asks_to_wait(&a)
         if wait is not None:
             wants[0] = wait
         t = self._topic(topic)

@@ -10,7 +10,8 @@ from libc.stdlib cimport free, malloc
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
                                        log_reserve)
-from rmq_store.writer._put cimport GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic
+from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
+                                     without_crc)
 from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
@@ -177,7 +178,7 @@ cdef class StorePutMany(StorePut):
         if kept is not None and b"DELAY\x01" in kept:
             return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                                    wait)
-        wants = self.sync_mode and not (kept is not None and b"WAIT\x01false" in kept) if wait is None else wait
+        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
@@ -303,7 +304,8 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Log *log
         cdef Piece *pieces
-        cdef Py_ssize_t i, n
+        cdef const char *value = NULL
+        cdef Py_ssize_t i, n, size = 0
         cdef int64_t now = 0, total = 0
         cdef int status
         cdef bint born_now = born_timestamp is None
@@ -316,11 +318,14 @@ cdef class StorePutMany(StorePut):
             raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
                                                        "send smaller batches, or raise message_size_max_bytes"))
         elements = decode_batch(data)
+        if self.record_crc:
+            elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
         n = len(elements)
         kept = self._properties(&a, properties, None, None)
-        if (sys_flag & FLAG_TRANSACTION) or (kept is not None and b"DELAY\x01" in kept):
+        delayed = kept is not None and find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size)
+        if (sys_flag & FLAG_TRANSACTION) or delayed:
             raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
-        wants = self.sync_mode and not (kept is not None and b"WAIT\x01false" in kept) if wait is None else wait
+        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
