@@ -180,10 +180,10 @@ class Completer:
         # Futures stand nearly in the order of their ends: two threads may have appended in one order and queued in the other.
         # A deadline that has passed concerns those that were there when it began.
         cdef PutFuture f
-        cdef Py_ssize_t n
+        cdef Py_ssize_t _n
         batch = []
         later = []
-        for n in range(len(self._waiting)):
+        for _n in range(len(self._waiting)):
             f = self._waiting.popleft()
             if f._end <= flushed or (rc < 0 and (f._end <= asked or rc != -ETIMEDOUT)):
                 batch.append(f)
