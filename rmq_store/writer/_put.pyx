@@ -26,7 +26,7 @@ from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.delay import delay_rewrite
-from rmq_store.codec.properties import CRC_PROPERTY, delete_property
+from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
 from rmq_store.status import PutStatus
 
 cdef int64_t SLICE_NS = 100_000_000
@@ -34,7 +34,7 @@ cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 cdef object _ZERO = 0
-cdef bytes _CRC = CRC_PROPERTY.encode()
+cdef bytes _CRC = _CRC_PROPERTY.encode()
 
 
 cdef extern from "<strings.h>" nogil:

@@ -11,7 +11,7 @@ from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, b
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
                                        log_reserve)
 from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
-                                     without_crc)
+                                    without_crc)
 from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
