@@ -393,11 +393,14 @@ cdef class StoreGet(StorePutMany):
             if error < 0:
                 raise OSError(-error, os.strerror(-error), self.path)
             return None
-        if status == RECORD_OK:
+        if status == RECORD_OK and v.physical_offset == offset:
             return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), offset + v.size
         log_file_release(f)
         if status == RECORD_BLANK:
             return "blank", offset, v.size, None, end
+        if status == RECORD_OK:
+            raise errors.CorruptionError(self.path, offset, f"a record of offset {offset}",
+                                         f"one of offset {v.physical_offset}")
         raise errors.CorruptionError(self.path, offset, "a record", f"magic code {v.magic & 0xFFFFFFFF:#x}, size {v.size}")
 
     @property

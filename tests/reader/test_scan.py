@@ -1,7 +1,9 @@
 """Walks by time: over a queue, over the whole log, always the same messages as a filter over everything."""
+from pathlib import Path
+
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, errors
 from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 8192, "consumequeue_file_size_bytes": 200, "index_slots": 100, "index_entries_max": 1000}
@@ -40,3 +42,19 @@ def test_walk_from_a_place(store):
     offsets = [m.offset for m in store.scan()]
     assert [m.offset for m in store.scan(begin=offsets[37])] == offsets[37:]
     assert [m.queue_offset for m in store.scan("T", 1, begin=150)] == list(range(150, 200))
+
+
+def test_a_record_of_another_place_is_corruption(store):
+    """A valid record where it does not belong: a write that went astray, or what was left in recycled space."""
+    messages = [(m.offset, m.size) for m in store.scan()]
+    (at, size), (other, _) = messages[37], messages[13]
+    assert size == messages[13][1]
+    log = sorted((Path(store.path) / "commitlog").iterdir())[0]
+    data = log.read_bytes()
+    with log.open("r+b") as f:
+        f.seek(at)
+        f.write(data[other:other + size])
+    with pytest.raises(errors.CorruptionError, match=f"at offset {at}: expected a record of offset {at}"):
+        list(store.scan())
+    assert store.message_at(at) is None
+    assert next(store.scan(begin=messages[38][0])).offset == messages[38][0]
