@@ -18,7 +18,7 @@ from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
-from rmq_store.recovery.recover import Outcome, Rules, find_end, load_names, make_end
+from rmq_store.recovery.recover import Outcome, Rules, find_end, is_number, load_names, make_end
 
 __all__ = ["Places", "infer_sizes", "open_store"]
 
@@ -76,9 +76,8 @@ def _index_geometry(directory: str) -> tuple[int, int] | None:
     size = _first_size(directory, 17)
     if size in (0, INDEX_FILE_SIZE_DEFAULT):
         return None
-    for name in sorted(os.listdir(directory)):
-        path = os.path.join(directory, name)
-        if len(name) != 17 or not name.isdecimal() or os.stat(path).st_size != size:
+    for path, length in _numbered(directory, 17):
+        if length != size:
             continue
         with open(path, "rb", buffering=0) as file:
             fd = file.fileno()
@@ -92,14 +91,22 @@ def _index_geometry(directory: str) -> tuple[int, int] | None:
     return None
 
 
-def _first_size(directory: str, digits: int) -> int:
-    """Length of the first file with an all-digit name; 0 where there is none."""
+def _numbered(directory: str, digits: int) -> list[tuple[str, int]]:
+    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
+    found = []
     try:
         with os.scandir(directory) as entries:
-            names = sorted(e.name for e in entries if len(e.name) == digits and e.name.isdecimal())
+            for entry in entries:
+                if len(entry.name) == digits and is_number(entry.name) and entry.is_file(follow_symlinks=False):
+                    found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
     except (FileNotFoundError, NotADirectoryError):
-        return 0
-    return os.stat(os.path.join(directory, names[0])).st_size if names else 0
+        return []
+    return sorted(found)
+
+
+def _first_size(directory: str, digits: int) -> int:
+    """Length of the first file of a row that is not empty; 0 where there is none."""
+    return next((size for _, size in _numbered(directory, digits) if size), 0)
 
 
 def _queue_file_size(directory: str) -> int:
@@ -110,10 +117,12 @@ def _queue_file_size(directory: str) -> int:
                     continue
                 with os.scandir(topic.path) as queues:
                     for queue in queues:
-                        size = _first_size(queue.path, 20) if queue.name.isdecimal() else 0
+                        if not is_number(queue.name) or not queue.is_dir(follow_symlinks=False):
+                            continue
+                        size = _first_size(queue.path, 20)
                         if size:
                             return size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0
     return 0
 

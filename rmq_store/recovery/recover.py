@@ -12,11 +12,12 @@ from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
 
-__all__ = ["Outcome", "Rules", "find_end", "load_names", "make_end"]
+__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
 
 MAGIC_V1, MAGIC_V2 = -626843481, -626843477
 REWRITE_BYTES = 64 << 20
 MARGIN_MS = 3000
+OFFSET_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ def _rewrite_tail(log: LogRecovery, starts: list[int], end: int) -> None:
             log.rewrite(begin - begin % 4096 if begin > start else begin, stop)
 
 
+def is_number(name: str) -> bool:
+    """True for a name of ASCII digits alone: other scripts' digits are digits to Python, and to no store."""
+    return name.isascii() and name.isdecimal()
+
+
 def load_names(directory: str, size: int, compat: str, files: ControlFiles | None) -> list[int]:
     """Log offsets of the commit-log files in `directory`, ascending.
 
@@ -153,7 +159,8 @@ def load_names(directory: str, size: int, compat: str, files: ControlFiles | Non
     found = []
     if os.path.isdir(directory):
         for entry in os.scandir(directory):
-            if len(entry.name) == 20 and entry.name.isdecimal() and entry.is_file(follow_symlinks=False):
+            if (len(entry.name) == 20 and is_number(entry.name) and int(entry.name) <= OFFSET_MAX - size
+                    and entry.is_file(follow_symlinks=False)):
                 found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
             else:
                 emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
