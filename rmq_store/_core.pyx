@@ -16,8 +16,8 @@ from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
                                             queues_count)
-from rmq_store.dispatch._dispatch cimport (dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new, dispatcher_start,
-                                           dispatcher_stop)
+from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
+                                           dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
 from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
@@ -244,6 +244,7 @@ cdef class StoreCore:
             q.next_offset = q.max_offset
             if low > 0:
                 _check(queue_correct_min(self.queues, q, low), self.path)
+        _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)
 
     def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):
         """Positions after recovery: the log ends at `end`, dispatch goes on at `dispatched`."""
@@ -261,9 +262,14 @@ cdef class StoreCore:
         if self.alloc != NULL and tail != NULL:
             allocator_follow(self.alloc, tail)
 
+    def _confirm(self, int64_t offset):
+        rmq_store(&self.log.confirm, offset)
+
     def _catch_up(self, int64_t end):
-        """Dispatches everything below `end` in this thread."""
+        """Dispatches everything below `end`, and below the confirm offset, in this thread."""
         cdef int rc
+        if rmq_load(&self.log.confirm) < end:
+            end = rmq_load(&self.log.confirm)
         with nogil:
             rc = dispatch_to(self.dispatcher, end)
         _check(rc, self.path)
@@ -396,9 +402,10 @@ cdef class StoreCore:
         return 0
 
     def confirm(self, int64_t offset):
-        """Moves the confirm offset: with duplication_enabled, dispatch and recovery after a crash stop there.
+        """Moves the confirm offset: with duplication_enabled, dispatch stops there, also that of a recovery after a crash.
 
-        offset: log offset, the start of a record or the end of the log; may move either way, what is dispatched stays.
+        offset: log offset, the start of a record or the end of the log; may move either way, what is dispatched stays. It is
+        kept in the checkpoint; an open begins with that value, 0 in a new store. The log itself is whole whatever it says.
         Raises StoreStateError without duplication_enabled. Upstream: CommitLog.setConfirmOffset.
         """
         self._enter()

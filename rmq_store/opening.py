@@ -204,8 +204,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     recovery = store._recovery()
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
-                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2], queued_end=queued_end,
-                  confirm=times[4] if options.duplication_enabled and not clean else (1 << 63) - 1)
+                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2], queued_end=queued_end)
     if not clean:
         emit(Event.NEEDS_RECOVERY if readonly else Event.RECOVERY_STARTED, path=places.root, kind="abnormal",
              file=places.commitlog, offset=queued_end)
@@ -214,7 +213,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         # Index files that were lost may have covered more than the file recovery starts from.
         outcome = replace(outcome, dispatch_from=max(min(outcome.dispatch_from, store._index_end()), recovery.starts()[0])
                           if recovery.starts() else 0)
-    _settle(store, files, places, recovery, rules, outcome, queued_end)
+    _settle(store, files, places, recovery, rules, outcome, queued_end, times[4])
 
 
 def _settle_names(files: ControlFiles, places: Places) -> None:
@@ -237,8 +236,8 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
 
 
 def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rules: Rules, outcome: Outcome,
-            queued_end: int) -> None:
-    """Log, queues and index are made to agree; dispatch catches up."""
+            queued_end: int, confirm: int) -> None:
+    """Log, queues and index are made to agree; dispatch catches up, where it is bounded to the confirm offset."""
     readonly = store.readonly
     store.needs_recovery = not rules.clean
     if not readonly:
@@ -252,6 +251,9 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
     if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
         store._truncate_index(outcome.end)
     store._begin(outcome.end, outcome.end if readonly else outcome.dispatch_from, outcome.last_timestamp)
+    if store.options.duplication_enabled and not readonly:
+        # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
+        store._confirm(min(max(confirm, queued_end, 0), outcome.end))
     if not readonly:
         store._catch_up(outcome.end)
         if not rules.clean:

@@ -55,7 +55,7 @@ cdef struct Log:
     int64_t flushed
     int64_t flushed_timestamp   # store time of the newest record that is surely below flushed
     int64_t dispatched
-    int64_t confirm             # dispatch and abnormal recovery stop here; INT64_MAX unless duplication is on
+    int64_t confirm             # dispatch stops here, also a recovery's; INT64_MAX unless duplication is on
     int fence                   # errno of the first failed write or sync, 0 none
     int fence_step
     # ---- who owns commit and sync: commit_lock for pool -> file, sync_lock for the device; sync_lock is taken first

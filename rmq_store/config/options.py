@@ -112,7 +112,7 @@ OPTIONS: tuple[Option, ...] = (
     _int("topic_size_max_bytes", 127, "bytes", 1, 255, "Longest topic. Under compat 5.x topics that begin with %RETRY% may "
          "always have 255; above 127 the record has version 2, which 4.9 cannot read.", "maxTopicLength"),
     _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (5.2 and later).", "enabledAppendPropCRC"),
-    _bool("duplication_enabled", False, "Dispatch and recovery stop at the confirm offset, which somebody else moves.",
+    _bool("duplication_enabled", False, "Dispatch stops at the confirm offset, which somebody else moves.",
           "duplicationEnable"),
     _choice("delay", None, ("store_only",), "What to do with a message that has a delay level. `store_only` stores it in "
             "SCHEDULE_TOPIC_XXXX, from where nothing delivers it.", none="refuse it"),

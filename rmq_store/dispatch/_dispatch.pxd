@@ -35,6 +35,8 @@ cdef void dispatcher_free(Dispatcher *d) noexcept nogil
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
 # Dispatches from log.dispatched to `limit` in rounds; 0, or -errno of the queue or index files. One dispatcher at a time.
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
+# Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.
+cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
 # Until everything below `position` is dispatched: 0; -ETIMEDOUT; -errno.

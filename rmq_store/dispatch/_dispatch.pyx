@@ -155,6 +155,37 @@ cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil:
     return 0
 
 
+cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
+    cdef int64_t at = d.log.dispatched
+    cdef LogFile *f = NULL
+    cdef RecordView v
+    cdef RecordStatus status
+    cdef Queue *q
+    cdef bint illegal
+    cdef int kind, rc = 0
+    while at < end and rc >= 0:
+        if f == NULL or at >= f.start + f.size:
+            log_file_release(f)
+            f = row_find(d.log.row, at, &rc)
+            if f == NULL:
+                return rc if rc < 0 else -EIO
+        status = record_parse(f.map + (at - f.start), f.start + f.size - at, &v)
+        if status != RECORD_OK:
+            at = f.start + f.size       # an end-of-file record: recovery has walked here
+            continue
+        kind = v.sys_flag & FLAG_TRANSACTION
+        illegal = False
+        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
+            q = _queue(d, &v, &illegal)
+            if q != NULL and q.next_offset <= v.queue_offset:
+                q.next_offset = v.queue_offset + 1
+            elif q == NULL and not illegal:
+                rc = -ENOMEM
+        at += v.size
+    log_file_release(f)
+    return rc
+
+
 cdef void *_run(void *arg) noexcept nogil:
     # Active, it looks every 200 us; after 10 ms without work it sleeps until an append, a commit or a flush wakes it.
     cdef Dispatcher *d = <Dispatcher *> arg

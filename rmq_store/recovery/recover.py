@@ -33,7 +33,6 @@ class Rules:
     logics_timestamp: int
     index_timestamp: int
     queued_end: int                 # end of the last record that has a queue entry, -1 none
-    confirm: int                    # abnormal recovery stops here (duplication)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def find_end(log: LogRecovery, rules: Rules) -> Outcome:
     first = _clean_start(starts, rules) if rules.clean else _crash_start(log, starts, rules)
     end, timestamp, records, reason = starts[first], 0, 0, "end of file"
     for start in starts[first:]:
-        scan: Scan = log.scan(start, limit=rules.confirm, check_crc=rules.check_crc, crc_property=rules.crc_property)
+        scan: Scan = log.scan(start, check_crc=rules.check_crc, crc_property=rules.crc_property)
         end, reason = scan.end, scan.reason
         records += scan.records
         timestamp = max(timestamp, scan.last_timestamp)
