@@ -1,0 +1,1 @@
+"""The histogram of durations that benchmarks and statistics share."""
