@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
@@ -125,6 +125,25 @@ cdef str java_text(const char *text, Py_ssize_t size):
     return PyUnicode_DecodeUTF8(text, size, "rmq_store.java")
 
 
+# The few names that nearly all messages carry: made once, with their hash, instead of once a message.
+cdef list _known = [None] * 64
+
+
+cdef str _name(const char *text, Py_ssize_t size):
+    cdef Py_ssize_t length
+    cdef const char *have
+    cdef Py_ssize_t place = (size * 7 + <unsigned char> text[0] + 5 * <unsigned char> text[size - 1]) & 63
+    known = _known[place]
+    if known is not None:
+        have = PyUnicode_AsUTF8AndSize(known, &length)
+        if length == size and memcmp(have, text, size) == 0:
+            return known
+    known = java_text(text, size)
+    if size <= 32 and known.isascii():
+        _known[place] = known
+    return known
+
+
 cdef dict properties_dict(const char *text, Py_ssize_t size):
     cdef const char *end = text + size
     cdef const char *stop
@@ -136,7 +155,7 @@ cdef dict properties_dict(const char *text, Py_ssize_t size):
             stop = end
         split = <const char *> memchr(text, 1, stop - text)
         if split != NULL and split > text and split + 1 < stop:
-            out[java_text(text, split - text)] = java_text(split + 1, stop - split - 1)
+            out[_name(text, split - text)] = java_text(split + 1, stop - split - 1)
         text = stop + 1
     return out
 

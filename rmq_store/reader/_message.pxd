@@ -21,7 +21,7 @@ cdef class Lease:
 cdef class Message:
     cdef Lease lease
     cdef RecordView v
-    cdef object _properties
+    cdef dict _properties
 
 
 cdef Lease lease_new(LogFile *f, LeaseCount count)      # takes over the caller's hold

@@ -10,11 +10,11 @@ from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, PropertyView, RecordView, body_crc32, properties_scan)
+from rmq_store.codec._properties cimport properties_dict
 from rmq_store.segment._file cimport LogFile, log_file_release
 
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.message_id import host_text
-from rmq_store.codec._properties import decode_properties
 
 
 @cython.final
@@ -42,18 +42,6 @@ cdef Lease lease_new(LogFile *f, LeaseCount count):
     return lease
 
 
-@cython.final
-@cython.freelist(256)
-cdef class _Bytes:
-    # What a memoryview of a body hangs on: a piece of a file under its lease.
-    cdef Lease lease
-    cdef const unsigned char *at
-    cdef Py_ssize_t size
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, <void *> self.at, self.size, 1, flags)
-
-
 cdef Message message_new(Lease lease, const RecordView *v):
     cdef Message m = Message.__new__(Message)
     m.lease = lease
@@ -61,10 +49,12 @@ cdef Message message_new(Lease lease, const RecordView *v):
     return m
 
 
+# no_gc: what it refers to can refer back only where a caller puts a message into its own properties.
 @cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class Message:
-    """One stored message: a read-only view; nothing is copied until it is asked for.
+    """One stored message: a read-only view; nothing is copied until it is asked for. As a buffer it is its body.
 
     Lifetime: as long as the view lives its file stays mapped, also after the store is closed (close() then raises BufferError).
     Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
@@ -98,11 +88,10 @@ cdef class Message:
     @property
     def body(self):
         """The stored body: read-only memoryview. bytes(message.body) copies it."""
-        cdef _Bytes b = _Bytes.__new__(_Bytes)
-        b.lease = self.lease
-        b.at = self.v.body
-        b.size = self.v.body_size
-        return PyMemoryView_FromObject(b)
+        return PyMemoryView_FromObject(self)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void *> self.v.body, self.v.body_size, 1, flags)
 
     @property
     def raw(self):
@@ -118,7 +107,7 @@ cdef class Message:
     def properties(self):
         """dict of str to str, parsed as upstream does; made once."""
         if self._properties is None:
-            self._properties = decode_properties(self.properties_raw)
+            self._properties = properties_dict(self.v.properties, self.v.properties_size)
         return self._properties
 
     @property

@@ -8,15 +8,16 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcmp
 
-from rmq_store.codec._record cimport RecordView
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
 from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_load
 from rmq_store.reader._get cimport Found, StoreGet, record_at
-from rmq_store.reader._message cimport Lease, Message, lease_new, message_new
+from rmq_store.reader._message cimport Lease, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
 
@@ -59,6 +60,7 @@ cdef struct KeyRequest:
     int64_t found_count
     int64_t last_timestamp
     int64_t last_physical
+    bint exact
     int error
 
 
@@ -76,8 +78,38 @@ cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
     return _store_time(ctx, physical, 0)
 
 
+cdef bint _is_word(const char *text, int32_t size, const char *word, int32_t word_size) noexcept nogil:
+    # KEYS holds several keys, separated by blanks.
+    cdef const char *end = text + size
+    cdef const char *stop
+    while text <= end:
+        stop = <const char *> memchr(text, 32, end - text) if text < end else NULL
+        if stop == NULL:
+            stop = end
+        if stop - text == word_size and memcmp(text, word, word_size) == 0:
+            return True
+        text = stop + 1
+    return False
+
+
+cdef bint _carries(const RecordView *v, const KeyRequest *r) noexcept nogil:
+    # Hash codes lead to the record; whether it is the message that was asked for, only its own bytes tell.
+    cdef PropertyView p
+    if v.topic_size != r.topic_size or memcmp(v.topic, r.topic, r.topic_size) != 0:
+        return False
+    properties_scan(v.properties, v.properties_size, &p)
+    if p.uniq_key != NULL and p.uniq_key_size == r.key_size and memcmp(p.uniq_key, r.key, r.key_size) == 0:
+        return True
+    return _is_word(p.keys, p.keys_size, r.key, r.key_size) if p.keys != NULL else r.key_size == 0
+
+
 cdef class StoreQuery(StoreGet):
     """The looking-up half of reading."""
+
+    def _setup_get(self, int64_t memory_bytes):
+        StoreGet._setup_get(self, memory_bytes)
+        self.query_batch_max = self.options.query_batch_max
+        self.query_count_max = self.options.query_count_max
 
     cdef int _query(self, KeyRequest *r) noexcept nogil:
         # Offsets of records with the key's hash code, then the records: each is checked again before it is returned.
@@ -92,7 +124,9 @@ cdef class StoreQuery(StoreGet):
             rc = record_at(self.log, r.offsets[i], 0, &slot.view, &slot.file)
             if rc < -1:
                 return rc
-            if rc == 0:
+            if rc == 0 and r.exact and not _carries(&slot.view, r):
+                log_file_release(slot.file)
+            elif rc == 0:
                 r.found_count += 1
         return <int> n if n < 0 else 0
 
@@ -108,7 +142,6 @@ cdef class StoreQuery(StoreGet):
         cdef int rc = 0
         cdef int64_t i
         cdef Lease lease
-        cdef Message m
         self._enter()
         topic_text = topic.encode("utf-8", "surrogatepass")
         key_text = key.encode("utf-8", "surrogatepass")
@@ -118,7 +151,10 @@ cdef class StoreQuery(StoreGet):
         r.key_size = <int32_t> len(key_text)
         r.begin = begin_time
         r.end = INT64_MAX if end_time is None else end_time
-        r.max = min(self.options.query_count_max if max_count is None else max_count, self.options.query_batch_max)
+        r.max = self.query_count_max if max_count is None else max_count
+        if r.max > self.query_batch_max:
+            r.max = self.query_batch_max
+        r.exact = exact
         result = QueryResult.__new__(QueryResult)
         result.messages = []
         self._enter()
@@ -134,9 +170,7 @@ cdef class StoreQuery(StoreGet):
         self.calls -= 1
         for i in range(r.found_count):
             lease = lease_new(r.found[i].file, self.lease_count)
-            m = message_new(lease, &r.found[i].view)
-            if not exact or (m.topic == topic and (m.unique_key == key or key in (m.keys or "").split(" "))):
-                result.messages.append(m)
+            result.messages.append(message_new(lease, &r.found[i].view))
         free(r.offsets)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), self.path)

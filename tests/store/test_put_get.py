@@ -23,7 +23,7 @@ def test_fields_come_back(store):
     found = store.get("Topic-1", 3, 0)
     assert found.status is GetStatus.FOUND and (found.next_offset, found.min_offset, found.max_offset) == (1, 0, 1)
     message = found[0]
-    assert bytes(message.body) == b"body" and message.topic == "Topic-1" and message.queue_id == 3
+    assert bytes(message.body) == b"body" == bytes(message) and message.topic == "Topic-1" and message.queue_id == 3
     assert (message.tags, message.keys, message.properties["user"]) == ("TagA", "k1 k2", "värde")
     assert (message.flag, message.sys_flag, message.reconsume_times) == (-5, 2, 7)
     assert message.born_timestamp == 1_700_000_000_123 and message.born_host == "192.0.2.9:4711"
