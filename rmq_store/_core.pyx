@@ -4,11 +4,13 @@ The opening thread builds the parts in the order of a message's way and starts t
 reverse. Nothing here decides: store.py does.
 """
 import os
+import resource
 import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
+from libc.errno cimport EAGAIN, ENOMEM, EPERM
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -33,6 +35,7 @@ from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, 
                                       row_start)
 
 from rmq_store import errors
+from rmq_store.events import Event, emit
 
 
 cdef extern from "rmq_fork.h" nogil:
@@ -95,8 +98,6 @@ cdef class StoreCore:
 
     def _setup(self, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir):
         """Takes memory; opens no file."""
-        cdef int error = 0
-        cdef int64_t pool_size
         self.path = path
         self.options = options
         self.readonly = readonly
@@ -109,11 +110,7 @@ cdef class StoreCore:
         if self.row == NULL:
             raise MemoryError("commit-log row")
         if not readonly and options.write_path == "pool":
-            pool_size = self._pool_size(options)
-            self.pool = pool_new(pool_size, options.pool_mlock, options.pool_hugepages, &error)
-            if self.pool == NULL:
-                cure = " (raise the memlock limit, or set pool_mlock=False)" if options.pool_mlock else ""
-                raise OSError(-error, f"{os.strerror(-error)}: pool of {pool_size} bytes{cure}")
+            self._take_pool(options)
         self.log = log_new(self.io, self.row, NULL, self.pool,
                            SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
         if self.log == NULL:
@@ -128,6 +125,25 @@ cdef class StoreCore:
         if self.alloc == NULL:
             raise MemoryError("allocator")
         self.log.alloc = self.alloc
+
+    def _take_pool(self, options):
+        """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""
+        cdef int error = 0
+        cdef int64_t size = self._pool_size(options)
+        self.pool = pool_new(size, options.pool_mlock, options.pool_hugepages, &error)
+        if self.pool == NULL and options.pool_mlock and error in (-ENOMEM, -EPERM, -EAGAIN):
+            limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+            if options.given("pool_mlock"):
+                raise OSError(-error, f"{os.strerror(-error)}: mlock of the pool, {size} bytes mapped twice, with a memlock "
+                              f"limit of {limit}: raise it to {2 * size} or more (ulimit -l, LimitMEMLOCK=), lower "
+                              "pool_window_count, or set pool_mlock=False")
+            emit(Event.MLOCK_REFUSED, size=2 * size, errno=-error, limit=limit)
+            self.pool = pool_new(size, False, options.pool_hugepages, &error)
+        if self.pool == NULL:
+            raise OSError(-error, f"{os.strerror(-error)}: pool of {size} bytes: lower pool_window_count or "
+                          "pool_window_size_bytes")
+        if options.pool_hugepages and not self.pool.huge:
+            emit(Event.HUGEPAGES_REFUSED, size=size)
 
     @staticmethod
     def _pool_size(options):

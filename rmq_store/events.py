@@ -34,7 +34,9 @@ class Event(Enum):
         "gone")
     CLOSED_AT_EXIT = "store", _WARNING, "closed %(path)s at interpreter exit: close() was not called"
     CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
-    OPTION_NO_EFFECT = "config", _WARNING, "option %(name)s=%(value)s has no effect here: %(reason)s"
+    OPTION_NO_EFFECT = "config", _WARNING, "options of %(source)s have no effect here: %(options)s"
+    OPTIONS_IGNORED = "config", _INFO, (
+        "%(count)d keys of %(source)s are the broker's, not the store's, and are ignored: %(names)s")
 
     # load and recovery
     RECOVERY_STARTED = "recovery", _INFO, "recovering %(path)s (%(kind)s) from %(file)s"
@@ -65,9 +67,10 @@ class Event(Enum):
     DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"
     DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
     MLOCK_REFUSED = "pool", _WARNING, (
-        "mlock of %(size)d bytes refused (errno %(errno)d): raise RLIMIT_MEMLOCK (now %(limit)s)")
+        "mlock of %(size)d bytes refused (errno %(errno)d), the pool stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "
+        "set pool_mlock=False")
     HUGEPAGES_REFUSED = "pool", _WARNING, (
-        "huge pages for %(size)d bytes refused (errno %(errno)d): see /sys/kernel/mm/transparent_hugepage/enabled")
+        "huge pages for %(size)d bytes refused: see /sys/kernel/mm/transparent_hugepage/shmem_enabled")
     POOL_LOW = "pool", _WARNING, (
         "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it is written")
     POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"

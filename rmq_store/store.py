@@ -49,14 +49,18 @@ class MessageStore(StoreQuery):
     _ended: bool = False            # close() is through
 
     @classmethod
-    def open(cls, path: Any, *, profile: str | None = None, readonly: Any = Default("False"), compat: Any = Default("5.x"),
-             write_path: Any = Default("mmap"), flush_mode: Any = Default("async"), flush_backend: Any = Default("auto"),
-             store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None, **options: Any) -> "MessageStore":
+    def open(cls, path: Any, *, profile: Any = None, config: Any = None, readonly: Any = Default("False"),
+             compat: Any = Default("5.x"), write_path: Any = Default("mmap"), flush_mode: Any = Default("async"),
+             flush_backend: Any = Default("auto"), store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None,
+             **options: Any) -> "MessageStore":
         """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
 
-        profile: None, "durable" or "low_latency". readonly: not one byte is written; a live or a dead store is read as it is.
-        compat: "4.9" or "5.x". write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto", "msync",
-        "fdatasync". store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
+        profile: a built-in profile ("nvme", "durable", ...), the name of one of the user's, or a path; None: RMQ_STORE_PROFILE,
+        else the one the configuration file names, else none. config: a file, TOML or upstream's broker.conf; None:
+        RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword; `options.origin(name)`
+        tells which it was. readonly: not one byte is written; a live or a dead store is read as it is. compat: "4.9" or "5.x".
+        write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto", "msync", "fdatasync".
+        store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
 
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
         directories); BackendUnavailable; OSError. Upstream: DefaultMessageStore.load, start.
@@ -64,7 +68,7 @@ class MessageStore(StoreQuery):
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
         root = os.path.abspath(os.fsdecode(path))
-        chosen = resolve(profile, keywords, root)
+        chosen = resolve(profile, keywords, root, config=config, environment=os.environ)
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
         chosen = chosen.inferred(infer_sizes(root, chosen))

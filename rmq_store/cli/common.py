@@ -28,13 +28,14 @@ def store_arguments(parser: argparse.ArgumentParser, optional: bool = False) -> 
 def option_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                         help="an option of the store (docs/options.md), our name or upstream's; may be repeated")
-    parser.add_argument("--profile", help="durable or low_latency")
+    parser.add_argument("--profile", metavar="NAME", help="a profile by name (rmqstore config profiles), or a path")
+    parser.add_argument("--config", metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, on standard error")
 
 
 def keywords(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords for open out of -o and --profile."""
+    """The keywords for open out of -o, --profile and --config."""
     result: dict[str, Any] = {}
     for text in args.options:
         name, equals, value = text.partition("=")
@@ -44,10 +45,12 @@ def keywords(args: argparse.Namespace) -> dict[str, Any]:
         if name in result:
             raise ConfigError(f"-o {name} is given twice: give it once")
         result[name] = value
-    if args.profile is not None:
-        if "profile" in result:
-            raise ConfigError("profile is given twice: give it once")
-        result["profile"] = args.profile
+    for name in ("profile", "config"):
+        value = getattr(args, name)
+        if value is not None:
+            if name in result:
+                raise ConfigError(f"{name} is given twice: give it once")
+            result[name] = value
     return result
 
 

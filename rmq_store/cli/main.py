@@ -31,6 +31,7 @@ COMMANDS = {
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
     "dump": "decode files of a store, whatever state it is in",
+    "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
     "readback": "recover a store and print all that it returns, for comparison",
 }
 

@@ -1,33 +1,52 @@
 """docs/options.md out of the tables. Maintainers only; a test fails when the committed page is not this one."""
-from rmq_store.config.load import PROFILES
+import textwrap
+
+from rmq_store.config import sources
+from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.options import OPTIONS, Option
-from rmq_store.config.upstream import NO_EFFECT
+from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 
 _HEAD = """# Options
 
-Given as keywords to `MessageStore.open(path, **options)` and to the commands as `-o name=value`. A value may be text
-(`"65536"`, `"true"`). Upstream's name may stand in place of ours (`mappedFileSizeCommitLog=65536`); two names for one
-thing, and a name that is not on this page, are errors. A keyword goes before the profile, the profile before the default.
+Given as keywords to `MessageStore.open(path, **options)`, to the commands as `-o name=value`, as variables
+`RMQ_STORE_<NAME>`, in a configuration file and in profiles ([configuration.md](configuration.md)). A value may be text
+(`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). Upstream's name may stand in place of ours (`mappedFileSizeCommitLog=65536`); two
+names for one thing, and a name that is not on this page, are errors. Order: default, profile, file, environment, keyword; the
+later one wins, and `rmqstore config show` tells which one did.
 
-*Change*: `reopen`, any open may give another value; `fixed`, a property of the files of a directory, the same at every open.
+*Change*: `live`, `store.reconfigure()` may give another value; `reopen`, any open may; `fixed`, a property of the files of a
+directory, the same at every open.
 
 <!-- Made by `python -m rmq_store.config.options > docs/options.md`. -->
 """
 
 
 def markdown() -> str:
-    parts = [_HEAD, "## Profiles\n", "| profile | sets |", "|---|---|"]
-    for name, entries in PROFILES.items():
-        parts.append(f"| `{name}` | {', '.join(f'`{k}={v}`' for k, v in entries.items())} |")
+    parts = [_HEAD, "## Profiles\n", "| profile | for | sets |", "|---|---|---|"]
+    for name in sources.profile_names():
+        profile = sources.profile(name)
+        entries = ", ".join(f"`{k}={_plain(v)}`" for k, v in profile.entries.items())
+        parts.append(f"| `{name}` | {profile.description} | {entries} |")
     for group in ("behaviour", "performance"):
         parts += ["", f"## {group.capitalize()}\n", "| option | default | range | change | upstream | what |",
                   "|---|---|---|---|---|---|"]
         parts += [_row(option) for option in OPTIONS if option.group == group]
+    parts += ["", "## Not supported\n",
+              "Upstream has these, this store has not: another value than upstream's default is an error.\n",
+              "| upstream | default | why |", "|---|---|---|"]
+    for name, (default, reason) in NOT_SUPPORTED.items():
+        parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## Accepted without effect\n",
               "Upstream has these; here they change nothing. A value other than upstream's default is logged.\n",
               "| upstream | default | why |", "|---|---|---|"]
     for name, (default, reason) in NO_EFFECT.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
+    parts += ["", "## The broker's\n",
+              "These stand in a `broker.conf` too. They are known and ignored, named in one log line; `brokerIP1` and "
+              "`listenPort` together are our `store_host`.\n",
+              textwrap.fill(" ".join(f"`{n}`" for n in sorted(BROKER_ONLY - NEVER_READ)), 120, break_on_hyphens=False),
+              "\nIn many examples, but read by no RocketMQ, and ignored here too: "
+              + ", ".join(f"`{n}`" for n in sorted(NEVER_READ)) + "."]
     return "\n".join(parts) + "\n"
 
 

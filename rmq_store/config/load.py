@@ -1,25 +1,27 @@
-"""From what a caller gives to the values that hold: default < profile < keyword, each with its origin.
+"""From what a caller gives to the values that hold: default < profile < file < environment < keyword, each with its origin.
 
 Called once per open, by the opening thread. Unknown names, one thing given twice and values out of range are ConfigErrors that
-name the option, the value, what was expected and, for a name, the nearest one there is. Nothing is read from the environment.
+name the option, the value, what was expected and, for a name, the nearest one there is. Upstream's names are in three classes:
+options of this store (options.py), not supported (another value than the default is an error), and without effect here, the
+broker's own among them (ignored, named in one log line a source).
 """
 import difflib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmq_store.config import values
+from rmq_store.config import sources, values
+from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM, INT_MAX, OPTIONS, Option
-from rmq_store.config.upstream import NO_EFFECT
+from rmq_store.config.sources import ENVIRONMENT, Source
+from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 from rmq_store.errors import ConfigError
 from rmq_store.events import Event, emit
 
-__all__ = ["PROFILES", "Default", "Options", "resolve"]
+__all__ = ["Default", "Options", "changed", "resolve"]
 
-PROFILES: dict[str, dict[str, object]] = {
-    "durable": {"flush_mode": "sync", "segment_prezero": "window"},
-    "low_latency": {"write_path": "pool"},
-}
+_HOST = {"brokerIP1": 0, "listenPort": 1}       # both together are store_host
+_GIVEN = ("keyword", "environment", "file", "reconfigure")
 
 
 class Default(str):
@@ -46,7 +48,7 @@ class Options(Mapping[str, Any]):
         return self._values[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("options do not change while a store is open")
+        raise AttributeError("options do not change here: store.reconfigure() changes those that may while a store is open")
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -65,62 +67,126 @@ class Options(Mapping[str, Any]):
         return Options, (self._values, self._origins)
 
     def origin(self, name: str) -> str:
-        """`default`, `profile durable`, `keyword`, `keyword mappedFileSizeCommitLog` or `derived`."""
+        """`default`, `derived`, `files` (told by the files of the store), `profile NAME`, `file PATH`, `environment VARIABLE`,
+        `keyword` or `reconfigure`; with the name that was used, where it was upstream's."""
         return str(self._origins[name])
 
-    def inferred(self, found: Mapping[str, Any]) -> "Options":
-        """The same options with values that the files of the store told; their origin becomes `files`."""
-        return Options({**self._values, **found}, {**self._origins, **dict.fromkeys(found, "files")})
+    def inferred(self, found: Mapping[str, Any], origin: str = "files") -> "Options":
+        """The same options with values that were found where nobody gave any, by default in the files of the store."""
+        return Options({**self._values, **found}, {**self._origins, **dict.fromkeys(found, origin)})
 
     def given(self, name: str) -> bool:
-        """True where the caller named this option; else a value found in the files of the store may take its place."""
-        return self.origin(name).startswith("keyword")
+        """True where somebody named this option for this store or this process. What a profile says, or nobody, gives way to
+        what the files of the store tell."""
+        return self.origin(name).split()[0] in _GIVEN
 
 
-def resolve(profile: str | None = None, keywords: Mapping[str, object] | None = None, path: object = None) -> Options:
-    """The values of all options. `keywords` may use our names and upstream's, with values as objects or as text.
+def resolve(profile: object = None, keywords: Mapping[str, object] | None = None, path: object = None, *, config: object = None,
+            environment: Mapping[str, str] | None = None) -> Options:
+    """The values of all options.
 
-    path: the root, only to compare with upstream's storePathRootDir where that is among the keywords.
+    profile: a name or a path (sources.profile); None: RMQ_STORE_PROFILE, or the one that the configuration file names. config:
+    a file, TOML or broker.conf; None: RMQ_STORE_CONFIG. environment: variables, None for none. keywords: our names and
+    upstream's, with values as objects or as text. path: the root, to compare with upstream's storePathRootDir.
     Raises ConfigError.
     """
-    given = _named(keywords or {}, path)
+    layers = _sources(profile, keywords or {}, config, environment or {})
     result: dict[str, Any] = {o.name: o.convert(o.default) for o in OPTIONS}
     origins = dict.fromkeys(result, "default")
-    if profile is not None:
-        if profile not in PROFILES:
-            known = ", ".join(repr(p) for p in PROFILES)
-            raise ConfigError(f"profile {profile!r} is unknown: there are {known} and None")
-        for name, value in PROFILES[profile].items():
+    for source in layers:
+        for name, (key, value) in _named(source, path).items():
             result[name] = value
-            origins[name] = f"profile {profile}"
-    for name, (key, value) in given.items():
-        result[name] = value
-        origins[name] = "keyword" if key == name else f"keyword {key}"
+            origins[name] = _origin(source, name, key)
     _derive(result, origins)
     _check_together(result)
     return Options(result, origins)
 
 
-def _named(keywords: Mapping[str, object], path: object) -> dict[str, tuple[str, object]]:
-    """Our name -> (the name the caller used, the checked value)."""
-    given: dict[str, tuple[str, object]] = {}
-    for key, value in keywords.items():
+def changed(options: Options, keywords: Mapping[str, object]) -> Options:
+    """`options` with other values for options that may change while a store is open. Raises ConfigError."""
+    given = _named(Source("reconfigure", keywords), None)
+    for name, (key, value) in given.items():
+        option = BY_NAME[name]
+        if option.change != "live" and value != options[name]:
+            raise ConfigError(f"option {key} cannot change while the store is open: close it and reopen it with "
+                              f"{name}={value!r}")
+    result = {**options, **{name: value for name, (_, value) in given.items()}}
+    _check_together(result)
+    return options.inferred({name: value for name, (_, value) in given.items()}, "reconfigure")
+
+
+def _sources(profile: object, keywords: Mapping[str, object], config: object, environment: Mapping[str, str]) -> list[Source]:
+    """Weakest first."""
+    variables, choices = sources.environment(environment)
+    config = config or choices.get("config")
+    file = sources.read_config(config) if config else None
+    profile = profile or choices.get("profile") or (file.profile if file else None)
+    found = [sources.profile(profile)] if profile else []
+    return [*found, *([file] if file else []), variables, Source("keyword", keywords)]
+
+
+def _origin(source: Source, name: str, key: str) -> str:
+    if source.origin == "environment":
+        return f"environment {ENVIRONMENT}{name.upper()}"
+    return source.origin if key == name else f"{source.origin} {key}"
+
+
+def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
+    """Our name -> (the name the source used, the checked value)."""
+    given: dict[str, tuple[str, Any]] = {}
+    host: list[str | None] = [None, None]
+    ignored: list[str] = []
+    no_effect: list[str] = []
+    for key, value in source.entries.items():
         if isinstance(value, Default):
             continue
-        if key in NO_EFFECT:
-            _without_effect(key, value, path)
-            continue
         option = BY_NAME.get(key) or BY_UPSTREAM.get(key)
-        if option is None:
-            raise ConfigError(_unknown(key))
-        if option.name in given:
-            raise ConfigError(f"options {given[option.name][0]} and {key} are two names for one thing: give only "
-                              f"{option.name}")
-        given[option.name] = (key, _convert(option, key, value))
+        if option is not None:
+            _take(given, option, key, _convert(option, key, value, source))
+        elif key in _HOST:
+            host[_HOST[key]] = str(value).strip()
+        elif key in NOT_SUPPORTED:
+            _not_supported(key, value, source)
+        elif key in NO_EFFECT:
+            no_effect += _without_effect(key, value, path, source)
+        elif key in BROKER_ONLY or key in NEVER_READ:
+            ignored.append(key)
+        else:
+            _unknown(key, source, ignored)
+    if any(host) and "store_host" not in given:
+        _take_host(given, host, ignored)
+    if no_effect:
+        emit(Event.OPTION_NO_EFFECT, source=source.origin, options="; ".join(no_effect))
+    if ignored:
+        emit(Event.OPTIONS_IGNORED, source=source.origin, count=len(ignored), names=", ".join(sorted(ignored)))
     return given
 
 
-def _convert(option: Option, key: str, value: object) -> object:
+def _take(given: dict[str, tuple[str, Any]], option: Option, key: str, value: object) -> None:
+    """One value more. Two names of upstream for one thing may stand side by side if they agree, or one of them wins."""
+    if option.name in given:
+        before, other = given[option.name]
+        if option.name in (key, before) or (value != other and option.wins is None):
+            raise ConfigError(f"options {before} and {key} are two names for one thing: give only {option.name}")
+        if other == option.wins:
+            return
+    given[option.name] = (key, value)
+
+
+def _take_host(given: dict[str, tuple[str, Any]], host: list[str | None], ignored: list[str]) -> None:
+    """brokerIP1 and listenPort, where the former is an address; a host name tells nothing here."""
+    address, port = host
+    default_address, _, default_port = str(BY_NAME["store_host"].default).rpartition(":")
+    address = f"[{address}]" if address and ":" in address else address
+    try:
+        value = values.to_host(f"{address or default_address}:{port or default_port}")
+    except ValueError:
+        ignored += [key for key, at in _HOST.items() if host[at]]
+        return
+    given["store_host"] = (" and ".join(key for key, at in _HOST.items() if host[at]), value)
+
+
+def _convert(option: Option, key: str, value: object, source: Source) -> object:
     translation = option.upstream.get(key)
     try:
         if translation is None:
@@ -131,32 +197,60 @@ def _convert(option: Option, key: str, value: object) -> object:
         raise ValueError("expected " + " or ".join(t.upper() if "_" in t else t for t in translation))
     except ValueError as error:
         alias = "" if key == option.name else f" (our {option.name})"
-        raise ConfigError(f"option {key}{alias} is {value!r}: {error}") from None
+        raise ConfigError(f"option {_spelt(key, source)}{alias} is {value!r}: {error}{_where(source)}") from None
 
 
-def _without_effect(key: str, value: object, path: object) -> None:
-    default, reason = NO_EFFECT[key]
+def _is_default(key: str, value: object, default: object, source: Source) -> bool:
     convert = {bool: values.to_bool, int: values.to_int, str: str}[type(default)]
     try:
-        found = convert(value)          # type: ignore[operator]
+        return bool(convert(value) == default)         # type: ignore[operator]
     except ValueError as error:
-        raise ConfigError(f"option {key} is {value!r}: {error}") from None
-    if key == "storePathRootDir":
-        if path is not None and os.path.abspath(found) != os.path.abspath(os.fsdecode(path)):   # type: ignore[arg-type]
-            raise ConfigError(f"option storePathRootDir is {value!r}, but the store opened is {path}: give the same path, or "
-                              "leave the option out")
-    elif found != default:
-        emit(Event.OPTION_NO_EFFECT, name=key, value=value, reason=reason)
+        raise ConfigError(f"option {key} is {value!r}: {error}{_where(source)}") from None
 
 
-def _unknown(key: str) -> str:
+def _not_supported(key: str, value: object, source: Source) -> None:
+    default, reason = NOT_SUPPORTED[key]
+    if not _is_default(key, value, default, source):
+        plain = str(default).lower() if isinstance(default, bool) else default
+        raise ConfigError(f"option {key} is {value!r}, which is not supported: {reason}: leave it out"
+                          f"{f', or give {plain}' if plain != '' else ''}{_where(source)}")
+
+
+def _without_effect(key: str, value: object, path: object, source: Source) -> list[str]:
+    default, reason = NO_EFFECT[key]
+    if _is_default(key, value, default, source):
+        return []
+    if key != "storePathRootDir":
+        return [f"{key}={value} ({reason})"]
+    if path is not None and os.path.abspath(str(value)) != os.path.abspath(os.fsdecode(path)):   # type: ignore[arg-type]
+        raise ConfigError(f"option storePathRootDir is {value!r}, but the store opened is {path}: give the same path, or "
+                          f"leave the option out{_where(source)}")
+    return []
+
+
+def _unknown(key: str, source: Source, ignored: list[str]) -> None:
+    """Raises; but what stands in the environment and is like no option may be somebody else's: a Kubernetes service of the name
+    rmq-store puts RMQ_STORE_SERVICE_HOST there."""
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
-    names = {plain(n): n for n in [*NO_EFFECT, *BY_UPSTREAM, *BY_NAME]}
-    near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.5)
-    hint = f"did you mean {names[near[0]]}?" if near else "see docs/options.md"
-    return f"option {key} is unknown: {hint}"
+    all_names = [*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
+    candidates = BY_NAME if source.origin == "environment" else all_names
+    names = {plain(n): n for n in candidates}
+    near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.5)
+    if not near and source.origin == "environment":
+        ignored.append(_spelt(key, source))
+        return
+    hint = f"did you mean {_spelt(names[near[0]], source)}?" if near else "see docs/options.md"
+    raise ConfigError(f"option {_spelt(key, source)} is unknown: {hint}{_where(source)}")
+
+
+def _spelt(key: str, source: Source) -> str:
+    return ENVIRONMENT + key.upper() if source.origin == "environment" else key
+
+
+def _where(source: Source) -> str:
+    return f" ({source.origin})" if source.origin.startswith(("file ", "profile ")) else ""
 
 
 def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:

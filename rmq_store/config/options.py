@@ -18,8 +18,9 @@ Translation = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `kind` is int, bool, choice, path, levels or host. `change` is "reopen" where any open may give another value,
-    "fixed" where the value is a property of the files of a directory."""
+    """One row. `kind` is int, bool, choice, path, levels or host. `change` is "live" where store.reconfigure() may give another
+    value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory. `wins`: of two names
+    of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
 
     name: str
     kind: str
@@ -33,6 +34,7 @@ class Option:
     none: str = ""                  # what None means, where None is a value
     group: str = "behaviour"
     change: str = "reopen"
+    wins: object = None
 
     def convert(self, value: object) -> object:
         """The value, checked. ValueError says what was expected."""
@@ -42,6 +44,8 @@ class Option:
             if isinstance(value, str) and value.strip().lower() in self.choices:
                 return value.strip().lower()
             raise ValueError("expected " + " or ".join(repr(c) for c in self.choices))
+        if self.kind == "int" and isinstance(value, str):
+            value = values.plain_number(value, self.unit)
         result = _CONVERT[self.kind](value)
         if isinstance(result, int) and not isinstance(result, bool):
             if (self.low is not None and result < self.low) or (self.high is not None and result > self.high):
@@ -71,6 +75,7 @@ def _path(name: str, text: str, *upstream: str) -> Option:
 
 
 _SPEED = "performance"
+_LIVE = "live"
 _HOUR_MS = 3_600_000
 
 OPTIONS: tuple[Option, ...] = (
@@ -81,7 +86,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("write_path", "mmap", ("mmap", "pool"), "`mmap` encodes into the mapped file: a killed process loses nothing "
             "acknowledged. `pool` encodes into off-heap memory that a commit thread writes to the file.",
             {"transientStorePoolEnable": {"true": "pool", "false": "mmap"},
-             "writeWithoutMmap": {"true": "pool", "false": "mmap"}}),
+             "writeWithoutMmap": {"true": "pool", "false": "mmap"}}, wins="pool"),
     _choice("flush_mode", "async", ("async", "sync"), "`sync`: a put returns when its message is on the device. `async`: the "
             "flush thread follows.", {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
     _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
@@ -108,9 +113,9 @@ OPTIONS: tuple[Option, ...] = (
 
     # what is taken
     _int("message_size_max_bytes", 4 * MIB, "bytes", 10, GIB, "Largest body. A whole record may have 64 KiB more.",
-         "maxMessageSize"),
+         "maxMessageSize", change=_LIVE),
     _int("topic_size_max_bytes", 127, "bytes", 1, 255, "Longest topic. Under compat 5.x topics that begin with %RETRY% may "
-         "always have 255; above 127 the record has version 2, which 4.9 cannot read.", "maxTopicLength"),
+         "always have 255; above 127 the record has version 2, which 4.9 cannot read.", "maxTopicLength", change=_LIVE),
     _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (5.2 and later).", "enabledAppendPropCRC"),
     _bool("duplication_enabled", False, "Dispatch stops at the confirm offset, which somebody else moves.",
           "duplicationEnable"),
@@ -119,64 +124,65 @@ OPTIONS: tuple[Option, ...] = (
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, s m h d.",
            upstream={"messageDelayLevel": None}),
     _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another one has held the "
-         "put lock for longer than this.", "osPageCacheBusyTimeOutMills"),
+         "put lock for longer than this.", "osPageCacheBusyTimeOutMills", change=_LIVE),
     _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: wait for a window, or raise "
-            "PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}),
+            "PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}, change=_LIVE),
 
     # what a reader sees, and durability
     _choice("visibility", None, ("committed", "durable"), "When a message can be read: as soon as it is in the file, or "
             "only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
     _int("flush_deadline_ms", 5000, "ms", 1, _HOUR_MS, "A synchronous put that is not durable by then returns "
-         "FLUSH_DISK_TIMEOUT.", "syncFlushTimeout"),
+         "FLUSH_DISK_TIMEOUT.", "syncFlushTimeout", change=_LIVE),
     _bool("recover_check_crc", True, "Recovery checks the CRC of each body.", "checkCRCOnRecover"),
     _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the body's CRC and cuts at a record without it.",
           "forceVerifyPropCRC"),
     _bool("index_recover_safe", False, "Recovery after a crash also goes back to what the index had on the device.",
           "messageIndexSafe"),
     _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch; then the abort file stays and the "
-         "next open recovers."),
+         "next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
 
     # limits of reading
     _int("get_bytes_max_memory", 256 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, recent messages.",
-         "maxTransferBytesOnMessageInMemory"),
+         "maxTransferBytesOnMessageInMemory", change=_LIVE),
     _int("get_count_max_memory", 32, "messages", 1, INT_MAX, "Messages one get returns at most, recent messages.",
-         "maxTransferCountOnMessageInMemory"),
+         "maxTransferCountOnMessageInMemory", change=_LIVE),
     _int("get_bytes_max_disk", 64 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, older messages.",
-         "maxTransferBytesOnMessageInDisk"),
+         "maxTransferBytesOnMessageInDisk", change=_LIVE),
     _int("get_count_max_disk", 8, "messages", 1, INT_MAX, "Messages one get returns at most, older messages.",
-         "maxTransferCountOnMessageInDisk"),
+         "maxTransferCountOnMessageInDisk", change=_LIVE),
     _int("memory_ratio_pct", 40, "%", 0, 100, "Messages within this share of the machine's memory from the end of the log "
-         "count as recent.", "accessMessageInMemoryMaxRatio"),
+         "count as recent.", "accessMessageInMemoryMaxRatio", change=_LIVE),
     _int("filter_bytes_max", 16_000, "bytes", 20, INT_MAX, "Bytes of queue entries one get looks at, at least; max_count x 20 "
-         "if that is more.", "maxFilterMessageSize"),
-    _int("query_batch_max", 64, "messages", 1, INT_MAX, "Messages a query by key returns at most.", "maxMsgsNumBatch"),
+         "if that is more.", "maxFilterMessageSize", change=_LIVE),
+    _int("query_batch_max", 64, "messages", 1, INT_MAX, "Messages a query by key returns at most.", "maxMsgsNumBatch",
+         change=_LIVE),
     _int("query_count_max", 32, "messages", 1, INT_MAX, "Messages a query by key returns unless the call says otherwise.",
-         "defaultQueryMaxNum"),
+         "defaultQueryMaxNum", change=_LIVE),
 
     # speed: flush and commit
     _int("flush_interval_ms", 500, "ms", 1, _HOUR_MS, "Period of the asynchronous flush.", "flushIntervalCommitLog",
-         group=_SPEED),
+         group=_SPEED, change=_LIVE),
     _int("flush_pages_min", 4, "4 KiB pages", 0, INT_MAX, "An asynchronous flush needs so much to flush.",
-         "flushCommitLogLeastPages", group=_SPEED),
+         "flushCommitLogLeastPages", group=_SPEED, change=_LIVE),
     _int("flush_interval_max_ms", 10_000, "ms", 0, 24 * _HOUR_MS, "After so long everything is flushed, however little.",
-         "flushCommitLogThoroughInterval", group=_SPEED),
+         "flushCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
     _choice("flush_wake", "timed", ("timed", "eager"), "`timed`: the asynchronous flush keeps its period. `eager`: a put "
             "wakes it.",
             {"flushCommitLogTimed": {"true": "timed", "false": "eager"},
-             "wakeFlushWhenPutMessage": {"true": "eager", "false": "timed"}}, group=_SPEED),
+             "wakeFlushWhenPutMessage": {"true": "eager", "false": "timed"}}, wins="timed", group=_SPEED, change=_LIVE),
     _int("commit_interval_ms", 200, "ms", 1, _HOUR_MS, "Period of the commit from the pool to the file.",
-         "commitIntervalCommitLog", group=_SPEED),
+         "commitIntervalCommitLog", group=_SPEED, change=_LIVE),
     _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "A commit needs so much to commit.", "commitCommitLogLeastPages",
-         group=_SPEED),
+         group=_SPEED, change=_LIVE),
     _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After so long everything is committed, however little.",
-         "commitCommitLogThoroughInterval", group=_SPEED),
+         "commitCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
     _int("consumequeue_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "Period of the flush of the consume queues.",
-         "flushIntervalConsumeQueue", group=_SPEED),
+         "flushIntervalConsumeQueue", group=_SPEED, change=_LIVE),
     _int("consumequeue_flush_pages_min", 2, "4 KiB pages", 0, INT_MAX, "A flush of a consume queue needs so much to flush.",
-         "flushConsumeQueueLeastPages", group=_SPEED),
+         "flushConsumeQueueLeastPages", group=_SPEED, change=_LIVE),
     _int("consumequeue_flush_interval_max_ms", 60_000, "ms", 0, 24 * _HOUR_MS, "After so long every consume queue and the "
-         "checkpoint are flushed.", "flushConsumeQueueThoroughInterval", group=_SPEED),
+         "checkpoint are flushed.", "flushConsumeQueueThoroughInterval", group=_SPEED, change=_LIVE),
 
     # speed: memory and files
     _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool; cut to the size of a "

@@ -1,8 +1,9 @@
-"""Upstream's MessageStoreConfig names that this store accepts and that change nothing, each with its default and the reason.
+"""Upstream's MessageStoreConfig names that are no options here, each with its default and the reason.
 
-Grouped by reason, because one reason holds for many. Nothing here is read by the store: a value is only checked for its type,
-and a value other than upstream's default is logged, so that nobody believes it did something.
-Source: MessageStoreConfig.java (4.9.8 and 5.3.3), with upstream's spelling.
+Grouped by reason, because one reason holds for many. NOT_SUPPORTED: capabilities this store has not, so that another value than
+upstream's default is an error. NO_EFFECT: what steers the inside of upstream's store, or a capability that is off; a value is
+checked for its type, and one other than upstream's default is logged, so that nobody believes it did something.
+Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with upstream's spelling.
 """
 from collections.abc import Mapping
 
@@ -18,14 +19,29 @@ _NO_COLD_DATA = "cold reads are not throttled"
 _NO_SWAP = "mappings are released when nobody reads them"
 _UNREAD = "upstream's file store does not read it either"
 
-_GROUPS: Mapping[str, Mapping[str, object]] = {
-    "the root is the path given to open": {"storePathRootDir": ""},
+_REFUSED: Mapping[str, Mapping[str, object]] = {
     "the log has one directory": {"readOnlyCommitLogStorePaths": ""},
+    "visibility says what can be read": {"readUnCommitted": False},
+    "a store is opened without plug-ins": {"messageStorePlugIn": ""},
     _NO_ROCKSDB: {
-        "storeType": "default", "cleanRocksDBDirtyCQIntervalMin": 60, "statRocksDBCQIntervalSec": 10,
+        "storeType": "default", "rocksdbCQDoubleWriteEnable": False, "combineCQPreferCQType": "default",
+        "combineAssignOffsetCQType": "default"},
+    _NO_LMQ: {"enableLmq": False, "enableMultiDispatch": False},
+    _NO_COLD_DATA: {"coldDataFlowControlEnable": False},
+    _NO_REPLICATION: {
+        "brokerRole": "ASYNC_MASTER", "haMasterAddress": "", "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
+        "allAckInSyncStateSet": False, "enableDLegerCommitLog": False, "enableControllerMode": False, "asyncLearner": False},
+}
+
+_IGNORED: Mapping[str, Mapping[str, object]] = {
+    "the root is the path given to open": {"storePathRootDir": ""},
+    _NO_ROCKSDB: {
+        "cleanRocksDBDirtyCQIntervalMin": 60, "statRocksDBCQIntervalSec": 10,
         "memTableFlushIntervalMs": 3_600_000, "realTimePersistRocksDBConfig": True, "enableRocksDBLog": False,
-        "rocksdbCQDoubleWriteEnable": False, "bottomMostCompressionTypeForConsumeQueueStore": "zstd",
-        "rocksdbCompressionType": "lz4", "rocksdbFlushWalFrequency": 1024, "rocksdbWalFileRollingThreshold": 1 << 30},
+        "bottomMostCompressionTypeForConsumeQueueStore": "zstd",
+        "rocksdbCompressionType": "lz4", "rocksdbFlushWalFrequency": 1024, "rocksdbWalFileRollingThreshold": 1 << 30,
+        "combineCQLoadingCQTypes": "default;defaultRocksDB", "combineCQEnableCheckSelf": False,
+        "combineCQMaxExtraSearchCommitLogFiles": 3},
     _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
     "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
     "there are two kinds of put lock": {"useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
@@ -36,8 +52,10 @@ _GROUPS: Mapping[str, Mapping[str, object]] = {
     "a put waits for flush_deadline_ms": {"putMessageTimeout": 8000},
     "the commit thread is always woken when a window is full": {"wakeCommitWhenPutMessage": True},
     "queue entries are always written through the file": {"putConsumeQueueDataByFileChannel": True},
-    "dispatch goes on where queues and index really end": {"recheckReputOffsetFromCq": False},
-    "visibility says what can be read": {"readUnCommitted": False},
+    "dispatch goes on where queues and index really end": {
+        "recheckReputOffsetFromCq": False, "enableAcceleratedRecovery": False,
+        "enableLogConsumeQueueRepeatedlyBuildWhenRecover": False},
+    "a failed flush always stops the store": {"enableRunningFlagsInFlush": False},
     "one native thread dispatches": {"enableBuildConsumeQueueConcurrently": False, "batchDispatchRequestThreadPoolNums": 16},
     "statistics of consumers belong to the broker": {"diskFallRecorded": True},
     "get() always corrects as a master does": {"offsetCheckInSlave": False},
@@ -50,7 +68,7 @@ _GROUPS: Mapping[str, Mapping[str, object]] = {
         "putMsgIndexHightWater": 600_000,
         "pullBatchMaxMessageCount": 160, "enableCleanExpiredOffset": False, "maxBatchDeleteFilesNum": 50},
     _NO_COLD_DATA: {
-        "accessMessageInMemoryHotRatio": 26, "coldDataFlowControlEnable": False, "coldDataScanEnable": False,
+        "accessMessageInMemoryHotRatio": 26, "coldDataScanEnable": False,
         "timerColdDataCheckIntervalMs": 60_000, "sampleSteps": 32},
     _NO_CLEANING: {
         "deleteWhen": "04", "fileReservedTime": 72, "cleanResourceInterval": 10_000, "deleteCommitLogFilesInterval": 100,
@@ -66,7 +84,7 @@ _GROUPS: Mapping[str, Mapping[str, object]] = {
     _NO_DELIVERY: {
         "flushDelayOffsetInterval": 10_000, "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
-    _NO_LMQ: {"enableLmq": False, "enableMultiDispatch": False, "maxLmqConsumeQueueNum": 20_000},
+    _NO_LMQ: {"maxLmqConsumeQueueNum": 20_000},
     _NO_TIMER: {
         "mappedFileSizeTimerLog": 104_857_600, "timerWheelEnable": True, "timerPrecisionMs": 1000,
         "timerRollWindowSlot": 172_800, "timerMaxDelaySec": 259_200, "timerFlushIntervalMs": 1000,
@@ -76,13 +94,12 @@ _GROUPS: Mapping[str, Mapping[str, object]] = {
         "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False, "timerCongestNumEachSlot": (1 << 31) - 1,
         "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
-        "brokerRole": "ASYNC_MASTER", "haListenPort": 10_912, "haMasterAddress": "", "haSendHeartbeatInterval": 5000,
+        "haListenPort": 10_912, "haSendHeartbeatInterval": 5000,
         "haHousekeepingInterval": 20_000, "haTransferBatchSize": 32_768, "haSlaveFallbehindMax": 268_435_456,
-        "haMaxGapNotInSync": 268_435_456, "slaveTimeout": 3000, "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
-        "allAckInSyncStateSet": False, "enableAutoInSyncReplicas": False, "haFlowControlEnable": False,
+        "haMaxGapNotInSync": 268_435_456, "slaveTimeout": 3000, "enableAutoInSyncReplicas": False, "haFlowControlEnable": False,
         "maxHaTransferByteInSecond": 104_857_600, "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
-        "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False, "asyncLearner": False,
-        "enableDLegerCommitLog": False, "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
+        "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False,
+        "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
         "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",
         "storePathBrokerIdentity": ""},
     _NO_COMPACTION: {
@@ -90,6 +107,12 @@ _GROUPS: Mapping[str, Mapping[str, object]] = {
         "compactionThreadNum": 6, "compactionMappedFileSize": 104_857_600, "compactionCqMappedFileSize": 10_485_760},
 }
 
-# name -> (upstream's default, why it has no effect)
-NO_EFFECT: dict[str, tuple[object, str]] = {
-    name: (default, reason) for reason, names in _GROUPS.items() for name, default in names.items()}
+
+
+def _by_name(groups: Mapping[str, Mapping[str, object]]) -> dict[str, tuple[object, str]]:
+    return {name: (default, reason) for reason, names in groups.items() for name, default in names.items()}
+
+
+# name -> (upstream's default, why)
+NOT_SUPPORTED: dict[str, tuple[object, str]] = _by_name(_REFUSED)
+NO_EFFECT: dict[str, tuple[object, str]] = _by_name(_IGNORED)

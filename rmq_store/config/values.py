@@ -10,6 +10,17 @@ import re
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+_FACTORS = {"bytes": {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
+            "ms": {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}}
+
+
+def plain_number(text: str, unit: str) -> str:
+    """`64 MiB` or `5s` as a number of the option's own unit, bytes or ms; any other text as it is."""
+    match = re.fullmatch(r"\s*([0-9]+)\s*([a-zA-Z]+)\s*", text)
+    factor = _FACTORS.get(unit, {}).get(match[2].lower()) if match else None
+    return text if match is None or factor is None else str(int(match[1]) * factor)
+
+
 def to_int(value: object) -> int:
     """An integer, or decimal text as Java's parseInt takes it."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):

@@ -45,7 +45,7 @@ def test_a_path_without_a_store_is_not_made_into_one(tmp_path, rmqstore):
 
 def test_options_on_the_command_line():
     def given(options, profile=None):
-        return keywords(argparse.Namespace(options=options, profile=profile))
+        return keywords(argparse.Namespace(options=options, profile=profile, config=None))
 
     assert given(["a=1", "b = c=d"], "durable") == {"a": "1", "b": " c=d", "profile": "durable"}
     for wrong in (["a"], ["=1"], ["a=1", "a=2"]):

@@ -7,10 +7,12 @@ import re
 import pytest
 
 from rmq_store.config import values
+from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.document import markdown
-from rmq_store.config.load import PROFILES, Default, resolve
+from rmq_store.config.load import Default, resolve
 from rmq_store.config.options import BY_UPSTREAM, OPTIONS
-from rmq_store.config.upstream import NO_EFFECT
+from rmq_store.config.sources import profile_names
+from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 from rmq_store.errors import ConfigError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -52,6 +54,10 @@ def test_golden_configurations_are_taken_as_text():
     ("mapedFileSizeCommitLog", 4096, "segment_size_bytes", 4096),
     ("storePathCommitLog", "/x", "commitlog_path", "/x"),
     ("consumequeue_file_size_bytes", 21, "consumequeue_file_size_bytes", 40),
+    ("segment_size_bytes", "64 MiB", "segment_size_bytes", 64 << 20),
+    ("segment_size_bytes", "4KIB", "segment_size_bytes", 4096),
+    ("flush_interval_ms", "2s", "flush_interval_ms", 2000),
+    ("flush_deadline_ms", "1 min", "flush_deadline_ms", 60_000),
 ])
 def test_upstream_values_become_ours(name, value, ours, expected):
     assert resolve(None, {name: value})[ours] == expected
@@ -81,6 +87,15 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"store_host": "1.2.3.4:65536"}, "0 to 65535"),
     ({"index_slots": 100_000_000, "index_entries_max": 100_000_000}, "make an index file of"),
     ({"haListenPort": "abc"}, "expected a whole number"),
+    ({"brokerRole": "SLAVE"}, "option brokerRole is 'SLAVE', which is not supported: this store does not replicate: leave it "
+                              "out, or give ASYNC_MASTER"),
+    ({"enableLmq": True}, "not supported: there are no light message queues"),
+    ({"readOnlyCommitLogStorePaths": "/x"}, "not supported: the log has one directory: leave it out"),
+    ({"totalReplicas": "many"}, "expected a whole number"),
+    ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one thing"),
+    ({"segment_size_bytes": "1 GB"}, "expected a whole number"),
+    ({"index_slots": "1KiB"}, "expected a whole number"),
+    ({"brokerNam": "a"}, "did you mean brokerName?"),
 ])
 def test_what_is_refused_and_how(keywords, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -104,8 +119,8 @@ def test_profiles_give_way_to_keywords():
     o = resolve("low_latency", {"write_path": "mmap"})
     assert o.write_path == "mmap" and o.origin("write_path") == "keyword"
     assert resolve("durable").origin("flush_mode") == "profile durable"
-    with pytest.raises(ConfigError, match="there are 'durable', 'low_latency' and None"):
-        resolve("nvme")
+    with pytest.raises(ConfigError, match="there are cloud_block, container, durable, "):
+        resolve("nvm")
 
 
 def test_sync_flush_prezeroes_unless_told_otherwise():
@@ -117,8 +132,22 @@ def test_names_without_effect_are_taken_and_said(caplog):
     caplog.set_level(logging.WARNING, logger="rmq_store")
     assert resolve(None, {"haListenPort": "10912", "timerWheelEnable": True}) == resolve()
     assert not caplog.records
-    resolve(None, {"brokerRole": "SLAVE"})
-    assert "brokerRole=SLAVE has no effect" in caplog.text
+    resolve(None, {"haListenPort": 1, "rocksdbCompressionType": "zstd"})
+    assert [r.message for r in caplog.records] == [
+        "options of keyword have no effect here: haListenPort=1 (this store does not replicate); "
+        "rocksdbCompressionType=zstd (queues are files)"]
+
+
+def test_two_names_of_upstream_for_one_thing_may_agree():
+    """`mqbroker -p` prints every key, so a configuration may hold both."""
+    both = {"flushCommitLogTimed": "true", "wakeFlushWhenPutMessage": "false", "transientStorePoolEnable": "true",
+            "writeWithoutMmap": "false"}
+    o = resolve(None, both)
+    assert (o.flush_wake, o.write_path) == ("timed", "pool")
+    for timed, wake, expected in (("false", "true", "eager"), ("false", "false", "timed"), ("true", "true", "timed")):
+        assert resolve(None, {"flushCommitLogTimed": timed, "wakeFlushWhenPutMessage": wake}).flush_wake == expected
+        assert resolve(None, {"wakeFlushWhenPutMessage": wake, "flushCommitLogTimed": timed}).flush_wake == expected
+    assert resolve(None, {"writeWithoutMmap": "false", "transientStorePoolEnable": "false"}).write_path == "mmap"
 
 
 def test_root_given_twice_must_agree(tmp_path):
@@ -139,14 +168,16 @@ def test_options_cannot_change_and_can_travel():
 
 
 def test_every_name_stands_once():
-    names = [o.name for o in OPTIONS] + list(BY_UPSTREAM) + list(NO_EFFECT)
+    names = [o.name for o in OPTIONS] + list(BY_UPSTREAM) + list(NO_EFFECT) + list(NOT_SUPPORTED)
+    names += [*(BROKER_ONLY | NEVER_READ), "brokerIP1", "listenPort"]
     assert len(names) == len(set(names))
     assert sum(len(o.upstream) for o in OPTIONS) == len(BY_UPSTREAM)
     for o in OPTIONS:
         assert re.fullmatch(r"[a-z_]+", o.name)
         assert o.text.endswith(".")
-    for entries in PROFILES.values():
-        assert resolve(None, entries)
+        assert o.change in ("live", "reopen", "fixed")
+    for name in profile_names():
+        assert resolve(name)
 
 
 def test_the_page_is_current():

@@ -1,0 +1,108 @@
+"""`rmqstore config`: which values hold and where each came from (show), the profiles (profiles), a broker.conf as our TOML
+(convert). Reads no message; the main thread only."""
+import argparse
+import os
+from typing import Any
+
+from rmq_store.cli.common import FINE, keywords, option_arguments
+from rmq_store.cli.output import Output
+from rmq_store.config import sources
+from rmq_store.config.load import Options, resolve
+from rmq_store.config.options import BY_NAME, Option
+from rmq_store.opening import infer_sizes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    show = commands.add_parser("show", help="each option with its value and its origin")
+    show.add_argument("store", nargs="?", metavar="STORE", help="a store, whose files tell some sizes")
+    show.add_argument("--changed", action="store_true", help="only what is not the default")
+    option_arguments(show)
+    profiles = commands.add_parser("profiles", help="the profiles there are, and what each sets")
+    profiles.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    profiles.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+    convert = commands.add_parser("convert", help="print a configuration, a broker.conf for example, as TOML")
+    convert.add_argument("file", metavar="FILE", help="what to read; other sources but the profile are not looked at")
+    convert.add_argument("--profile", metavar="NAME", help="a profile under it")
+    convert.add_argument("--json", action="store_true", help="one JSON object instead of TOML")
+    convert.add_argument("-v", "--verbose", action="store_true", help="also name the keys that are ignored, on standard error")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    return {"show": _show, "profiles": _profiles, "convert": _convert}[args.what](args, out)
+
+
+def _show(args: argparse.Namespace, out: Output) -> int:
+    given = keywords(args)
+    root = None if args.store is None else os.path.abspath(args.store)
+    options = resolve(given.pop("profile", None), given, root, config=given.pop("config", None), environment=os.environ)
+    if root is not None:
+        options = options.inferred(infer_sizes(root, options))
+    rows = [(option, options[name]) for name, option in BY_NAME.items()
+            if not args.changed or options.origin(name) != "default"]
+    if out.as_json:
+        for option, value in rows:
+            out.record({"option": option.name, "value": value, "origin": options.origin(option.name), "change": option.change,
+                        "unit": option.unit, "upstream": list(option.upstream), "text": option.text})
+    else:
+        out.table(("option", "change", "origin", "value"),
+                  [(o.name, o.change, options.origin(o.name), text_of(o, v)) for o, v in rows])
+    return FINE
+
+
+def _profiles(args: argparse.Namespace, out: Output) -> int:
+    names = [(name, "built in") for name in sources.profile_names()]
+    names += [(name, sources.user_profiles()) for name in sources.user_profile_names() if name not in dict(names)]
+    for name, place in names:
+        profile = sources.profile(name)
+        resolve(name)       # says so if it is no good
+        if out.as_json:
+            out.record({"profile": name, "place": place, "description": profile.description, "options": profile.entries})
+            continue
+        out.line(f"{name}  ({place})")
+        if profile.description:
+            out.line(f"    {profile.description}")
+        for key, value in profile.entries.items():
+            out.line(f"    {key} = {toml_value(value)}")
+    out.say()
+    out.say(f"Your own: NAME.toml in {sources.user_profiles()}, or give a path")
+    return FINE
+
+
+def _convert(args: argparse.Namespace, out: Output) -> int:
+    options = resolve(args.profile, config=args.file)
+    given = [name for name in options if options.origin(name).startswith(("file ", "profile "))]
+    if out.as_json:
+        out.record({name: options[name] for name in given})
+    else:
+        out.line(f"# from {args.file}")
+        for line in toml_lines(options, given):
+            out.line(line)
+    return FINE
+
+
+def text_of(option: Option, value: Any) -> str:
+    """A value for people, without its unit where there is none."""
+    if value is None:
+        return f"none: {option.none}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) + " ms"
+    return f"{value} {option.unit}".rstrip()
+
+
+def toml_lines(options: Options, names: list[str]) -> list[str]:
+    """`name = value` for each of `names`; what is None has no line, because TOML has no word for it."""
+    return [f"{name} = {toml_value(options[name])}" for name in names if options[name] is not None]
+
+
+def toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, str):
+        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
+        return f'"{escaped}"'
+    return str(value)
