@@ -23,8 +23,8 @@ FINGERPRINT = Path("build/fingerprint")
 # pkg-config name, archive, oldest release whose functions we call, Debian package
 LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "libdeflate.a", "1.14", "libdeflate-dev")]
 
-# One extension compiles native/src; the others reach it through the table in rmq_store/io/_io.pxd.
-NATIVE_OWNER = "rmq_store.io._io"
+# Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
+NATIVE = {"rmq_store.flush._uring": ["ring.c"], "rmq_store.io._io": ["io.c", "probe.c", "probe_calls.c", "probe_ring.c"]}
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
               "nonecheck": DEBUG, "initializedcheck": DEBUG}
@@ -37,7 +37,7 @@ LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
-    native = sorted(map(str, Path("native/src").glob("*.c"))) if name == NATIVE_OWNER else []
+    native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
     return Extension(name, [str(path), *native], include_dirs=["native/include"],
                      depends=sorted(map(str, Path("native/include").glob("*.h"))),
                      extra_compile_args=COMPILE, extra_link_args=LINK)

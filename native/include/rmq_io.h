@@ -36,6 +36,15 @@ typedef struct rmq_io {
     int (*rmdir)(void *ctx, const char *path);
     int (*sync_dir)(void *ctx, const char *path); /* open, fsync, close of a directory */
     int (*lock)(void *ctx, int fd);   /* F_OFD_SETLK write lock on byte 0; -EAGAIN if somebody else holds it */
+    /* statx STATX_DIOALIGN: what addresses, lengths and offsets of direct I/O on this file must be multiples of; 0: the kernel
+     * does not say. -EOPNOTSUPP: no direct I/O here, or none that deserves the name (a file system in memory). */
+    int (*direct_align)(void *ctx, int fd);
+    int64_t (*pwrite_durable)(void *ctx, int fd, const void *from, size_t n, int64_t offset); /* pwritev2 with RWF_DSYNC */
+    /* io_uring: `ring` is a struct io_uring, `params` a struct io_uring_params, `buffers` n struct iovec. */
+    int (*ring_setup)(void *ctx, unsigned entries, void *ring, void *params);
+    int (*ring_buffers)(void *ctx, void *ring, const void *buffers, unsigned n); /* IORING_REGISTER_BUFFERS */
+    int (*ring_files)(void *ctx, void *ring, unsigned slots);                    /* IORING_REGISTER_FILES, all empty */
+    int (*ring_file)(void *ctx, void *ring, unsigned slot, int fd);              /* IORING_REGISTER_FILES_UPDATE */
     int (*ring_submit)(void *ctx, void *ring, unsigned wait); /* io_uring_submit_and_wait */
     int (*ring_reap)(void *ctx, void *ring, uint64_t *tag, int *result); /* 1 one completion, 0 none */
     int64_t (*wall_ms)(void *ctx); /* store timestamps: ms since 1970 */

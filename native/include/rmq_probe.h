@@ -16,6 +16,7 @@ typedef enum rmq_call_kind {
     RMQ_CALL_OPEN, RMQ_CALL_CLOSE, RMQ_CALL_SIZE, RMQ_CALL_MODIFIED_MS, RMQ_CALL_NEXT_DATA, RMQ_CALL_PREAD, RMQ_CALL_PWRITE,
     RMQ_CALL_MMAP, RMQ_CALL_MUNMAP, RMQ_CALL_MSYNC, RMQ_CALL_FDATASYNC, RMQ_CALL_FSYNC, RMQ_CALL_FALLOCATE,
     RMQ_CALL_FTRUNCATE, RMQ_CALL_RENAME, RMQ_CALL_UNLINK, RMQ_CALL_MKDIR, RMQ_CALL_RMDIR, RMQ_CALL_SYNC_DIR, RMQ_CALL_LOCK,
+    RMQ_CALL_DIRECT_ALIGN, RMQ_CALL_RING_SETUP, RMQ_CALL_RING_BUFFERS, RMQ_CALL_RING_FILES, RMQ_CALL_RING_FILE,
     RMQ_CALL_RING_SUBMIT, RMQ_CALL_RING_WRITE, RMQ_CALL_RING_SYNC, RMQ_CALL_RING_REAP, RMQ_CALL_MAP_STORE,
     RMQ_CALL_MARK, /* no call: a note of the test's, see rmq_probe_mark */
     RMQ_CALL_KINDS
@@ -28,8 +29,9 @@ typedef enum rmq_call_kind {
 
 typedef struct rmq_call {
     rmq_call_kind kind;
-    int fd;             /* -1: none, or a registered file of a ring */
-    int flags;          /* open: its flags; mmap: 1 writable; ring_*: sqe flags, RMQ_CALL_DSYNC */
+    int fd;             /* -1: none */
+    int flags;          /* open: its flags; mmap: 1 writable; ring_write: sqe flags; pwrite, ring_write: RMQ_CALL_DSYNC;
+                         * ring_setup: IORING_SETUP_* */
     int ignored;        /* 1: came after a freeze; the directory does not know of it */
     int64_t offset;     /* in the file; mark: the note's number */
     int64_t length;     /* bytes asked for; open, mkdir: the mode */
@@ -41,7 +43,7 @@ typedef struct rmq_call {
     const unsigned char *data; /* written bytes, data_size of them, where they are kept; else NULL */
     int64_t data_size;
 } rmq_call;
-#define RMQ_CALL_DSYNC 0x10000 /* the ring write carries RWF_DSYNC */
+#define RMQ_CALL_DSYNC 0x10000 /* the write carries RWF_DSYNC */
 
 typedef struct rmq_probe rmq_probe;
 

@@ -3,9 +3,12 @@
 #include "rmq_io.h"
 #include <fcntl.h>
 #include <liburing.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -112,6 +115,47 @@ static int sys_lock(void *ctx, int fd) {
     int rc = result(fcntl(fd, F_OFD_SETLK, &l));
     return rc == -EACCES ? -EAGAIN : rc;
 }
+static int sys_direct_align(void *ctx, int fd) {
+    (void)ctx;
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0) return -errno;
+    if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) return -EOPNOTSUPP;
+#ifdef STATX_DIOALIGN
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0) return -errno;
+    if (st.stx_mask & STATX_DIOALIGN) {
+        unsigned align = st.stx_dio_mem_align > st.stx_dio_offset_align ? st.stx_dio_mem_align : st.stx_dio_offset_align;
+        return align == 0 ? -EOPNOTSUPP : (int)align;
+    }
+#endif
+    return 0;
+}
+static int64_t sys_pwrite_durable(void *ctx, int fd, const void *from, size_t n, int64_t offset) {
+    (void)ctx;
+    struct iovec v = {(void *)(uintptr_t)from, n};
+    ssize_t r = pwritev2(fd, &v, 1, offset, RWF_DSYNC);
+    return r < 0 ? -errno : r;
+}
+static int sys_ring_setup(void *ctx, unsigned entries, void *ring, void *params) {
+    (void)ctx;
+    return io_uring_queue_init_params(entries, (struct io_uring *)ring, (struct io_uring_params *)params);
+}
+static int sys_ring_buffers(void *ctx, void *ring, const void *buffers, unsigned n) {
+    (void)ctx;
+    return io_uring_register_buffers((struct io_uring *)ring, (const struct iovec *)buffers, n);
+}
+static int sys_ring_files(void *ctx, void *ring, unsigned slots) {
+    (void)ctx;
+    int none[64];
+    if (slots > 64) return -EINVAL;
+    for (unsigned i = 0; i < slots; i++) none[i] = -1;
+    return io_uring_register_files((struct io_uring *)ring, none, slots);
+}
+static int sys_ring_file(void *ctx, void *ring, unsigned slot, int fd) {
+    (void)ctx;
+    int rc = io_uring_register_files_update((struct io_uring *)ring, slot, &fd, 1);
+    return rc < 0 ? rc : 0;
+}
 static int sys_ring_submit(void *ctx, void *ring, unsigned wait) {
     (void)ctx;
     return io_uring_submit_and_wait((struct io_uring *)ring, wait);
@@ -147,6 +191,8 @@ static const rmq_io system_io = {
     .mmap = sys_mmap, .munmap = sys_munmap, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
     .fallocate = sys_fallocate, .ftruncate = sys_ftruncate, .rename = sys_rename, .unlink = sys_unlink,
     .mkdir = sys_mkdir, .rmdir = sys_rmdir, .sync_dir = sys_sync_dir, .lock = sys_lock,
+    .direct_align = sys_direct_align, .pwrite_durable = sys_pwrite_durable, .ring_setup = sys_ring_setup,
+    .ring_buffers = sys_ring_buffers, .ring_files = sys_ring_files, .ring_file = sys_ring_file,
     .ring_submit = sys_ring_submit, .ring_reap = sys_ring_reap, .wall_ms = sys_wall_ms, .mono_ns = sys_mono_ns,
 };
 

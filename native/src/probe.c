@@ -26,8 +26,8 @@ struct probe_rule {
 
 static const char *const kind_names[RMQ_CALL_KINDS] = {
     "open", "close", "size", "modified_ms", "next_data", "pread", "pwrite", "mmap", "munmap", "msync", "fdatasync", "fsync",
-    "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "ring_submit", "ring_write",
-    "ring_sync", "ring_reap", "map_store", "mark",
+    "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "direct_align", "ring_setup",
+    "ring_buffers", "ring_files", "ring_file", "ring_submit", "ring_write", "ring_sync", "ring_reap", "map_store", "mark",
 };
 
 const char *rmq_probe_kind_name(rmq_call_kind kind) { return kind_names[kind]; }
@@ -109,6 +109,7 @@ void rmq_probe_free(rmq_probe *p) {
     free(p->files);
     free(p->maps);
     free(p->flights);
+    free(p->slots);
     free(p->hold_path);
     free(p);
 }

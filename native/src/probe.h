@@ -27,6 +27,12 @@ typedef struct probe_flight { /* one submitted ring entry */
     int kind;
 } probe_flight;
 
+typedef struct probe_slot { /* one registered file of one ring */
+    const void *ring;
+    unsigned slot;
+    int fd;
+} probe_slot;
+
 typedef struct probe_rule probe_rule;
 typedef struct probe_chunk probe_chunk;
 
@@ -49,6 +55,8 @@ struct rmq_probe {
     int map_capacity;
     probe_flight *flights;
     int flight_count, flight_capacity;
+    probe_slot *slots;
+    int slot_count;
     uint64_t hold_kinds;
     char *hold_path;
     int held;

@@ -97,16 +97,33 @@ static int64_t probe_pread(void *ctx, int fd, void *to, size_t n, int64_t offset
     return probe_end(&s, p->below->pread(p->below->ctx, fd, to, n, offset), NULL, 0);
 }
 
-static int64_t probe_pwrite(void *ctx, int fd, const void *from, size_t n, int64_t offset) {
-    rmq_probe *p = ctx;
+static int64_t write_some(rmq_probe *p, int fd, const void *from, size_t n, int64_t offset, int durable) {
     probe_step s;
     probe_begin(&s, p, RMQ_CALL_PWRITE, fd, NULL, 1);
+    s.call.flags = durable ? RMQ_CALL_DSYNC : 0;
     s.call.offset = offset;
     s.call.length = (int64_t)n;
     if (s.error) return probe_end(&s, -s.error, NULL, 0);
     if (s.shorten && n > 1) n /= 2;
-    int64_t rc = s.skip ? (int64_t)n : p->below->pwrite(p->below->ctx, fd, from, n, offset);
+    int64_t rc = s.skip    ? (int64_t)n
+                 : durable ? p->below->pwrite_durable(p->below->ctx, fd, from, n, offset)
+                           : p->below->pwrite(p->below->ctx, fd, from, n, offset);
     return probe_end(&s, rc, from, rc);
+}
+
+static int64_t probe_pwrite(void *ctx, int fd, const void *from, size_t n, int64_t offset) {
+    return write_some(ctx, fd, from, n, offset, 0);
+}
+
+static int64_t probe_pwrite_durable(void *ctx, int fd, const void *from, size_t n, int64_t offset) {
+    return write_some(ctx, fd, from, n, offset, 1);
+}
+
+static int probe_direct_align(void *ctx, int fd) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_DIRECT_ALIGN, fd, NULL, 0);
+    return (int)probe_end(&s, s.error ? -s.error : p->below->direct_align(p->below->ctx, fd), NULL, 0);
 }
 
 /* The lock is held. */
@@ -300,6 +317,8 @@ void probe_fill_calls(rmq_io *table) {
     table->next_data = probe_next_data;
     table->pread = probe_pread;
     table->pwrite = probe_pwrite;
+    table->pwrite_durable = probe_pwrite_durable;
+    table->direct_align = probe_direct_align;
     table->mmap = probe_mmap;
     table->munmap = probe_munmap;
     table->msync = probe_msync;

@@ -1,8 +1,8 @@
 /* The probe on io_uring rings: entries are looked at when they are submitted, and their completions when they are reaped.
  *
  * A rule that must spoil an entry sends it with descriptor -1, so that the kernel itself breaks the chain behind it as it would
- * after a real failure, and replaces the -EBADF in its completion by what the rule wants. Registered files are known to the
- * kernel only: their entries are traced with fd -1 and no path.
+ * after a real failure, and replaces the -EBADF in its completion by what the rule wants. Entries on registered files are
+ * traced with the descriptor that was registered.
  * Thread-safety: as liburing's, one submitter and one reaper of a ring at a time; the probe's own state is under its lock. */
 #define _GNU_SOURCE
 #include "probe.h"
@@ -50,13 +50,23 @@ static void spoil(struct io_uring_sqe *sqe, uint8_t opcode) {
     }
 }
 
-static void submit_one(rmq_probe *p, struct io_uring_sqe *sqe) {
+/* The descriptor that was registered at `slot` of this ring, or -1. */
+static int registered(rmq_probe *p, const void *ring, unsigned slot) {
+    int fd = -1;
+    probe_lock(p);
+    for (int i = 0; i < p->slot_count; i++)
+        if (p->slots[i].ring == ring && p->slots[i].slot == slot) fd = p->slots[i].fd;
+    probe_unlock(p);
+    return fd;
+}
+
+static void submit_one(rmq_probe *p, const struct io_uring *ring, struct io_uring_sqe *sqe) {
     probe_step s;
     size_t n = sqe->len;
     const void *data = (const void *)(uintptr_t)sqe->addr;
     unsigned char *copy = NULL;
     int write = sqe->opcode != IORING_OP_FSYNC;
-    int fd = sqe->flags & IOSQE_FIXED_FILE ? -1 : sqe->fd;
+    int fd = sqe->flags & IOSQE_FIXED_FILE ? registered(p, ring, (unsigned)sqe->fd) : sqe->fd;
     probe_begin(&s, p, write ? RMQ_CALL_RING_WRITE : RMQ_CALL_RING_SYNC, fd, NULL, write);
     s.call.flags = sqe->flags;
     if (write) {
@@ -105,7 +115,7 @@ static int probe_ring_submit(void *ctx, void *ring_ptr, unsigned wait) {
         struct io_uring_sqe *sqe = &ring->sq.sqes[(i & ring->sq.ring_mask) << shift];
         if (sqe->opcode == IORING_OP_WRITE || sqe->opcode == IORING_OP_WRITE_FIXED || sqe->opcode == IORING_OP_WRITEV ||
             sqe->opcode == IORING_OP_FSYNC)
-            submit_one(p, sqe);
+            submit_one(p, ring, sqe);
     }
     return (int)probe_end(&s, p->below->ring_submit(p->below->ctx, ring_ptr, wait), NULL, 0);
 }
@@ -136,7 +146,58 @@ static int probe_ring_reap(void *ctx, void *ring, uint64_t *tag, int *result) {
     return rc;
 }
 
+static int probe_ring_setup(void *ctx, unsigned entries, void *ring, void *params) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_RING_SETUP, -1, NULL, 0);
+    s.call.length = entries;
+    s.call.flags = (int)((struct io_uring_params *)params)->flags;
+    return (int)probe_end(&s, s.error ? -s.error : p->below->ring_setup(p->below->ctx, entries, ring, params), NULL, 0);
+}
+
+static int probe_ring_buffers(void *ctx, void *ring, const void *buffers, unsigned n) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_RING_BUFFERS, -1, NULL, 0);
+    s.call.length = n;
+    return (int)probe_end(&s, s.error ? -s.error : p->below->ring_buffers(p->below->ctx, ring, buffers, n), NULL, 0);
+}
+
+static int probe_ring_files(void *ctx, void *ring, unsigned slots) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_RING_FILES, -1, NULL, 0);
+    s.call.length = slots;
+    return (int)probe_end(&s, s.error ? -s.error : p->below->ring_files(p->below->ctx, ring, slots), NULL, 0);
+}
+
+static int probe_ring_file(void *ctx, void *ring, unsigned slot, int fd) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_RING_FILE, fd, NULL, 0);
+    s.call.offset = slot;
+    if (s.error) return (int)probe_end(&s, -s.error, NULL, 0);
+    int rc = p->below->ring_file(p->below->ctx, ring, slot, fd);
+    probe_lock(p);
+    int i = 0;
+    while (i < p->slot_count && (p->slots[i].ring != ring || p->slots[i].slot != slot)) i++;
+    if (rc >= 0 && i == p->slot_count) {
+        probe_slot *more = realloc(p->slots, (size_t)(i + 1) * sizeof(probe_slot));
+        if (more == NULL) p->torn = 1;
+        else p->slots = more;
+        p->slot_count += more != NULL;
+    }
+    if (rc >= 0 && i < p->slot_count) p->slots[i] = (probe_slot){ring, slot, fd};
+    probe_append(&s, rc, NULL, 0);
+    probe_unlock(p);
+    return rc;
+}
+
 void probe_fill_ring(rmq_io *table) {
+    table->ring_setup = probe_ring_setup;
+    table->ring_buffers = probe_ring_buffers;
+    table->ring_files = probe_ring_files;
+    table->ring_file = probe_ring_file;
     table->ring_submit = probe_ring_submit;
     table->ring_reap = probe_ring_reap;
 }

@@ -25,6 +25,8 @@ cdef extern from "rmq_io.h" nogil:
         int (*rmdir)(void *ctx, const char *path) noexcept nogil
         int (*sync_dir)(void *ctx, const char *path) noexcept nogil
         int (*lock)(void *ctx, int fd) noexcept nogil
+        int (*direct_align)(void *ctx, int fd) noexcept nogil
+        int64_t (*pwrite_durable)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil
         int (*ring_submit)(void *ctx, void *ring, unsigned wait) noexcept nogil
         int (*ring_reap)(void *ctx, void *ring, uint64_t *tag, int *result) noexcept nogil
         int64_t (*wall_ms)(void *ctx) noexcept nogil

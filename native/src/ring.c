@@ -1,0 +1,359 @@
+/* One io_uring and its flights (rmq_ring.h). Runs in the one thread that enabled the ring. */
+#define _GNU_SOURCE
+#include "rmq_ring.h"
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/* Newer than the oldest header we build with. */
+#ifndef IORING_SETUP_SUBMIT_ALL
+#define IORING_SETUP_SUBMIT_ALL (1U << 7)
+#endif
+#ifndef IORING_SETUP_COOP_TASKRUN
+#define IORING_SETUP_COOP_TASKRUN (1U << 8)
+#endif
+#ifndef IORING_SETUP_SINGLE_ISSUER
+#define IORING_SETUP_SINGLE_ISSUER (1U << 12)
+#endif
+#ifndef IORING_SETUP_DEFER_TASKRUN
+#define IORING_SETUP_DEFER_TASKRUN (1U << 13)
+#endif
+
+enum { KIND_WRITE, KIND_SYNC };
+enum { STATE_FLYING, STATE_AGAIN, STATE_DONE, STATE_FAILED };
+enum { TRIES_MAX = 1000, BUFFERS_MAX = 64, SQPOLL_IDLE_MS = 50, DRAIN_ROUNDS = 1000 };
+static const size_t BUFFER_SIZE = (size_t)1 << 30; /* the kernel's largest */
+
+struct rmq_ring {
+    const rmq_io *io;
+    struct io_uring uring;
+    rmq_ring_facts facts;
+    rmq_flight *flights; /* a circle; the flight with number n is at n % capacity */
+    uint64_t first, next; /* numbers: oldest not taken, next to begin */
+    unsigned capacity;
+    unsigned queued;    /* entries the kernel has not been given yet */
+    unsigned busy;      /* entries in the kernel's hands */
+    int error, error_in_sync;
+    int refusals;       /* submissions refused in a row */
+    unsigned char *pool, *second;
+    size_t pool_size, second_size;
+};
+
+static rmq_flight *flight(const rmq_ring *r, uint64_t number) { return &r->flights[number % r->capacity]; }
+
+static void fail(rmq_ring *r, int error, int in_sync) {
+    if (r->error == 0) {
+        r->error = error;
+        r->error_in_sync = in_sync;
+    }
+}
+
+/* ---- life */
+
+static int set_up(const rmq_io *io, rmq_ring *r, unsigned entries, unsigned wishes, int tiny) {
+    /* From the best to the plainest: each flag is newer than the one behind it. */
+    static const unsigned good[] = {
+        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN,
+        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,
+        0,
+    };
+    unsigned wished = (wishes & RMQ_RING_SQPOLL ? IORING_SETUP_SQPOLL : 0) +
+                      (wishes & RMQ_RING_IOPOLL ? IORING_SETUP_IOPOLL : 0);
+    /* with a kernel thread that submits, completions need no help of ours */
+    unsigned useless = wishes & RMQ_RING_SQPOLL ? IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN : 0;
+    int rc = -EINVAL;
+    for (size_t i = 0; i < sizeof good / sizeof *good && rc == -EINVAL; i++) {
+        struct io_uring_params p = {.flags = (good[i] & ~useless) | wished | IORING_SETUP_R_DISABLED};
+        if (wishes & RMQ_RING_SQPOLL) p.sq_thread_idle = SQPOLL_IDLE_MS;
+        if (tiny) {
+            p.flags |= IORING_SETUP_CQSIZE;
+            p.cq_entries = entries;
+        }
+        rc = io->ring_setup(io->ctx, entries, &r->uring, &p);
+        if (rc == 0) {
+            r->facts.setup_flags = p.flags;
+            r->facts.features = p.features;
+        }
+    }
+    return rc;
+}
+
+int rmq_ring_new(const rmq_io *io, unsigned depth, unsigned wishes, unsigned entries, rmq_ring **out) {
+    if (depth < 1 || depth > 256) return -EINVAL;
+    rmq_ring *r = calloc(1, sizeof *r);
+    if (r == NULL) return -ENOMEM;
+    r->io = io;
+    r->capacity = depth + 1; /* a chain's sync beside the deepest run of writes */
+    r->facts = (rmq_ring_facts){.depth = depth, .buffers_error = 1, .files_error = 1};
+    r->flights = calloc(r->capacity, sizeof *r->flights);
+    int rc = r->flights == NULL ? -ENOMEM : set_up(io, r, entries ? entries : 2 * depth, wishes, entries != 0);
+    if (rc == 0) {
+        /* In a child of fork the ring's memory is absent, as the pool's is. Where the kernel cannot say so, none is made. */
+        rc = io_uring_ring_dontfork(&r->uring);
+        if (rc < 0) io_uring_queue_exit(&r->uring);
+    }
+    if (rc < 0) {
+        free(r->flights);
+        free(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+int rmq_ring_enable(rmq_ring *r) { return io_uring_enable_rings(&r->uring); }
+
+void rmq_ring_pool(rmq_ring *r, void *base, size_t size, void *second, size_t second_size) {
+    struct iovec v[BUFFERS_MAX];
+    unsigned n = 0;
+    for (size_t at = 0; at < size && n < BUFFERS_MAX - 1; at += BUFFER_SIZE, n++)
+        v[n] = (struct iovec){(char *)base + at, size - at < BUFFER_SIZE ? size - at : BUFFER_SIZE};
+    int whole = n * BUFFER_SIZE >= size;
+    if (second != NULL) v[n++] = (struct iovec){second, second_size};
+    r->facts.buffers_error = whole ? r->io->ring_buffers(r->io->ctx, &r->uring, v, n) : -E2BIG;
+    if (r->facts.buffers_error == 0) {
+        r->pool = base;
+        r->pool_size = size;
+        r->second = second;
+        r->second_size = second_size;
+    }
+    r->facts.files_error = r->io->ring_files(r->io->ctx, &r->uring, RMQ_RING_SLOTS);
+}
+
+void rmq_ring_free(rmq_ring *r) {
+    if (r == NULL) return;
+    io_uring_queue_exit(&r->uring);
+    free(r->flights);
+    free(r);
+}
+
+const rmq_ring_facts *rmq_ring_facts_of(const rmq_ring *r) { return &r->facts; }
+
+int rmq_ring_file(rmq_ring *r, int slot, int fd) {
+    if (r->facts.files_error != 0) return r->facts.files_error;
+    int rc = r->io->ring_file(r->io->ctx, &r->uring, (unsigned)slot, fd);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- beginning */
+
+unsigned rmq_ring_count(const rmq_ring *r) { return (unsigned)(r->next - r->first); }
+unsigned rmq_ring_room(const rmq_ring *r) { return r->capacity - rmq_ring_count(r); }
+rmq_flight *rmq_ring_newest(rmq_ring *r) { return r->next == r->first ? NULL : flight(r, r->next - 1); }
+
+/* A free entry; where the queue is full, the kernel is given what is in it first. NULL: it does not take it now. */
+static struct io_uring_sqe *entry(rmq_ring *r) {
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+    for (int i = 0; sqe == NULL && i < TRIES_MAX && r->error == 0; i++) {
+        int rc = r->io->ring_submit(r->io->ctx, &r->uring, 0);
+        if (rc > 0) {
+            r->queued -= (unsigned)rc;
+            r->busy += (unsigned)rc;
+        } else if (rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != 0) {
+            fail(r, rc, 0);
+        }
+        sqe = io_uring_get_sqe(&r->uring);
+    }
+    if (sqe == NULL) fail(r, -EBUSY, 0);
+    return sqe;
+}
+
+/* The number of the registered buffer that holds [from, from + n), or -1. */
+static int buffer_of(const rmq_ring *r, const unsigned char *from, size_t n) {
+    if (r->pool == NULL) return -1;
+    if (from >= r->pool && from + n <= r->pool + r->pool_size) {
+        size_t at = (size_t)(from - r->pool);
+        return at / BUFFER_SIZE == (at + n - 1) / BUFFER_SIZE ? (int)(at / BUFFER_SIZE) : -1;
+    }
+    if (r->second != NULL && from >= r->second && from + n <= r->second + r->second_size)
+        return (int)((r->pool_size + BUFFER_SIZE - 1) / BUFFER_SIZE);
+    return -1;
+}
+
+static void give(rmq_ring *r, uint64_t number) {
+    rmq_flight *f = flight(r, number);
+    struct io_uring_sqe *sqe = entry(r);
+    if (sqe == NULL) return;
+    int file = f->slot >= 0 ? f->slot : f->fd;
+    if (f->kind == KIND_SYNC) {
+        io_uring_prep_fsync(sqe, file, IORING_FSYNC_DATASYNC);
+        r->facts.syncs++;
+    } else {
+        int buffer = buffer_of(r, f->from, f->left);
+        if (buffer >= 0) io_uring_prep_write_fixed(sqe, file, f->from, (unsigned)f->left, (uint64_t)f->offset, buffer);
+        else io_uring_prep_write(sqe, file, f->from, (unsigned)f->left, (uint64_t)f->offset);
+        if (f->durable) sqe->rw_flags = RWF_DSYNC;
+        r->facts.writes++;
+    }
+    if (f->slot >= 0) sqe->flags |= IOSQE_FIXED_FILE;
+    if (f->linked) sqe->flags |= IOSQE_IO_LINK;
+    sqe->user_data = number;
+    f->state = STATE_FLYING;
+    r->queued++;
+}
+
+static void begin(rmq_ring *r, rmq_flight f) {
+    uint64_t number = r->next++;
+    *flight(r, number) = f;
+    give(r, number);
+}
+
+void rmq_ring_write(rmq_ring *r, int slot, int fd, const void *from, size_t n, int64_t offset, int64_t end, void *owner,
+                    int durable, int link) {
+    /* A chain must reach the kernel in one submission: room for both entries is made before the first. */
+    if (link && io_uring_sq_space_left(&r->uring) < 2 && r->queued > 0) rmq_ring_turn(r, 0, NULL);
+    begin(r, (rmq_flight){.end = end, .owner = owner, .from = from, .left = n, .offset = offset, .fd = fd, .slot = slot,
+                          .kind = KIND_WRITE, .durable = durable, .linked = link});
+}
+
+void rmq_ring_sync(rmq_ring *r, int slot, int fd, int64_t end, void *owner) {
+    begin(r, (rmq_flight){.end = end, .owner = owner, .fd = fd, .slot = slot, .kind = KIND_SYNC});
+}
+
+/* ---- completing */
+
+static void complete(rmq_ring *r, uint64_t number, int result) {
+    if (number < r->first || number >= r->next) return; /* none of ours */
+    rmq_flight *f = flight(r, number);
+    if (f->kind == KIND_SYNC) {
+        f->state = result == 0 ? STATE_DONE : result == -ECANCELED ? STATE_AGAIN : STATE_FAILED;
+        if (f->state == STATE_FAILED) fail(r, result < 0 ? result : -EIO, 1);
+        return;
+    }
+    if (result >= 0 && (size_t)result == f->left) {
+        f->state = STATE_DONE;
+        return;
+    }
+    f->state = STATE_AGAIN;
+    if (result > 0 && (size_t)result < f->left) {
+        /* Direct I/O goes on at a whole block; a buffered write may as well: the bytes are still here. */
+        size_t done = (size_t)result & ~(size_t)(RMQ_RING_BLOCK - 1);
+        f->from += done;
+        f->offset += (int64_t)done;
+        f->left -= done;
+        f->tries = done > 0 ? 0 : f->tries + 1;
+    } else if (result == -EINTR || result == -EAGAIN || result == -ECANCELED) {
+        f->tries++;
+    } else {
+        f->state = STATE_FAILED;
+        fail(r, result < 0 ? result : -EIO, 0);
+        return;
+    }
+    if (f->tries > TRIES_MAX) {
+        f->state = STATE_FAILED;
+        fail(r, result < 0 && result != -ECANCELED ? result : -EIO, 0);
+    }
+}
+
+/* Entries that go again. A chain does so as a whole, once both its parts have come back. */
+static void give_again(rmq_ring *r) {
+    for (uint64_t n = r->first; n != r->next && r->error == 0; n++) {
+        rmq_flight *f = flight(r, n);
+        if (f->state != STATE_AGAIN) continue;
+        if (f->kind == KIND_SYNC && n > r->first && flight(r, n - 1)->linked && flight(r, n - 1)->state != STATE_DONE)
+            continue; /* goes with its write */
+        r->facts.again++;
+        if (f->linked) {
+            rmq_flight *sync = flight(r, n + 1);
+            if (sync->state == STATE_FLYING) {
+                r->facts.again--;
+                continue;
+            }
+            if (io_uring_sq_space_left(&r->uring) < 2) {
+                r->facts.again--;
+                return; /* the next turn has emptied the queue */
+            }
+            give(r, n);
+            give(r, n + 1);
+            n++;
+        } else {
+            give(r, n);
+        }
+    }
+}
+
+static void reap(rmq_ring *r) {
+    uint64_t number;
+    int result, rc;
+    while ((rc = r->io->ring_reap(r->io->ctx, &r->uring, &number, &result)) == 1) {
+        r->busy--;
+        complete(r, number, result);
+    }
+    if (rc < 0 && rc != -EAGAIN && rc != -EINTR) fail(r, rc, 0);
+}
+
+static void pause_ms(int ms) {
+    struct timespec t = {0, ms * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+int rmq_ring_turn(rmq_ring *r, unsigned wait, int *in_sync) {
+    if (r->error == 0) {
+        if (wait > r->queued + r->busy) wait = r->queued + r->busy;
+        int rc = r->io->ring_submit(r->io->ctx, &r->uring, wait);
+        r->facts.submits++;
+        if (rc >= 0) {
+            r->queued -= (unsigned)rc;
+            r->busy += (unsigned)rc;
+            r->refusals = 0;
+        } else if (rc != -EINTR) {
+            /* EAGAIN: no memory for a request just now; EBUSY: completions must be taken first. Both pass, or are an error. */
+            if ((rc != -EAGAIN && rc != -EBUSY) || ++r->refusals > TRIES_MAX) fail(r, rc, 0);
+            else if (r->refusals > 8) pause_ms(1);
+        }
+        reap(r);
+        give_again(r);
+    }
+    if (in_sync != NULL) *in_sync = r->error_in_sync;
+    return r->error;
+}
+
+int rmq_ring_take(rmq_ring *r, rmq_flight *out) {
+    if (r->first == r->next || flight(r, r->first)->state != STATE_DONE) return 0;
+    *out = *flight(r, r->first++);
+    return 1;
+}
+
+unsigned rmq_ring_drain(rmq_ring *r) {
+    for (int i = 0; r->busy > 0 && i < DRAIN_ROUNDS; i++) {
+        uint64_t number;
+        int result;
+        int rc = r->io->ring_submit(r->io->ctx, &r->uring, 1);
+        if (rc > 0) {
+            r->queued -= (unsigned)rc;
+            r->busy += (unsigned)rc;
+        }
+        int some = 0;
+        while (r->io->ring_reap(r->io->ctx, &r->uring, &number, &result) == 1) {
+            r->busy--;
+            some = 1;
+        }
+        if (!some) pause_ms(1);
+    }
+    return r->busy;
+}
+
+int rmq_ring_abandon(rmq_ring *r, rmq_flight *out) {
+    if (r->first == r->next) return 0;
+    *out = *flight(r, r->first++);
+    return 1;
+}
+
+int rmq_pwrite_blocks(const rmq_io *io, int fd, const void *from, size_t n, int64_t offset, size_t block, int durable) {
+    const char *p = from;
+    int tries = 0;
+    while (n > 0) {
+        int64_t rc = durable ? io->pwrite_durable(io->ctx, fd, p, n, offset) : io->pwrite(io->ctx, fd, p, n, offset);
+        if (rc == -EINTR) continue;
+        if (rc < 0) return (int)rc;
+        size_t done = (size_t)rc == n ? n : (size_t)rc & ~(block - 1);
+        if (done == 0 && ++tries > TRIES_MAX) return -EIO;
+        p += done;
+        offset += (int64_t)done;
+        n -= done;
+    }
+    return 0;
+}
