@@ -436,6 +436,7 @@ cdef class StoreCore:
     def _refuse_calls(self):
         """From here on calls are refused; those that wait without the GIL are let out."""
         self.state = STATE_CLOSED
+        self._wake_waiters()
         while self.calls > 0:
             with nogil:
                 flush_all(self.log)
@@ -472,6 +473,9 @@ cdef class StoreCore:
         with nogil:
             rc = checkpoint_now(self.checkpointer)
         _check(rc, self.path)
+
+    def _wake_waiters(self):
+        """For what is built on top: lets those out who wait for messages."""
 
     def _end(self):
         """Frees what no reader needs; the files themselves go with their last lease."""

@@ -20,8 +20,9 @@ from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
-from rmq_store.reader._query import StoreQuery
 from rmq_store.recovery import lockfile
+from rmq_store.waiting._wait import StoreWait
+from rmq_store.waiting.listeners import ArrivingListener, Listeners
 from rmq_store.watch import Watch
 from rmq_store.writer._future import Completer
 
@@ -30,7 +31,7 @@ __all__ = ["MessageStore"]
 _open_stores: "weakref.WeakSet[MessageStore]" = weakref.WeakSet()
 
 
-class MessageStore(StoreQuery):
+class MessageStore(StoreWait):
     """An Apache RocketMQ message store in a directory: put, know when it is durable, read back by queue, key, time and id.
 
     Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
@@ -45,6 +46,7 @@ class MessageStore(StoreQuery):
     _completer: Completer
     _close_lock: threading.Lock
     _watch: Watch | None = None
+    _listeners: Listeners | None = None
     _closer: int = 0                # the thread inside close()
     _ended: bool = False            # close() is through
 
@@ -110,6 +112,25 @@ class MessageStore(StoreQuery):
         """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
         return self._wait_dispatched(timeout)
 
+    # ---- arrivals
+
+    def add_arriving_listener(self, listener: ArrivingListener) -> None:
+        """Calls listener(topic, queue_id, max_offset) when a queue got messages; max_offset is one past the newest.
+
+        Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
+        listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
+        self._check_open()
+        with self._close_lock:
+            if self._listeners is None:
+                self._listeners = Listeners(self)
+        self._listeners.add(listener)
+
+    def remove_arriving_listener(self, listener: ArrivingListener) -> None:
+        """The listener is called no more, but for a call under way. Raises ValueError for one that was not added."""
+        if self._listeners is None:
+            raise ValueError("this listener was not added")
+        self._listeners.remove(listener)
+
     # ---- closing
 
     def close(self) -> None:
@@ -151,6 +172,8 @@ class MessageStore(StoreQuery):
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
         self._refuse_calls()
+        if self._listeners is not None:
+            self._listeners.stop()
         if self._watch is not None:
             self._watch.stop()
         self._completer.close()

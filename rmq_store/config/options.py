@@ -155,6 +155,8 @@ OPTIONS: tuple[Option, ...] = (
          "count as recent.", "accessMessageInMemoryMaxRatio", change=_LIVE),
     _int("filter_bytes_max", 16_000, "bytes", 20, INT_MAX, "Bytes of queue entries one get looks at, at least; max_count x 20 "
          "if that is more.", "maxFilterMessageSize", change=_LIVE),
+    _int("long_polling_timeout_ms", 30_000, "ms", 0, 24 * _HOUR_MS, "How long get(wait=True) waits for a message.",
+         change=_LIVE),
     _int("query_batch_max", 64, "messages", 1, INT_MAX, "Messages a query by key returns at most.", "maxMsgsNumBatch",
          change=_LIVE),
     _int("query_count_max", 32, "messages", 1, INT_MAX, "Messages a query by key returns unless the call says otherwise.",

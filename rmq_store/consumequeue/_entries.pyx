@@ -5,11 +5,12 @@ stored, and one write system call pays for a whole buffer. When every buffer is 
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
+from rmq_store.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_put
 from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_flush, files_grow, files_sync,
                                             files_sync_dirs)
-from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
+from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
 from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
                                  rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32)
@@ -191,9 +192,13 @@ cdef int entries_publish(TableState *t) noexcept nogil:
                 s.new_min = -1
             rmq_store(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
+            if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
+                hubs_note(<QueueTable *> t, q)
             entries_note_unsynced(t, q)
         q = next
     t.dirty = kept
+    if t.hubs_due:
+        hubs_signal(<QueueTable *> t)
     return error
 
 

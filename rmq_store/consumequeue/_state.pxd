@@ -6,6 +6,7 @@
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint32_t
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
+from rmq_store.consumequeue._arrivals cimport Hub, Interest
 from rmq_store.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
 from rmq_store.io._io cimport rmq_io
@@ -29,6 +30,7 @@ cdef struct QueueState:
     int limit                           # bytes of the buffer that may be used (the file may end before)
     bint dirty
     Queue *next_dirty
+    Interest *interests                 # under watch_lock; atomic for the look whether there are any
     # sync
     int unsynced
     Queue *next_unsynced
@@ -61,6 +63,11 @@ cdef struct TableState:
     rmq_mutex sync_lock
     Queue *unsynced
     int sync_error                      # the first one; final
+    # listeners
+    rmq_mutex watch_lock
+    Hub *hubs
+    int64_t hubs_for_all                # atomic
+    bint hubs_due                       # dispatch
 
 
 cdef inline QueueState *state_of(const Queue *q) noexcept nogil:

@@ -27,6 +27,8 @@ cdef struct Dispatcher:
     int error                       # first error of the queue or index files; 0 none
     pthread_t thread
     rmq_event moved                 # `dispatched` moved
+    int waiters                     # readers that wait for a message: atomic
+    int waits                       # how often one began to: atomic
     bint running
     int stop
 
@@ -39,5 +41,7 @@ cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
+# A reader begins, or ends, to wait for messages. While one does, and for a while after, every append wakes the dispatcher.
+cdef void dispatch_waiter(Dispatcher *d, int change) noexcept nogil
 # Until everything below `position` is dispatched: 0; -ETIMEDOUT; -errno.
 cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noexcept nogil

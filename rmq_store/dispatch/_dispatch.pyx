@@ -10,8 +10,9 @@ from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.index._index cimport Index, index_put
-from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
-                                 rmq_load, rmq_load32, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
+from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+                                 rmq_fence, rmq_load, rmq_load32, rmq_pause, rmq_store, rmq_store32, rmq_thread_join,
+                                 rmq_thread_start)
 from rmq_store.segment._file cimport log_file_release, row_find
 
 
@@ -26,6 +27,8 @@ cdef enum:
 
 cdef int64_t POLL_NS = 200_000
 cdef int64_t IDLE_BEFORE_SLEEP = 50
+cdef int EAGER_SLEEPS = 64      # sleeps without a timeout after the last reader that waited
+cdef int EAGER_SPINS = 100      # looks before each of them: a stream of puts must not pay a wake-up each
 cdef int64_t FULL_DISK_RETRY_NS = 100_000_000
 
 
@@ -186,12 +189,29 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
     return rc
 
 
+cdef void dispatch_waiter(Dispatcher *d, int change) noexcept nogil:
+    rmq_add32(&d.waiters, change)
+    if change > 0:
+        rmq_add32(&d.waits, 1)
+
+
+cdef inline bint _spin(Dispatcher *d) noexcept nogil:
+    # True where something came while it looked.
+    cdef int _i
+    for _i in range(EAGER_SPINS):
+        if d.log.dispatched < dispatch_limit(d):
+            return True
+        rmq_pause()
+    return False
+
+
 cdef void *_run(void *arg) noexcept nogil:
-    # Active, it looks every 200 us; after 10 ms without work it sleeps until an append, a commit or a flush wakes it.
+    # Active, it looks every 200 us; after 10 ms without work it sleeps until an append, a commit or a flush wakes it. While
+    # somebody waits for messages it sleeps so at once: the 200 us would be the reader's.
     cdef Dispatcher *d = <Dispatcher *> arg
     cdef Log *log = d.log
     cdef int64_t limit, before, idle = 0
-    cdef int ticket, rc
+    cdef int ticket, rc, waits = 0, eager = 0
     while rmq_load32(&d.stop) == 0:
         ticket = rmq_event_ticket(&log.dispatch_wanted)
         limit = dispatch_limit(d)
@@ -209,16 +229,24 @@ cdef void *_run(void *arg) noexcept nogil:
                 break
             elif log.dispatched == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
+            continue
+        if rmq_load32(&d.waiters) > 0 or rmq_load32(&d.waits) != waits:
+            waits = rmq_load32(&d.waits)
+            eager = EAGER_SLEEPS
+        if eager > 0:
+            if _spin(d):
+                continue
+            eager -= 1
         elif idle < IDLE_BEFORE_SLEEP:
             idle += 1
             rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
-        else:
-            rmq_store32(&log.dispatch_asleep, 1)
-            rmq_fence()
-            if log.dispatched >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
-                rmq_event_wait(&log.dispatch_wanted, ticket, -1)
-            rmq_store32(&log.dispatch_asleep, 0)
-            idle = 0
+            continue
+        rmq_store32(&log.dispatch_asleep, 1)
+        rmq_fence()
+        if log.dispatched >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
+            rmq_event_wait(&log.dispatch_wanted, ticket, -1)
+        rmq_store32(&log.dispatch_asleep, 0)
+        idle = 0
     rmq_event_wake(&d.moved)
     return NULL
 

@@ -13,6 +13,7 @@ cdef extern from "rmq_atomic.h" nogil:
     int rmq_swap32(int *p, int v)
     int rmq_cas32(int *p, int expected, int v)
     void rmq_fence()
+    void rmq_pause()
 
 
 cdef extern from "rmq_wake.h" nogil:

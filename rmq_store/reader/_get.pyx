@@ -266,13 +266,15 @@ cdef class StoreGet(StorePutMany):
         if not r.slave_rules:
             r.next_offset = at
 
-    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, _slave_rules=False):
+    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False):
         """Messages of a queue from `offset` on; returns a GetResult.
 
         tags: "A || B", None or "*" for all: compared by hash code in the queue, then by name. A call returns at most
         get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk, get_bytes_max_disk where they are far
         behind), always the first one; next_offset says where to go on. Outside the queue the status says how, and next_offset
-        where it begins or ends. Raises OSError from reading; never waits.
+        where it begins or ends. wait: seconds to wait for a message at or behind `offset` where there is none yet, True for
+        long_polling_timeout_ms; the dispatcher wakes the call, Ctrl-C ends it, StoreClosed if the store closes meanwhile.
+        What is there is returned at once. None: do not wait. Raises OSError from reading.
         Durability: what is visible follows the option `visibility`. Upstream: MessageStore.getMessage.
         """
         cdef GetRequest r
@@ -280,6 +282,8 @@ cdef class StoreGet(StorePutMany):
         cdef Found[64] few
         cdef int64_t room
         cdef GetResult result
+        if wait is not None and wait is not False:
+            return self._get_waiting(topic, queue_id, offset, max_count, tags, max_bytes, wait)
         self._enter()
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")

@@ -1,10 +1,24 @@
 # Reading by key, by time and by unique id.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.reader._get cimport StoreGet
+from rmq_store.reader._get cimport Found, StoreGet
 
 
-cdef struct KeyRequest
+cdef struct KeyRequest:
+    const char *topic
+    const char *key
+    int64_t begin
+    int64_t end
+    int64_t max
+    int32_t topic_size
+    int32_t key_size
+    int64_t *offsets
+    Found *found
+    int64_t found_count
+    int64_t last_timestamp
+    int64_t last_physical
+    bint exact
+    int error
 
 
 cdef class StoreQuery(StoreGet):

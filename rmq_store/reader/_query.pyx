@@ -5,7 +5,6 @@ Any thread; searching runs without the GIL. Every record that an index or queue 
 import os
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp
@@ -15,13 +14,11 @@ from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
-from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_load
 from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport Lease, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
 
-cdef int64_t SLICE_NS = 100_000_000
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
 
 
@@ -45,23 +42,6 @@ cdef class QueryResult:
     def __repr__(self):
         return (f"QueryResult({len(self.messages)} messages, index_last_timestamp={self.index_last_timestamp}, "
                 f"index_last_offset={self.index_last_offset})")
-
-
-cdef struct KeyRequest:
-    const char *topic
-    const char *key
-    int64_t begin
-    int64_t end
-    int64_t max
-    int32_t topic_size
-    int32_t key_size
-    int64_t *offsets
-    Found *found
-    int64_t found_count
-    int64_t last_timestamp
-    int64_t last_physical
-    bint exact
-    int error
 
 
 cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nogil:
@@ -243,33 +223,3 @@ cdef class StoreQuery(StoreGet):
         entry = self.raw_entry(topic, queue_id, max(self.min_offset(topic, queue_id), 0))
         message = None if entry is None else self._message_at(entry[0])
         return -1 if message is None else message.store_timestamp
-
-    def wait_for_message(self, topic, queue_id, offset, timeout=None):
-        """Waits until the queue has a message at `offset`: True; False after `timeout` seconds.
-
-        Woken by the dispatcher, without polling. Raises StoreClosed if the store is closed meanwhile.
-        Upstream: MessageArrivingListener.
-        """
-        cdef Queue *q
-        cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)
-        cdef int64_t wanted = offset, begun, slice_ns
-        cdef int ticket
-        self._enter()
-        t = self._topic(topic)
-        q = self._queue(t, queue_id)
-        while True:
-            self._enter()
-            ticket = rmq_event_ticket(&q.arrived)
-            if rmq_load(&q.max_offset) > wanted:
-                return True
-            if left <= 0:
-                return False
-            self.calls += 1
-            with nogil:
-                begun = self.io.mono_ns(self.io.ctx)
-                slice_ns = left if left < SLICE_NS else SLICE_NS
-                rmq_event_wait(&q.arrived, ticket, slice_ns)
-                if left != INT64_MAX:
-                    left -= self.io.mono_ns(self.io.ctx) - begun
-            self.calls -= 1
-            PyErr_CheckSignals()

@@ -1,0 +1,95 @@
+"""How long from a put until another thread has the message, and what readers cost that only wait.
+
+One thread puts with pauses between, one sits in get(wait=); the time counts from before the put until get has returned in the
+other thread. Then `--waiters` threads wait on as many queues for `--seconds`: the processor time of the process in between.
+
+    python -m bench.load.waiting --write-path mmap --rounds 2000 --waiters 10000
+"""
+import argparse
+import resource
+import threading
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+from bench import workload
+from bench.histogram import Histogram
+from rmq_store import MessageStore, errors
+
+STACK = 64 << 10
+PROMPT = {"pool": {"commit_interval_max_ms": 0}}     # else a put of 100 bytes waits 200 ms for its commit
+
+
+def _hand_over(store: MessageStore, rounds: int, pause: float) -> dict[str, Any]:
+    clock = time.perf_counter_ns
+    got = array("q", bytes(8 * rounds))
+    took = threading.Semaphore(0)
+
+    def consume() -> None:
+        for i in range(rounds):
+            store.get(workload.TOPIC, 0, i, 1, wait=60)
+            got[i] = clock()
+            took.release()
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    put = array("q", bytes(8 * rounds))
+    for i in range(rounds):
+        time.sleep(pause)       # the consumer sits in get again
+        put[i] = clock()
+        store.put(workload.TOPIC, b"x" * 100)
+        took.acquire()
+    consumer.join()
+    times = Histogram(got[i] - put[i] for i in range(rounds))
+    return times.figures()
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _idle(store: MessageStore, waiters: int, seconds: float) -> dict[str, Any]:
+    def wait(i: int) -> None:
+        try:
+            store.get(f"Idle{i // 8}", i % 8, 0, 1, wait=3600)
+        except errors.StoreClosed:
+            pass
+
+    before = threading.stack_size(STACK)
+    threads = [threading.Thread(target=wait, args=(i,), daemon=True) for i in range(waiters)]
+    try:
+        for t in threads:
+            t.start()
+    finally:
+        threading.stack_size(before)
+    time.sleep(seconds / 4)
+    used, start = _cpu(), time.perf_counter()
+    time.sleep(seconds)
+    share = (_cpu() - used) / (time.perf_counter() - start)
+    start = time.perf_counter()
+    store.close()
+    for t in threads:
+        t.join()
+    closing = time.perf_counter() - start
+    return {"waiters": waiters, "idle_cpu_pct": round(share * 100, 3), "close_ms": round(closing * 1e3, 1)}
+
+
+def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
+    store = MessageStore.open(base / "store", write_path=args.write_path, **PROMPT.get(args.write_path, {}))
+    figures = _hand_over(store, args.rounds, args.pause_us / 1e6)
+    return figures | _idle(store, args.waiters, args.seconds)
+
+
+def main(argv: list[str] | None = None) -> None:
+    p = workload.parser(__doc__, write_path="mmap", rounds=2000, pause_us=2000, waiters=10_000, seconds=3.0)
+    args = p.parse_args(argv)
+    if args.smoke:
+        args.rounds, args.waiters, args.seconds = 20, 50, 0.1
+    with workload.scratch(args.dir) as base:
+        workload.report({"bench": "waiting", "write_path": args.write_path, **run(args, base)})
+
+
+if __name__ == "__main__":
+    main()

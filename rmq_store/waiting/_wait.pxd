@@ -1,0 +1,12 @@
+# Readers that wait for what is not there yet.
+from libc.stdint cimport int64_t
+
+from rmq_store.consumequeue._queue cimport Queue
+from rmq_store.reader._query cimport StoreQuery
+
+
+cdef class StoreWait(StoreQuery):
+    cdef readonly object _hubs      # WeakSet of Arrivals: close() detaches them
+
+    cdef int _sleep(self, Queue *q, int ticket, int64_t timeout_ns, bint sliced) except -1
+    cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL
