@@ -42,7 +42,6 @@ static inline void rmq_event_wake(rmq_event *e) {
     rmq_fence();
     if (rmq_load32(&e->sleepers) > 0) rmq_futex_wake(&e->sequence, INT_MAX);
 }
-
 /* A mutex for short critical sections of background work (0 free, 1 held, 2 held and somebody sleeps). */
 typedef struct rmq_mutex {
     int state;

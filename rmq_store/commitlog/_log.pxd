@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport rmq_event, rmq_mutex, rmq_put_lock
+from rmq_store.io._sync cimport rmq_event, rmq_mutex, rmq_put_lock, rmq_waiters
 from rmq_store.pool._pool cimport Pool
 from rmq_store.segment._allocator cimport Allocator
 from rmq_store.segment._file cimport FileRow, LogFile
@@ -70,7 +70,7 @@ cdef struct Log:
     rmq_event flush_wanted
     rmq_event dispatch_wanted
     rmq_event room              # committed moved, or the fence is up
-    rmq_event durable           # flushed moved, or the fence is up
+    rmq_waiters durable         # who waits for flushed to pass an offset, or for the fence
     # ---- counters (rmq_add)
     int64_t puts
     int64_t put_bytes

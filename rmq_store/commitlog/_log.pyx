@@ -7,7 +7,7 @@ from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
-                                 rmq_put_lock_try, rmq_store, rmq_store32)
+                                 rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
@@ -221,7 +221,7 @@ cdef void log_fence(Log *log, int error, int step) noexcept nogil:
     if rmq_cas32(&log.fence, 0, -error if error < 0 else error):
         log.fence_step = step
     rmq_event_wake(&log.room)
-    rmq_event_wake(&log.durable)
+    rmq_waiters_pass(&log.durable, INT64_MAX)
     rmq_event_wake(&log.commit_wanted)
     rmq_event_wake(&log.flush_wanted)
     rmq_event_wake(&log.dispatch_wanted)

@@ -7,7 +7,8 @@ from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_fence
 from rmq_store.io._io cimport rmq_pwrite_all
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
-                                 rmq_thread_join, rmq_thread_start)
+                                 rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
+                                 rmq_waiter_sleep, rmq_waiters_pass)
 from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._allocator cimport allocator_pass
 from rmq_store.segment._file cimport LogFile, log_file_release, row_find
@@ -159,8 +160,9 @@ cdef int _flush_locked(Log *log) noexcept nogil:
     return 0
 
 
-cdef inline void _announce(Log *log) noexcept nogil:
-    rmq_event_wake(&log.durable)
+cdef inline void _unlock_and_announce(Log *log) noexcept nogil:
+    rmq_mutex_unlock(&log.sync_lock)
+    rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
     if rmq_load32(&log.dispatch_asleep) != 0:
         rmq_event_wake(&log.dispatch_wanted)
 
@@ -169,32 +171,39 @@ cdef int flush_all(Log *log) noexcept nogil:
     cdef int rc
     rmq_mutex_lock(&log.sync_lock)
     rc = _flush_locked(log)
-    rmq_mutex_unlock(&log.sync_lock)
-    _announce(log)
+    _unlock_and_announce(log)
     return rc
 
 
 cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
+    # Leads if nobody does, else waits on the list. Between entering the list and sleeping it looks again: a sync that ended in
+    # between did not see it, but has let go of the lock.
     cdef int64_t deadline = 0
     cdef int64_t now
-    cdef int ticket
+    cdef rmq_waiter waiter
+    cdef bint listed = False
     while True:
-        ticket = rmq_event_ticket(&log.durable)
-        if rmq_load(&log.flushed) >= end:
-            return 0
-        if rmq_load32(&log.fence) != 0:
-            return -rmq_load32(&log.fence)
+        if rmq_load(&log.flushed) >= end or rmq_load32(&log.fence) != 0:
+            if listed:
+                rmq_waiter_leave(&log.durable, &waiter)
+            return 0 if rmq_load(&log.flushed) >= end else -rmq_load32(&log.fence)
         if rmq_mutex_try(&log.sync_lock):
+            if listed:
+                rmq_waiter_leave(&log.durable, &waiter)
+                listed = False
             _flush_locked(log)
-            rmq_mutex_unlock(&log.sync_lock)
-            _announce(log)
-            continue
-        now = log.io.mono_ns(log.io.ctx)
-        if deadline == 0:
-            deadline = now + timeout_ns
-        if now >= deadline:
-            return -ETIMEDOUT
-        rmq_event_wait(&log.durable, ticket, deadline - now)
+            _unlock_and_announce(log)
+        elif not listed:
+            now = log.io.mono_ns(log.io.ctx)
+            if deadline == 0:
+                deadline = now + timeout_ns
+            if now >= deadline:
+                return -ETIMEDOUT
+            rmq_waiter_enter(&log.durable, &waiter, end)
+            listed = True
+        else:
+            rmq_waiter_sleep(&log.durable, &waiter, deadline - now)
+            listed = False
 
 
 # ---- background threads

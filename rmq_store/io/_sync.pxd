@@ -43,6 +43,17 @@ cdef extern from "rmq_wake.h" nogil:
     int rmq_thread_join(pthread_t *t)
 
 
+cdef extern from "rmq_waiters.h" nogil:
+    ctypedef struct rmq_waiter:
+        pass
+    ctypedef struct rmq_waiters:
+        pass
+    void rmq_waiter_enter(rmq_waiters *l, rmq_waiter *w, int64_t end)
+    void rmq_waiter_leave(rmq_waiters *l, rmq_waiter *w)
+    void rmq_waiter_sleep(rmq_waiters *l, rmq_waiter *w, int64_t timeout_ns)
+    void rmq_waiters_pass(rmq_waiters *l, int64_t to)
+
+
 cdef extern from *:
     """
     #include <errno.h>

@@ -42,9 +42,12 @@ from tests.crash import kill_loop
 class Sure(random.Random):
     def random(self): return 0.5
 rnd = Sure(1)
-directory = kill_loop.Directory({str(tmp_path / "s")!r}, {config!r})
-acks, opened, complaint = kill_loop.run_victim(directory.root, {config!r}, directory.counts, rnd)
-assert acks and opened and not complaint
+for attempt in range(100):
+    directory = kill_loop.Directory({str(tmp_path)!r} + f"/s{{attempt}}", {config!r})
+    acks, opened, complaint = kill_loop.run_victim(directory.root, {config!r}, directory.counts, rnd)
+    assert not complaint
+    if opened and sum(a[0] == 1 for a in acks) > 5:     # on a busy machine it may be killed before it has put so many
+        break
 {break_it}
 print(directory.look(acks, False))
 """
