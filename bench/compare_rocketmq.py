@@ -8,113 +8,102 @@ bench/results/<time>.json beside the machine's description. Ten to twenty minute
 """
 import argparse
 import json
-import os
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import machine, targets
+from bench import targets
+from rmq_store.bench import machine
+from rmq_store.bench.case import WORKLOADS, Case
+from rmq_store.bench.figures import medians
+from rmq_store.bench.runner import run_case
 
 ROOT = Path(__file__).parents[1]
-JAVA = ROOT / "tools" / "interop" / "bench_rocketmq.sh"
 PRETOUCH_MIB = 3500
 
 Run = dict[str, Any]
 
-LEAN = ["props=lean", "seconds=2.5"]
-
-# case -> our driver and its arguments, the Java harness's arguments
-PAIRS: dict[str, tuple[list[str], list[str]]] = {
-    "put_100": (["put", "--body", "100"], ["put", "mode=async_pool", *LEAN, "body=100"]),
-    "put_1024": (["put", "--body", "1024"], ["put", "mode=async_pool", *LEAN, "body=1024"]),
-    "put_100_4": (["put", "--body", "100", "--threads", "4"], ["put", "mode=async_pool", *LEAN, "body=100", "threads=4"]),
-    "many_100": (["put", "--body", "100", "--batch", "128"], ["put", "mode=async", *LEAN, "body=100", "batch=128"]),
-    "sync_64": (["sync", "--mode", "threads", "--threads", "64"], ["put", "mode=sync", *LEAN, "body=1024", "threads=64"]),
-    "sync_window": (["sync", "--mode", "async", "--window", "512"], ["put", "mode=sync", *LEAN, "body=1024", "window=512"]),
-    "read": (["read"], ["read", "body=1024"]),
+# case -> ours; the same, but for the options, is asked of the real RocketMQ
+PAIRS: dict[str, Case] = {
+    "put_100": Case("put_async", write_path="pool", body=100),
+    "put_1024": Case("put_async", write_path="pool", body=1024),
+    "put_100_4": Case("put_threads", write_path="pool", body=100),
+    "many_100": Case("put_many", write_path="pool", body=100),
+    "sync_64": Case("put_sync_threads"),
+    "sync_window": Case("put_async_window"),
+    "read": Case("get", seconds=1.5, cap_mib=460),
 }
-ALONE: dict[str, list[str]] = {
-    "put_100_tagged": ["put", "--body", "100", "--props", "tagged"],
-    "sync_single_mmap": ["sync", "--mode", "single", "--body", "1024", "--write-path", "mmap"],
-    "sync_single_pool": ["sync", "--mode", "single", "--body", "1024", "--write-path", "pool"],
-    "query": ["read", "--n", "60000"],     # so few that every key has one message
+THEIRS = {"many_100": {"mode": "async"}}
+# what has no Java side: a case, or a driver of bench/load with its arguments
+ALONE: dict[str, Case | list[str]] = {
+    "put_100_tagged": Case("put_async", write_path="pool", body=100, props="tagged"),
+    "sync_single_mmap": ["bare", "--body", "1024", "--write-path", "mmap"],
+    "sync_single_pool": ["bare", "--body", "1024", "--write-path", "pool"],
+    "query": Case("query_key", seconds=1.5),
     "dispatch_lean": ["dispatch", "--props", "lean"],
     "dispatch_full": ["dispatch", "--props", "full"],
-    "scan": ["scan"],
+    "scan": Case("scan", cap_mib=1000),
     "gil": ["gil"],
     "idle": ["idle"],
-    "recover": ["recover"],
+    "recover": Case("recover", cap_mib=1000),
 }
+SMOKE: Run = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64}
 
 
-def ours(args: argparse.Namespace, case: list[str]) -> list[Run]:
-    """One run of a driver: its JSON lines."""
-    command = [sys.executable, "-m", f"bench.load.{case[0]}", *case[1:], "--dir", str(args.dir)]
+def ours(args: argparse.Namespace, job: Case | list[str]) -> list[Run]:
+    """One run of a case, or of a driver: its JSON lines."""
+    if isinstance(job, Case):
+        return [_run(args, job, {"index_slots": 100_000, "index_entries_max": 400_000} if args.smoke else {})]
+    command = [sys.executable, "-m", f"bench.load.{job[0]}", *job[1:], "--dir", str(args.dir)]
     if args.smoke:
         command.append("--smoke")
-    elif case[0] == "put":
-        command += ["--pretouch", str(PRETOUCH_MIB)]
-    return _lines(command, {})
-
-
-def java(args: argparse.Namespace, case: list[str]) -> list[Run] | None:
-    """One run of the Java harness; None where it cannot run here."""
-    more = ["reps=1"]
-    env = {}
-    if args.smoke:
-        more += ["seconds=0.1", "warmup=0.1", "capMiB=8", "n=2000", "cfg.mappedFileSizeCommitLog=67108864",
-                 "cfg.maxIndexNum=100000", "pool=1"]
-        env = {"RMQ_BENCH_JAVA_OPTS": "-Xms512m -Xmx512m -XX:-AlwaysPreTouch"}
-    elif case[0] == "put":
-        more.append(f"pretouch={PRETOUCH_MIB}")
-    return _lines([str(JAVA), "--rocketmq", args.rocketmq, "--dir", str(args.dir), *case, *more], env)
-
-
-def _lines(command: list[str], env: dict[str, str]) -> list[Run]:
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, check=False)
-    if done.returncode == 77:
-        raise LookupError(done.stderr.strip())
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def medians(runs: Iterable[Run]) -> Run:
-    """Medians of every number that all runs have."""
-    several = list(runs)
-    return {k: statistics.median(r[k] for r in several) for k, v in several[0].items()
-            if isinstance(v, (int, float)) and not isinstance(v, bool) and all(k in r for r in several)}
+def java(args: argparse.Namespace, name: str) -> list[Run]:
+    """The same case with the real RocketMQ. Raises LookupError where it cannot run here."""
+    options = {"version": args.rocketmq, **THEIRS.get(name, {}), **({"small": True} if args.smoke else {})}
+    return [_run(args, replace(PAIRS[name], subject="rocketmq"), options)]
+
+
+def _run(args: argparse.Namespace, case: Case, options: Run) -> Run:
+    put = case.workload.startswith("put") and WORKLOADS[case.workload].flush_mode == "async"
+    own = SMOKE if args.smoke else {"pretouch_mib": PRETOUCH_MIB} if put else {}
+    if put and not args.smoke:
+        own |= {"seconds": 2.5}
+    run = run_case(replace(case, options=options, **own).complete(), args.dir)
+    if "skipped" in run:
+        raise LookupError(run["skipped"])
+    if "error" in run:
+        raise RuntimeError(run.get("traceback") or run["error"])
+    return {k: v for k, v in run.items() if k != "histograms"}
 
 
 def flat(case: str, lines: list[Run]) -> Run:
-    """What the targets look up, out of one run's lines of ours."""
+    """What the targets look up, out of one run of ours."""
     if case == "read":
-        return {"views_ns": lines[0]["views"]["ns_per_msg"], "views_per_s": lines[0]["views"]["msgs_per_s"],
-                "bodies_per_s": lines[0]["bodies"]["msgs_per_s"],
-                "decoded_per_s": lines[0]["decoded"]["msgs_per_s"]}
-    if case == "query":
-        return lines[0]["query_keys"]
+        run = lines[0]
+        return {"views_ns": run["ns_per_msg"], "views_per_s": run["msgs_per_s"],
+                "bodies_per_s": run["bodies"]["msgs_per_s"], "decoded_per_s": run["decoded"]["msgs_per_s"]}
     if case == "idle":
         found = {("queues" if "queues" in r else "log", r["write_path"]): r for r in lines}
         log, pool, queues = found["log", "mmap"], found["log", "pool"], found["queues", "mmap"]
         return {"log_mmap_mib": log["beyond_pool_mib"], "log_pool_mib": pool["beyond_pool_mib"],
                 "queues_mib": queues["beyond_pool_mib"], "queues_open_ms": queues["open_ms"]}
-    if case == "recover":
-        return {f"{r['kind']}_{k}": r[k] for r in lines for k in ("open_ms", "ready_ms", "rewrite_ms")}
     return lines[0]
 
 
 def flat_java(case: str, lines: list[Run]) -> Run:
-    """The same for the Java harness."""
-    if case == "read":
-        (pull,) = [r for r in lines if r["bench"] == "getMessage" and r["maxMsgs"] == 32 and r["decode"]]
-        return {"views_per_s": pull["msgs_per_s"], "bodies_per_s": pull["msgs_per_s"]}
-    run = lines[0]
-    return run | {"sustained_per_s": run["msgs"] / (run["secs"] + run["drain_ms"] / 1e3)}
+    """The same for the real RocketMQ."""
+    if case == "read":      # its pull with every message decoded
+        return {"views_per_s": lines[0]["msgs_per_s"], "bodies_per_s": lines[0]["msgs_per_s"]}
+    return lines[0]
 
 
 def measure(args: argparse.Namespace) -> tuple[dict[str, list[list[Run]]], dict[str, list[list[Run]]], str | None]:
@@ -126,10 +115,10 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, list[list[Run]]], dict[
     for case in chosen:
         for rep in range(args.reps):
             print(f"{case} {rep + 1}/{args.reps}", file=sys.stderr, flush=True)
-            mine.setdefault(case, []).append(ours(args, PAIRS[case][0] if case in PAIRS else ALONE[case]))
+            mine.setdefault(case, []).append(ours(args, PAIRS[case] if case in PAIRS else ALONE[case]))
             if case in PAIRS and missing is None:
                 try:
-                    theirs.setdefault(case, []).append(java(args, PAIRS[case][1]))
+                    theirs.setdefault(case, []).append(java(args, case))
                 except LookupError as why:
                     missing = str(why)
     return mine, {k: v for k, v in theirs.items() if v}, missing

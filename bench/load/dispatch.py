@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import workload
-from bench.children import in_child
+from bench.load.driver import parser, report
 from rmq_store import MessageStore
+from rmq_store.bench import messages
+from rmq_store.bench.children import in_child
+from rmq_store.bench.runner import scratch
 
 
 class TimedStore(MessageStore):
@@ -31,9 +33,9 @@ class TimedStore(MessageStore):
 
 def _write(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     with MessageStore.open(path) as store:
-        workload.write(store, args.props, args.body, args.n)
-        workload.drain(store)
-        return {"messages": sum(store.max_offset(workload.TOPIC, q) for q in range(workload.QUEUES))}
+        messages.write(store, args.props, args.body, args.n)
+        messages.drain(store)
+        return {"messages": sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))}
 
 
 def _lose_queues(path: Path) -> None:
@@ -46,16 +48,16 @@ def _lose_queues(path: Path) -> None:
 def _dispatch(path: Path) -> dict[str, Any]:
     with TimedStore.open(path) as store:
         return {"seconds": store.dispatch_seconds,
-                "messages": sum(store.max_offset(workload.TOPIC, q) for q in range(workload.QUEUES))}
+                "messages": sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))}
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = workload.parser(__doc__, n=2_000_000, body=100, props="lean", reps=3)
+    p = parser(__doc__, n=2_000_000, body=100, props="lean", reps=3)
     args = p.parse_args(argv)
     if args.smoke:
         args.n, args.reps = 20_000, 1
     runs = []
-    with workload.scratch(args.dir) as base:
+    with scratch(args.dir) as base:
         path = base / "store"
         written = in_child(lambda: _write(path, args))["messages"]
         for _ in range(args.reps):
@@ -64,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     if any(r["messages"] != written for r in runs):
         raise RuntimeError(f"{written} messages written, dispatched: {[r['messages'] for r in runs]}")
     seconds = statistics.median(r["seconds"] for r in runs)
-    workload.report({"bench": "dispatch", "n": written, "body": args.body, "props": args.props, "seconds": round(seconds, 4),
+    report({"bench": "dispatch", "n": written, "body": args.body, "props": args.props, "seconds": round(seconds, 4),
                      "dispatched_per_s": round(written / seconds)})
 
 

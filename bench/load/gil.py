@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import workload
+from bench.load.driver import parser, report
 from rmq_store import MessageStore
+from rmq_store.bench import messages
+from rmq_store.bench.runner import scratch
 
 HOLD_MS = 50
 
@@ -23,12 +25,12 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
     missed, held = 0, []
     interval = sys.getswitchinterval()
     with MessageStore.open(base / "store", flush_mode="sync", write_path=args.write_path) as store:
-        store.put(workload.TOPIC, bytes(100))
+        store.put(messages.TOPIC, bytes(100))
         sys.setswitchinterval(100)
         try:
             for i in range(args.rounds):
                 start = time.perf_counter()
-                result = store.put(workload.TOPIC, bytes(100), queue_id=i & 3, wait=False)
+                result = store.put(messages.TOPIC, bytes(100), queue_id=i & 3, wait=False)
                 usleep(HOLD_MS * 1000)
                 missed += store.stats()["flushed"] < result.offset + result.size
                 held.append(time.perf_counter() - start)
@@ -38,12 +40,12 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = workload.parser(__doc__, write_path="pool", rounds=40)
+    p = parser(__doc__, write_path="pool", rounds=40)
     args = p.parse_args(argv)
     if args.smoke:
         args.rounds = 3
-    with workload.scratch(args.dir) as base:
-        workload.report({"bench": "gil", "write_path": args.write_path, "hold_ms": HOLD_MS, **run(args, base)})
+    with scratch(args.dir) as base:
+        report({"bench": "gil", "write_path": args.write_path, "hold_ms": HOLD_MS, **run(args, base)})
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import workload
-from bench.children import in_child
+from bench.load.driver import parser, report
 from rmq_store import MessageStore
+from rmq_store.bench import messages
+from rmq_store.bench.children import in_child
+from rmq_store.bench.runner import scratch
 
 
 def _memory_mib() -> tuple[float, float]:
@@ -26,13 +28,13 @@ def _many_queues(path: Path, queues: int) -> dict[str, Any]:
     with MessageStore.open(path) as store:
         for i in range(queues):
             store.put(f"Topic{i // 8}", b"one message", queue_id=i % 8)
-        return {"drain_ms": workload.drain(store)}
+        return {"drain_ms": messages.drain(store)}
 
 
 def _much_log(path: Path, mib: int) -> dict[str, Any]:
     with MessageStore.open(path) as store:
-        workload.write(store, "full", 1024, (mib << 20) // workload.record_size(store, "full", 1024))
-        return {"drain_ms": workload.drain(store)}
+        messages.write(store, "full", 1024, (mib << 20) // messages.record_size(store, "full", 1024))
+        return {"drain_ms": messages.drain(store)}
 
 
 def _open(path: Path, write_path: str) -> dict[str, Any]:
@@ -48,16 +50,16 @@ def _open(path: Path, write_path: str) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = workload.parser(__doc__, queues=10_000, mib=1000)
+    p = parser(__doc__, queues=10_000, mib=1000)
     args = p.parse_args(argv)
     if args.smoke:
         args.queues, args.mib = 200, 8
     for held, fill, size in (("queues", _many_queues, args.queues), ("mib", _much_log, args.mib)):
-        with workload.scratch(args.dir) as base:
+        with scratch(args.dir) as base:
             in_child(partial(fill, base / "store", size))
             for write_path in ("mmap", "pool"):
                 figures = in_child(partial(_open, base / "store", write_path))
-                workload.report({"bench": "idle", "write_path": write_path, held: size, **figures})
+                report({"bench": "idle", "write_path": write_path, held: size, **figures})
 
 
 if __name__ == "__main__":

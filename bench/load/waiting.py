@@ -13,9 +13,11 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from bench import workload
-from bench.histogram import Histogram
+from bench.load.driver import parser, report
 from rmq_store import MessageStore, errors
+from rmq_store.bench import messages
+from rmq_store.bench.runner import scratch
+from rmq_store.histogram._histogram import Histogram
 
 STACK = 64 << 10
 PROMPT = {"pool": {"commit_interval_max_ms": 0}}     # else a put of 100 bytes waits 200 ms for its commit
@@ -28,7 +30,7 @@ def _hand_over(store: MessageStore, rounds: int, pause: float) -> dict[str, Any]
 
     def consume() -> None:
         for i in range(rounds):
-            store.get(workload.TOPIC, 0, i, 1, wait=60)
+            store.get(messages.TOPIC, 0, i, 1, wait=60)
             got[i] = clock()
             took.release()
 
@@ -38,7 +40,7 @@ def _hand_over(store: MessageStore, rounds: int, pause: float) -> dict[str, Any]
     for i in range(rounds):
         time.sleep(pause)       # the consumer sits in get again
         put[i] = clock()
-        store.put(workload.TOPIC, b"x" * 100)
+        store.put(messages.TOPIC, b"x" * 100)
         took.acquire()
     consumer.join()
     times = Histogram(got[i] - put[i] for i in range(rounds))
@@ -83,12 +85,12 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = workload.parser(__doc__, write_path="mmap", rounds=2000, pause_us=2000, waiters=10_000, seconds=3.0)
+    p = parser(__doc__, write_path="mmap", rounds=2000, pause_us=2000, waiters=10_000, seconds=3.0)
     args = p.parse_args(argv)
     if args.smoke:
         args.rounds, args.waiters, args.seconds = 20, 50, 0.1
-    with workload.scratch(args.dir) as base:
-        workload.report({"bench": "waiting", "write_path": args.write_path, **run(args, base)})
+    with scratch(args.dir) as base:
+        report({"bench": "waiting", "write_path": args.write_path, **run(args, base)})
 
 
 if __name__ == "__main__":

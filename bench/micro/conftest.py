@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import machine, workload
 from rmq_store import MessageStore
+from rmq_store.bench import machine, messages
 
 FILE_SIZE = 64 << 20
 READ_MESSAGES = 20_000
@@ -30,6 +30,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageSto
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
     """A store with READ_MESSAGES messages of 1 KiB with all a client sends, dispatched."""
     with MessageStore.open(tmp_path_factory.mktemp("filled") / "store", segment_size_bytes=FILE_SIZE) as opened:
-        workload.write(opened, "full", 1024, READ_MESSAGES)
-        workload.drain(opened)
+        messages.write(opened, "full", 1024, READ_MESSAGES)
+        messages.drain(opened)
         yield opened

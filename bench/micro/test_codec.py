@@ -2,19 +2,19 @@
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench import workload
+from rmq_store.bench import messages
 from rmq_store.codec import _codec, batch, message_id, properties
 
-BODY, _, PROPERTIES = workload.messages("full", 1024, 1)[0]
+BODY, _, PROPERTIES = messages.messages("full", 1024, 1)[0]
 FIELDS = {"queue_id": 1, "born_timestamp": 1_700_000_000_000, "born_host": "192.0.2.20:45678",
           "store_timestamp": 1_700_000_000_001, "store_host": "192.0.2.10:10911", "properties": PROPERTIES}
-RECORD = _codec.encode_record(workload.TOPIC, BODY, **FIELDS)
+RECORD = _codec.encode_record(messages.TOPIC, BODY, **FIELDS)
 BATCH = batch.encode_batch([{"body": BODY[:100], "properties": PROPERTIES}] * 32)
 
 
 def test_encode_into(benchmark: BenchmarkFixture) -> None:
     place = bytearray(len(RECORD))
-    assert benchmark(_codec.encode_into, place, 0, workload.TOPIC, BODY, **FIELDS) == len(RECORD)
+    assert benchmark(_codec.encode_into, place, 0, messages.TOPIC, BODY, **FIELDS) == len(RECORD)
     assert place == RECORD
 
 
@@ -41,7 +41,7 @@ def test_body_crc32(benchmark: BenchmarkFixture, size: int) -> None:
 
 
 def test_java_hash(benchmark: BenchmarkFixture) -> None:
-    benchmark(_codec.java_hash, f"{workload.TOPIC}#{workload.unique_id(7)}")
+    benchmark(_codec.java_hash, f"{messages.TOPIC}#{messages.unique_id(7)}")
 
 
 def test_create_message_id(benchmark: BenchmarkFixture) -> None:

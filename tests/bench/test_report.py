@@ -1,35 +1,7 @@
 """The parts of the benchmarks that turn samples into verdicts: a wrong one would praise or blame us for nothing."""
-import random
-
-import pytest
-
 from bench import targets
-from bench.compare_rocketmq import ALONE, PAIRS, flat, flat_java, medians
-from bench.histogram import Histogram, middle, slot
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_quantiles_are_close_to_the_exact_ones(seed: int) -> None:
-    rng = random.Random(seed)
-    values = [int(rng.lognormvariate(7, 2)) for _ in range(5000)]
-    histogram = Histogram(values)
-    exact = sorted(values)
-    for q in (.5, .9, .99, .999):
-        assert histogram.quantile(q) == pytest.approx(exact[int(q * len(exact)) - 1], rel=0.04, abs=1)
-    assert histogram.highest == max(values)
-
-
-def test_buckets_cover_all_numbers_in_order() -> None:
-    numbers = [*range(5000), *(1 << k for k in range(13, 62)), *((1 << k) - 1 for k in range(13, 62))]
-    for n in numbers:
-        assert abs(middle(slot(n)) - n) <= n / 32
-    assert [slot(n) for n in sorted(numbers)] == sorted(slot(n) for n in numbers)
-
-
-def test_merged_histograms_count_everything() -> None:
-    one, other = Histogram([1, 100, 10_000]), Histogram([5, 1_000_000])
-    one.merge(other)
-    assert (one.count, one.highest, one.quantile(0.6)) == (5, 1_000_000, middle(slot(100)))
+from bench.compare_rocketmq import ALONE, PAIRS, flat
+from rmq_store.bench.figures import medians
 
 
 def test_medians_leave_out_what_is_no_number() -> None:
@@ -50,11 +22,6 @@ def test_verdicts() -> None:
     assert by_text["put 100 B p99.9"].words() == "short of"
     assert by_text["put 100 B worst pause"].words() == "not measured"
     assert "short of" in targets.table(list(by_text.values()))
-
-
-def test_the_java_rate_counts_the_drain() -> None:
-    run = {"bench": "put", "msgs": 1000, "secs": 1.0, "drain_ms": 1000.0}
-    assert flat_java("put_100", [run])["sustained_per_s"] == 500
 
 
 def test_idle_lines_are_told_apart() -> None:

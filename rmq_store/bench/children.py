@@ -29,7 +29,8 @@ def in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     _, status = os.waitpid(pid, 0)
     if status != 0:
         raise RuntimeError(f"the child process ended with status {status}")
-    return json.loads(text)
+    result: dict[str, Any] = json.loads(text)
+    return result
 
 
 def killed(work: Callable[[], object]) -> None:

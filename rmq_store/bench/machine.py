@@ -13,6 +13,9 @@ import time
 from pathlib import Path
 from typing import Self
 
+from rmq_store.bench import device
+from rmq_store.version import VERSION
+
 
 def _first_line(*command: str) -> str | None:
     try:
@@ -33,25 +36,21 @@ def _field(path: str, name: str) -> str | None:
 
 def _file_system(path: Path) -> dict[str, str]:
     """The mount `path` lies on."""
-    here = str(path.resolve())
-    best: tuple[str, str, str] = ("", "", "")
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, right = line.split(" - ")
-        point, options = left.split()[4:6]
-        if (here == point or here.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
-            best = (point, right.split()[0], options + "," + right.split()[2])
-    return {"type": best[1], "options": best[2]}
+    _, kind, _, options = device.mount_of(path)
+    return {"type": kind, "options": options}
 
 
-def _git() -> dict[str, object]:
-    root = str(Path(__file__).parents[1])
+def _git() -> dict[str, object] | None:
+    """The commit of a checkout; None for an installed package."""
+    root = str(Path(__file__).parents[2])
+    if not os.path.exists(os.path.join(root, ".git")):
+        return None
     return {"commit": _first_line("git", "-C", root, "rev-parse", "HEAD"),
             "dirty": bool(_first_line("git", "-C", root, "status", "--porcelain", "--untracked-files=no"))}
 
 
 def describe(path: Path) -> dict[str, object]:
     """Machine, kernel, file system of `path`, versions, commit."""
-    import rmq_store
     memory = _field("/proc/meminfo", "MemTotal")
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -61,8 +60,9 @@ def describe(path: Path) -> dict[str, object]:
         "virtual_machine": "hypervisor" in (_field("/proc/cpuinfo", "flags") or ""),
         "memory_mib": int(memory.split()[0]) // 1024 if memory else None,
         "file_system": _file_system(path),
+        "device": device.describe(path),
         "python": sys.version.split()[0],
-        "rmq_store": getattr(rmq_store, "__version__", None),
+        "rmq_store": VERSION,
         "java": _first_line("java", "-version"),
         "git": _git(),
     }
@@ -74,28 +74,49 @@ def _busy_seconds() -> float:
     return (sum(numbers) - numbers[3] - numbers[4]) / os.sysconf("SC_CLK_TCK")
 
 
+def _thread_seconds() -> dict[str, float]:
+    """CPU time of each live thread of this process so far, by name; several of one name together."""
+    found: dict[str, float] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+            found[name] = found.get(name, 0.0) + int((task / "schedstat").read_text().split()[0]) / 1e9
+        except (OSError, IndexError):       # ended meanwhile, or a kernel without schedstat
+            continue
+    return found
+
+
+def own_memory() -> int:
+    """Anonymous memory of this process in bytes: what it would not have without its own doing. The pool is not in it."""
+    kib = _field("/proc/self/status", "RssAnon")
+    return int(kib.split()[0]) * 1024 if kib else 0
+
+
 class Watch:
     """`with Watch() as w:` then `w.figures()`: wall time, own CPU time, page faults, and how busy others were.
 
     `foreign` is the share of all CPUs that did not work for this process (kernel write-back included): above about 0.15 a
-    run is disturbed.
+    run is disturbed. `threads`: CPU seconds of the store's threads that lived from begin to end.
     """
 
     def __enter__(self) -> Self:
+        self._threads = _thread_seconds()
         self._busy, self._own = _busy_seconds(), time.process_time()
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        self._start = time.perf_counter()
+        self.began = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._start
+        self.seconds = time.perf_counter() - self.began
         self.own = time.process_time() - self._own
         self.faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - self._faults
         self.foreign = max(0.0, _busy_seconds() - self._busy - self.own) / (self.seconds * len(os.sched_getaffinity(0)))
+        self.threads = {k: v - self._threads[k] for k, v in _thread_seconds().items()
+                        if k.startswith("rmq-") and k in self._threads}
 
     def figures(self) -> dict[str, float]:
         return {"secs": round(self.seconds, 4), "cpu_secs": round(self.own, 4), "minor_faults": self.faults,
-                "foreign": round(self.foreign, 3)}
+                "foreign": round(self.foreign, 3), **{f"cpu_{k[4:]}_secs": round(v, 4) for k, v in self.threads.items()}}
 
 
 if __name__ == "__main__":

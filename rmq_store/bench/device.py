@@ -1,0 +1,124 @@
+"""The device under a directory: what it is, and its counters, flushes and journal commits above all.
+
+Reads /sys and /proc only. What a kernel or a container does not show is left out of the figures.
+"""
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_STAT = {"device_writes": 4, "device_sectors": 6, "device_flushes": 15}        # fields of /sys/block/*/stat
+
+
+def mount_of(path: Path) -> tuple[str, str, str, str]:
+    """(mount point, file system, source, options) of the mount that `path` lies on."""
+    here = os.path.realpath(path)
+    best = ("", "", "", "")
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, right = line.split(" - ")
+        point, options = (text.replace("\\040", " ") for text in left.split()[4:6])
+        kind, source, more = right.split()[:3]
+        if (here == point or here.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
+            best = (point, kind, source, f"{options},{more}")
+    return best
+
+
+def block_device(path: Path) -> Path | None:
+    """The directory in /sys of the whole block device under `path`; None where there is none (tmpfs, overlay, network)."""
+    numbers = [os.stat(path).st_dev]
+    source = mount_of(path)[2]
+    if source.startswith("/dev/") and os.path.exists(source):       # btrfs has a device number of its own
+        numbers.append(os.stat(source).st_rdev)
+    for number in numbers:
+        found = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+        if os.major(number) and found.exists():
+            place = Path(os.path.realpath(found))
+            return place.parent if (place / "partition").exists() else place
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def describe(path: Path) -> dict[str, object]:
+    """Name, size, and what matters for a sync: write cache, FUA, scheduler, block sizes."""
+    place = block_device(path)
+    if place is None:
+        return {"name": None}
+    queue = place / "queue"
+    scheduler = re.search(r"\[(.*?)\]", _text(queue / "scheduler") or "")
+    facts = {"rotational": "rotational", "write_cache": "write_cache", "fua": "fua", "logical_block": "logical_block_size",
+             "physical_block": "physical_block_size"}
+    return {"name": place.name, "model": _text(place / "device" / "model"), "sectors": _text(place / "size"),
+            "scheduler": scheduler[1] if scheduler else None, "journal": _journal_kind(path),
+            **{name: _text(queue / file) for name, file in facts.items()}}
+
+
+def _journal_files(path: Path) -> tuple[str, Path, str] | None:
+    """(what counts, file, pattern with one group) of the journal of the file system that `path` is on."""
+    kind, source = mount_of(path)[1:3]
+    name = os.path.basename(os.path.realpath(source))
+    if kind in ("ext4", "ext3", "ocfs2"):
+        for found in Path("/proc/fs/jbd2").glob(f"{name}-*/info"):
+            return "jbd2 transactions", found, r"^(\d+) transactions"
+    if kind == "xfs":
+        return "xfs log writes", Path(f"/sys/fs/xfs/{name}/stats/stats"), r"^log (\d+)"
+    if kind == "btrfs":
+        for found in Path("/sys/fs/btrfs").glob(f"*/devices/{name}"):
+            return "btrfs commits", found.parents[1] / "commit_stats", r"^commits (\d+)"
+    return None
+
+
+def _journal_kind(path: Path) -> str | None:
+    found = _journal_files(path)
+    return found[0] if found and found[1].exists() else None
+
+
+@dataclass
+class DeviceWatch:
+    """`with DeviceWatch(path) as d:` then `d.figures()`: writes, MiB, flushes and journal commits of the device meanwhile.
+
+    The counters are the device's: others that use it are in them, and so is write-back of what was written before.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self._place = block_device(self.path)
+        self._journal = _journal_files(self.path)
+
+    def _counters(self) -> dict[str, int]:
+        found = {}
+        if self._place is not None:
+            numbers = [int(n) for n in (_text(self._place / "stat") or "").split()]
+            found = {name: numbers[field] for name, field in _STAT.items() if field < len(numbers)}
+        if self._journal is not None:
+            match = re.search(self._journal[2], _text(self._journal[1]) or "", re.MULTILINE)
+            if match:
+                found["journal_commits"] = int(match[1])
+        return found
+
+    def __enter__(self) -> Self:
+        self._before = self._counters()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        after = self._counters()
+        self.moved = {k: v - self._before[k] for k, v in after.items() if k in self._before}
+
+    def figures(self, durable_steps: int = 0) -> dict[str, float]:
+        """The counters; with `durable_steps` also flushes and journal commits for each of them."""
+        found: dict[str, float] = dict(self.moved)
+        if "device_sectors" in found:
+            found["device_mib"] = round(found.pop("device_sectors") / 2048, 2)
+        if durable_steps > 0:
+            for name, short in (("device_flushes", "flushes_per_step"), ("journal_commits", "journal_commits_per_step"),
+                                ("device_writes", "writes_per_step")):
+                if name in found:
+                    found[short] = round(found[name] / durable_steps, 3)
+        return found

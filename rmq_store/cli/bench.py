@@ -1,0 +1,145 @@
+"""`rmqstore bench`: named workloads on the disks of the directories given, every setting crossed with every other.
+
+The main thread only. Each run is a process of its own in a new directory that is removed again, Ctrl-C included.
+"""
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rmq_store.bench import figures
+from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case, product
+from rmq_store.bench.machine import describe
+from rmq_store.bench.peers import PEERS, module_of
+from rmq_store.bench.runner import check_directories, free_mib, interruptible, needed_mib, run_all
+from rmq_store.cli.common import CANNOT_OPEN, FINDINGS, FINE
+from rmq_store.cli.output import Output, Progress
+from rmq_store.errors import ConfigError
+
+# flag -> (field of Case, type, meaning); each takes a list with commas and is crossed with the others
+SETTINGS: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    "--write-path": ("write_path", str, "mmap, pool"),
+    "--flush-backend": ("flush_backend", str, "auto, msync, fdatasync, io_uring"),
+    "--flush-mode": ("flush_mode", str, "async, sync (the workload's own)"),
+    "--file-state": ("file_state", str, f"of commit-log files: {', '.join(FILE_STATES)}"),
+    "--body": ("body", int, "bytes of a body"),
+    "--props": ("props", str, "properties: lean (none), tagged (tag and key), full (as a client sends)"),
+    "--producers": ("producers", int, "threads that put"),
+    "--window": ("window", int, "puts under way at once"),
+    "--batch": ("batch", int, "messages in one call"),
+    "--rate": ("rate", int, "puts a second of all producers: an open loop, each put has a due time (0: as fast as it goes)"),
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workloads", metavar="WORKLOAD", help="names with commas, or `list` to see them all")
+    parser.add_argument("--dir", dest="dirs", nargs="+", type=Path, default=[Path("/var/tmp")], metavar="DIR",
+                        help="on the disks to be compared (/var/tmp)")
+    parser.add_argument("--peer", default="", metavar="NAMES", help=f"also measure beside it: {', '.join(PEERS)}")
+    for flag, (field, _, text) in SETTINGS.items():
+        parser.add_argument(flag, dest=field, metavar="A,B", help=text)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measured stretch (2)")
+    parser.add_argument("--mib", type=int, help="MiB of log at most (1400, less on a small disk)")
+    parser.add_argument("--segment-mib", type=int, help="MiB of a commit-log file (1024, 64 on a small disk)")
+    parser.add_argument("--pretouch-mib", type=int, default=0, help="write and delete so much before each stretch, so that a "
+                        "virtual machine's memory is backed (0)")
+    parser.add_argument("--reps", type=int, default=1, help="repetitions, in turns; medians are shown (1)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also write results.json, report.html and *.hgrm there")
+    parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
+                        help="an option of the store (docs/options.md); may be repeated")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    if args.workloads == "list":
+        return _list(out)
+    if args.reps < 1:
+        raise ConfigError(f"--reps {args.reps}: expected at least 1")
+    cases = list(_cases(args))
+    check_directories(args.dirs)
+    jobs = [(_fitted(case, path, args), path) for path in args.dirs for case in cases]
+    with interruptible(), Progress("bench", len(jobs) * args.reps, "runs") as progress:
+        done = iter(range(1, 1 << 30))
+
+        def told(text: str) -> None:
+            if not text.startswith(" "):
+                progress.at(next(done))
+
+        results = run_all(jobs, args.reps, told)
+    head = {str(path): describe(path) for path in args.dirs}
+    if out.as_json:
+        for result in results:
+            out.record({"kind": "bench", **_plain(result)})
+    else:
+        for line in figures.table_lines(results):
+            out.line(line)
+    if args.out is not None:
+        _write(args.out, head, results, out)
+    if any("error" in r for r in results):
+        return FINDINGS
+    return FINE if any(r["runs"] for r in results) else CANNOT_OPEN
+
+
+def _list(out: Output) -> int:
+    for kind, named in (("workload", {k: w.text for k, w in WORKLOADS.items()}), ("peer", PEERS)):
+        for name, text in named.items():
+            if out.as_json:
+                out.record({"kind": kind, "name": name, "text": text})
+            else:
+                out.line(f"{kind:<9}{name:<18}{text}")
+    return FINE
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    settings = {}
+    for flag, (field, kind, _) in SETTINGS.items():
+        text = getattr(args, field)
+        if text is not None:
+            try:
+                settings[field] = [kind(part) for part in text.split(",")]
+            except ValueError:
+                raise ConfigError(f"{flag} {text}: expected numbers with commas") from None
+    options = {}
+    for text in args.options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"-o {text}: expected NAME=VALUE")
+        options[name.strip()] = value
+    common = {"seconds": args.seconds, "pretouch_mib": args.pretouch_mib}
+    found: list[Case] = []
+    for workload in args.workloads.split(","):
+        found += product(workload, settings, options=options, **common)
+        for peer in filter(None, args.peer.split(",")):
+            module_of(peer)
+            own = {k: v for k, v in settings.items() if k not in ("write_path", "flush_backend", "props")}
+            found += product(workload, own, subject=peer, **common)
+    return found
+
+
+def _fitted(case: Case, path: Path, args: argparse.Namespace) -> Case:
+    """Sizes that fit the disk, where none were given."""
+    small = needed_mib(case) > free_mib(path) * 0.8
+    segment = args.segment_mib or (64 if small else case.segment_mib)
+    mib = args.mib or case.cap_mib
+    if args.mib is None and small:
+        mib = max(16, min(mib, int(free_mib(path) * 0.8 - 2 * segment - 64) // 2))
+    options = dict(case.options)
+    if small and case.subject == "rmq_store":
+        options = {"index_slots": 100_000, "index_entries_max": 400_000} | options
+    return replace(case, segment_mib=segment, cap_mib=mib, options=options)
+
+
+def _plain(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without its histograms."""
+    runs = [{k: v for k, v in run.items() if k != "histograms"} for run in result["runs"]]
+    return {**result, "runs": runs, "medians": figures.medians(runs)}
+
+
+def _write(place: Path, head: dict[str, Any], results: list[dict[str, Any]], out: Output) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "results.json").write_text(json.dumps({"machines": head, "results": results}, indent=1) + "\n")
+    written = figures.write_hgrm(results, place)
+    out.say(f"written to {place}: results.json, {len(written)} histograms")
