@@ -105,7 +105,6 @@ cdef class StoreCore:
         self.io = io.table
         self.sync_mode = options.flush_mode == "sync"
         self.compat5 = options.compat == "5.x"
-        self.flush_deadline_ns = options.flush_deadline_ms * MS
         self.row = row_new(self.io, os.fsencode(commitlog_dir), options.segment_size_bytes, not readonly)
         if self.row == NULL:
             raise MemoryError("commit-log row")
@@ -115,8 +114,6 @@ cdef class StoreCore:
                            SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
         if self.log == NULL:
             raise MemoryError("commit log")
-        self.log.busy_after_ms = options.busy_after_ms
-        self.log.flush_eager = options.flush_wake == "eager" and not self.sync_mode
         flush_use(self.log, BACKEND_MSYNC if options.flush_backend == "msync" else BACKEND_FDATASYNC)
         if readonly:
             return
@@ -144,6 +141,37 @@ cdef class StoreCore:
                           "pool_window_size_bytes")
         if options.pool_hugepages and not self.pool.huge:
             emit(Event.HUGEPAGES_REFUSED, size=size)
+
+    def _apply(self, options):
+        """The live options, at open and for reconfigure(): each a store of one word, read by whoever comes next. Subclasses add
+        theirs."""
+        self.flush_deadline_ns = options.flush_deadline_ms * MS
+        self.log.busy_after_ms = options.busy_after_ms
+        self.log.flush_eager = options.flush_wake == "eager" and not self.sync_mode
+        if self.flusher != NULL:
+            rmq_store(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
+            rmq_store(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
+            rmq_store(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
+            rmq_store(&self.flusher.commit_interval_ns, options.commit_interval_ms * MS)
+            rmq_store(&self.flusher.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
+            rmq_store(&self.flusher.commit_interval_max_ns, options.commit_interval_max_ms * MS)
+        if self.checkpointer != NULL:
+            rmq_store(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
+            rmq_store(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
+            rmq_store(&self.checkpointer.pages_min, options.consumequeue_flush_pages_min)
+
+    def _reconfigure(self, options):
+        """Live options change; what sleeps on an old interval is woken."""
+        self._enter()
+        if self.pool != NULL and self._pool_size(options) > self.pool.size and (
+                options.message_size_max_bytes > self.options.message_size_max_bytes):
+            raise errors.ConfigError(f"message_size_max_bytes {options.message_size_max_bytes} does not fit twice into the "
+                                     f"pool of {self.pool.size} bytes: close the store and reopen it with this size")
+        self.options = options
+        self._apply(options)
+        if self.flusher != NULL:
+            rmq_event_wake(&self.log.flush_wanted)
+            rmq_event_wake(&self.log.commit_wanted)
 
     @staticmethod
     def _pool_size(options):
@@ -298,15 +326,7 @@ cdef class StoreCore:
         if self.flusher == NULL or self.checkpointer == NULL:
             raise MemoryError("threads")
         self.flusher.sync_mode = self.sync_mode
-        self.flusher.flush_interval_ns = options.flush_interval_ms * MS
-        self.flusher.flush_bytes_min = max(options.flush_pages_min * 4096, 1)
-        self.flusher.flush_interval_max_ns = options.flush_interval_max_ms * MS
-        self.flusher.commit_interval_ns = options.commit_interval_ms * MS
-        self.flusher.commit_bytes_min = max(options.commit_pages_min * 4096, 1)
-        self.flusher.commit_interval_max_ns = options.commit_interval_max_ms * MS
-        self.checkpointer.interval_ns = options.consumequeue_flush_interval_ms * MS
-        self.checkpointer.interval_max_ns = options.consumequeue_flush_interval_max_ms * MS
-        self.checkpointer.pages_min = options.consumequeue_flush_pages_min
+        self._apply(options)
         t = &self.checkpointer.times
         t.physical, t.logics, t.index, t.master_flushed, t.confirm = times
         self.started = True

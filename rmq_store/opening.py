@@ -183,6 +183,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
     store._setup_put()
     store._setup_get(psutil.virtual_memory().total)
+    store._apply(options)
     for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
         store._add_file(start)
     times = _read_checkpoint(files, places)

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rmq_store.config.load import Default, resolve
+from rmq_store.config.load import Default, changed, resolve
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
@@ -45,6 +45,7 @@ class MessageStore(StoreWait):
     _files: ControlFiles
     _completer: Completer
     _close_lock: threading.Lock
+    _options_lock: threading.Lock
     _watch: Watch | None = None
     _listeners: Listeners | None = None
     _closer: int = 0                # the thread inside close()
@@ -95,6 +96,7 @@ class MessageStore(StoreWait):
         self._completer = Completer(self._flush_some, self._fence_error_or_none, self.options.flush_deadline_ms,
                                     self._set_status)
         self._close_lock = threading.Lock()
+        self._options_lock = threading.Lock()
         if not self.readonly:
             self._watch = Watch(self)
         if self.options.signals:
@@ -130,6 +132,20 @@ class MessageStore(StoreWait):
         if self._listeners is None:
             raise ValueError("this listener was not added")
         self._listeners.remove(listener)
+
+    # ---- options
+
+    def reconfigure(self, **options: Any) -> None:
+        """Gives live options (docs/options.md) other values while the store is open; calls that begin later go by them.
+
+        options: our names and upstream's, values as for open. All of them change, or none. `store.options` tells what holds;
+        the origin becomes `reconfigure`. Any thread. Raises ConfigError: an option that needs a reopen, a value out of range, a
+        message_size_max_bytes that the pool cannot take. Upstream: the broker's UPDATE_BROKER_CONFIG.
+        """
+        self._check_open()
+        with self._options_lock:
+            self._reconfigure(changed(self.options, options))
+            self._completer.deadline(self.options.flush_deadline_ms)
 
     # ---- closing
 

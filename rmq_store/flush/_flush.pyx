@@ -251,8 +251,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
     cdef Log *log = s.log
     cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
     cdef int64_t last = thorough
-    cdef int64_t look = FLUSH_LOOK_NS if s.flush_interval_ns > FLUSH_LOOK_NS else s.flush_interval_ns
-    cdef int64_t pending, now
+    cdef int64_t pending, now, look
     cdef int ticket, gather
     cdef bint due
     while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
@@ -274,6 +273,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
                 gather = rmq_event_ticket(&log.flush_wanted)
                 rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
             continue
+        look = FLUSH_LOOK_NS if s.flush_interval_ns > FLUSH_LOOK_NS else s.flush_interval_ns
         due = now - last >= s.flush_interval_ns
         if (pending >= FLUSH_EARLY_BYTES or (due and pending >= s.flush_bytes_min)
                 or (pending > 0 and now - thorough >= s.flush_interval_max_ns)):

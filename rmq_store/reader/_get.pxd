@@ -44,6 +44,7 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
 
 cdef class StoreGet(StorePutMany):
     cdef LeaseCount lease_count
+    cdef int64_t machine_bytes          # memory this process may use
     cdef int64_t memory_bytes           # records within so much of the log's end count as recent
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     cdef int64_t units_per_file

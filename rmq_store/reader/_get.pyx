@@ -129,14 +129,18 @@ cdef class StoreGet(StorePutMany):
 
     def _setup_get(self, int64_t memory_bytes):
         options = self.options
-        self.memory_bytes = memory_bytes * options.memory_ratio_pct // 100
+        self.machine_bytes = memory_bytes
+        self.ext_enabled = options.consumequeue_ext_enabled
+        self.units_per_file = options.consumequeue_file_size_bytes // UNIT_SIZE
+
+    def _apply(self, options):
+        StorePutMany._apply(self, options)
+        self.memory_bytes = self.machine_bytes * options.memory_ratio_pct // 100
         self.bytes_max_memory = options.get_bytes_max_memory
         self.count_max_memory = options.get_count_max_memory
         self.bytes_max_disk = options.get_bytes_max_disk
         self.count_max_disk = options.get_count_max_disk
         self.scan_bytes_max = options.filter_bytes_max
-        self.ext_enabled = options.consumequeue_ext_enabled
-        self.units_per_file = options.consumequeue_file_size_bytes // UNIT_SIZE
 
     @property
     def leases(self):

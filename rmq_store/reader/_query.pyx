@@ -86,10 +86,10 @@ cdef bint _carries(const RecordView *v, const KeyRequest *r) noexcept nogil:
 cdef class StoreQuery(StoreGet):
     """The looking-up half of reading."""
 
-    def _setup_get(self, int64_t memory_bytes):
-        StoreGet._setup_get(self, memory_bytes)
-        self.query_batch_max = self.options.query_batch_max
-        self.query_count_max = self.options.query_count_max
+    def _apply(self, options):
+        StoreGet._apply(self, options)
+        self.query_batch_max = options.query_batch_max
+        self.query_count_max = options.query_count_max
 
     cdef int _query(self, KeyRequest *r) noexcept nogil:
         # Offsets of records with the key's hash code, then the records: each is checked again before it is returned.

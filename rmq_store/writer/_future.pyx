@@ -98,6 +98,10 @@ class Completer:
         self._closing = False
         self._idle = False
 
+    def deadline(self, timeout_ms):
+        """From now on an acknowledgement may take so long."""
+        self._timeout_ns = timeout_ms * MS
+
     def completed(self, result):
         """A future that is done already."""
         cdef PutFuture f = PutFuture.__new__(PutFuture)

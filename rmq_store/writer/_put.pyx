@@ -139,14 +139,18 @@ cdef class StorePut(StoreCore):
         options = self.options
         self.host = host_bytes(options.store_host)
         self.host_v6 = len(self.host) == 20
-        self.body_size_max = options.message_size_max_bytes
-        self.record_size_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes - BLANK_SIZE)
-        self.topic_size_max = options.topic_size_max_bytes
         self.delay_allowed = options.delay == "store_only"
-        self.pool_fails = options.pool_empty == "fail"
         self.record_crc = options.record_crc
         self._properties(&self.plain, None, None, None)
         self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
+
+    def _apply(self, options):
+        StoreCore._apply(self, options)
+        self.body_size_max = options.message_size_max_bytes
+        self.record_size_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes - BLANK_SIZE)
+        self.topic_size_max = options.topic_size_max_bytes
+        self.topics.clear()         # those that passed the check of their size
+        self.pool_fails = options.pool_empty == "fail"
 
     cdef Topic _topic(self, object topic):
         cdef Topic t
