@@ -85,6 +85,11 @@ cdef class IoTable:
         """Address of the `rmq_io` struct, for native code loaded by tests: int."""
         return <uintptr_t> self.table
 
+    @property
+    def clock_slot(self):
+        """Address of the `mono_ns` pointer in the `rmq_io` struct, for tests that put a function of theirs there: int."""
+        return <uintptr_t> &self.table.mono_ns
+
     def open(self, path, int flags, int mode=0o644):
         """Opens a file (O_CLOEXEC is added). Returns the descriptor."""
         cdef bytes name = os.fsencode(path)

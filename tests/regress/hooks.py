@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 from rmq_store.io._io import ProbeIo
 
-MONO_NS = 24                # place of the pointer in struct rmq_io (native/include/rmq_io.h)
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
@@ -13,7 +12,7 @@ _CLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 def clock_hook(io: ProbeIo, before: Callable[[], int | None]) -> Iterator[None]:
     """While it lasts, every reading of the monotonic clock, in any thread, calls `before` first (with the GIL), and is as many
     ns later as that returns."""
-    slot = ctypes.c_void_p.from_address(io.address + MONO_NS * ctypes.sizeof(ctypes.c_void_p))
+    slot = ctypes.c_void_p.from_address(io.clock_slot)
     original = slot.value
     real = _CLOCK(original)
 
