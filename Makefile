@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop bench wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-spark bench wheel clean
 
 build:
 	tools/bootstrap
@@ -26,6 +26,11 @@ test-crash:
 test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
+
+test-spark:
+	tools/bootstrap --dev
+	tools/bootstrap --spark
+	$(PYTHON) -m pytest -m spark tests/spark $(ARGS)
 
 bench:
 	tools/bootstrap --dev

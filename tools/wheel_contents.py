@@ -11,6 +11,7 @@ from pathlib import Path
 
 # Newest glibc a wheel may ask for: that of Debian 12.
 GLIBC_MAX = (2, 36)
+OURS = re.compile(r"rmq_store(/|-[^/]*\.dist-info/)|pyspark_rocketmq_store/__init__\.py$")
 LICENCES = ("LICENSE", "NOTICE", "LICENSES/liburing.txt", "LICENSES/libdeflate.txt")
 
 
@@ -26,7 +27,7 @@ def wheel_problems(path: Path) -> list[str]:
     problems += [f"{licence} is missing" for licence in LICENCES
                  if not any(n.endswith(f".dist-info/licenses/{licence}") for n in names)]
     problems += [f"holds {n}" for n in names
-                 if ".libs/" in n or n.endswith((".pyx", ".c", ".h")) or not re.match(r"rmq_store(/|-[^/]*\.dist-info/)", n)]
+                 if ".libs/" in n or n.endswith((".pyx", ".c", ".h")) or not OURS.match(n)]
     stems = {n.split(".")[0] for n in names if n.endswith(".so")}
     ours = Path(__file__).resolve().parents[1]
     for source in (ours / "rmq_store").rglob("*"):

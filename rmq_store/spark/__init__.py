@@ -1,0 +1,13 @@
+"""RocketMQ stores in Apache Spark: read, stream, write, and jobs. `pip install rmq_store[spark]` brings what this needs.
+
+    import rmq_store.spark as rs
+    df = rs.scan(spark, "/mnt/broker-a/store", columns=["topic", "storeSize"], subscribe="Orders")
+    df = spark.read.format("rocketmq_store").load("/mnt/broker-a/store")
+
+`import rmq_store.spark` works without pyspark; what needs it raises SparkUnavailable with the cure. Stores are opened read-only
+and without a lock, live or dead, Java's or ours. Docs: docs/spark.md.
+"""
+from rmq_store.spark.needs import SparkUnavailable
+from rmq_store.spark.scan import local_session, read_store, register, scan
+
+__all__ = ["SparkUnavailable", "local_session", "read_store", "register", "scan"]

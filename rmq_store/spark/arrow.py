@@ -1,0 +1,126 @@
+"""Kernel buffers as Arrow record batches, without copying, and the rows of a piece of the log. Runs in the workers."""
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rmq_store.bulk._columns import Region, Split
+from rmq_store.codec.compression import inflate
+from rmq_store.errors import CorruptionError
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.schema import ERROR_COLUMN, arrow_schema, kernel_columns
+from rmq_store.spark.splits import Piece
+
+__all__ = ["open_piece", "read_pieces"]
+
+_FLAG_COMPRESSED = 1
+
+
+def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
+    """The kernel's Split of a piece, with the rows that the options choose. Raises OSError."""
+    split = Split(piece.path, piece.start, piece.begin, piece.end, newest=piece.newest, aligned=piece.aligned,
+                  verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread")
+    split.choose(selectors=options.selectors(piece.broker),
+                 tags=None if options.tags is None else [t.encode() for t in options.tags],
+                 time_low=options.starting_timestamp, time_high=options.ending_timestamp,
+                 transactional=options.include_transactional)
+    return split
+
+
+def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
+    """Record batches of these columns of view messages. Raises CorruptionError with path and offset (onCorrupt=fail)."""
+    schema = arrow_schema(columns)
+    wanted = kernel_columns(columns, options)
+    for piece in pieces:
+        split = open_piece(piece, options)
+        try:
+            while (found := split.batch(wanted, max_rows=options.batch_rows, max_bytes=options.batch_bytes)) is not None:
+                count, buffers = found
+                if count:
+                    batch = _batch(schema, piece, options, count, buffers)
+                    if batch.num_rows:
+                        yield batch
+                for region in split.take_bad():
+                    if options.on_corrupt == "fail":
+                        raise corruption(piece, region)
+                    if options.on_corrupt == "emit":
+                        yield _error_row(schema, piece, region)
+        finally:
+            split.close()
+
+
+def corruption(piece: Piece, region: Region) -> CorruptionError:
+    """The error for a bad region."""
+    error = CorruptionError(piece.path, region.begin, "a whole record", f"{region.kind}, good records go on at {region.end}")
+    error.cure = "look at it with `rmqstore dump`, or read with onCorrupt=skip or emit"
+    return error
+
+
+def _batch(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    arrays = []
+    for field in schema:
+        if field.name == "brokerName":
+            array = pa.repeat(pa.scalar(piece.broker), count)
+        elif field.name == "commitLogFile":
+            array = pa.repeat(pa.scalar(piece.path), count)
+        elif field.name == ERROR_COLUMN:
+            array = pa.nulls(count, field.type)
+        elif field.name == "properties":
+            array = _properties(options, count, buffers)
+        elif field.name == "body" and options.decompress:
+            array = _inflated(_text(pa.binary(), count, buffers["body"]), buffers["sysFlag"])
+        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            array = _text(field.type, count, buffers[field.name])
+        else:
+            array = pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(buffers[field.name])])
+        arrays.append(array)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if options.subscribe_pattern is not None:
+        topics = _text(pa.string(), count, buffers["topic"]).to_pylist()
+        fits = {t: re.fullmatch(options.subscribe_pattern, t) is not None for t in set(topics)}
+        if not all(fits.values()):
+            batch = batch.filter(pa.array([fits[t] for t in topics], pa.bool_()))
+    return batch
+
+
+def _text(kind: Any, count: int, buffers: Any) -> Any:
+    import pyarrow as pa
+
+    validity = None if buffers.validity is None else pa.py_buffer(buffers.validity)
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(buffers.offsets), pa.py_buffer(buffers.data)])
+
+
+def _properties(options: ReadOptions, count: int, buffers: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    if options.properties_format == "raw":
+        return _text(pa.binary(), count, buffers["propertiesRaw"])
+    found = buffers["properties"]
+    names = _text(pa.string(), found.entries, found.names)
+    values = _text(pa.string(), found.entries, found.values)
+    kind = pa.map_(pa.string(), pa.string())
+    entries = pa.StructArray.from_arrays([names, values], fields=[kind.key_field, kind.item_field])
+    array = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found.offsets)], children=[entries])
+    if options.properties_format == "map":
+        return array
+    texts = [json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) for row in array.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _inflated(bodies: Any, sys_flags: bytes) -> Any:
+    import pyarrow as pa
+
+    flags = memoryview(sys_flags).cast("i")
+    if not any(flag & _FLAG_COMPRESSED for flag in flags):
+        return bodies
+    return pa.array([inflate(body.as_py(), flag) for body, flag in zip(bodies, flags, strict=True)], pa.binary())
+
+
+def _error_row(schema: Any, piece: Piece, region: Region) -> Any:
+    import pyarrow as pa
+
+    known = {"brokerName": piece.broker, "commitLogFile": piece.path, "physicalOffset": region.begin,
+             "storeSize": min(region.end - region.begin, 0x7FFFFFFF), ERROR_COLUMN: region.kind}
+    return pa.RecordBatch.from_arrays([pa.array([known.get(f.name)], f.type) for f in schema], schema=schema)

@@ -1,0 +1,42 @@
+"""The data source `rocketmq_store`: what Spark calls to learn the schema and to get readers and writers.
+
+Runs beside the driver, in a Python process of its own. Source: pyspark.sql.datasource.
+"""
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from rmq_store.spark.needs import need_pyarrow
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.reader import StoreReader
+from rmq_store.spark.schema import columns_of, ddl
+
+__all__ = ["RocketMQStoreDataSource"]
+
+
+class RocketMQStoreDataSource(DataSource):
+    """`spark.read.format("rocketmq_store")`, `readStream` and the writers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq_store"
+
+    def schema(self) -> str:
+        need_pyarrow()
+        return ddl(columns_of(ReadOptions.parse(_without_limits(self.options))))
+
+    def reader(self, schema: StructType) -> StoreReader:
+        options = ReadOptions.parse(self.options)
+        return StoreReader(options, columns_of(options, given(schema)))
+
+
+def given(schema: StructType) -> dict[str, str]:
+    """A Spark schema as column names and DDL types."""
+    return {field.name: field.dataType.simpleString().upper() for field in schema.fields}
+
+
+def _without_limits(options: Any) -> dict[str, Any]:
+    """Options that decide the schema: the same source is asked for it before a batch and before a stream."""
+    streaming = {"maxoffsetspertrigger", "maxbytespertrigger", "startingoffsets"}
+    return {name: value for name, value in options.items() if name.lower() not in streaming}

@@ -1,0 +1,84 @@
+"""The entries from Python: register(), scan(), read_store(), and a local session that fits.
+
+scan() goes through the data source, with a plan of its own for each call: that is what keeps it right when a DataFrame is used
+twice. mapInArrow would do as well, but pyspark 4.3 refuses it without pandas, which this package does not need.
+"""
+import json
+import weakref
+from typing import Any
+
+from rmq_store.spark.needs import need_java, need_pyspark, worker_python
+from rmq_store.spark.options import ReadOptions, camel
+
+__all__ = ["is_connect", "local_session", "read_store", "register", "scan"]
+
+_registered: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def register(spark: Any) -> None:
+    """Makes format("rocketmq_store") known to a session, where the package pyspark_rocketmq_store is not found by itself."""
+    need_pyspark()
+    from rmq_store.spark.datasource import RocketMQStoreDataSource
+    from rmq_store.spark.jobs.run import JobDataSource
+
+    if spark not in _registered:
+        spark.dataSource.register(RocketMQStoreDataSource)
+        spark.dataSource.register(JobDataSource)
+        _registered.add(spark)
+
+
+def is_connect(spark: Any) -> bool:
+    """True for a session of Spark Connect, whose driver is on another machine."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def scan(spark: Any, path: Any, columns: Any = None, **options: Any) -> Any:
+    """A DataFrame over one or many stores.
+
+    path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the ones to make; bodies that
+    nobody asks for are never read. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
+    starting_timestamp, verify, ... The files are listed at the DataFrame's first action. Works on a local session, a cluster
+    and Spark Connect; the paths are those of the driver and the workers. Raises ConfigError, FileNotFoundError (here, but from
+    the first action under Connect), SparkUnavailable, and CorruptionError inside the tasks.
+    """
+    need_pyspark()
+    given = {name: value for name, value in {"path": path, "columns": columns, **options}.items() if value is not None}
+    if not is_connect(spark):
+        ReadOptions.parse(given)
+    return read_store(spark, given.pop("path"), **given)
+
+
+def read_store(spark: Any, path: Any, **options: Any) -> Any:
+    """`spark.read.format("rocketmq_store")` with the source registered and options in snake_case or camelCase."""
+    register(spark)
+    return spark.read.format("rocketmq_store").options(**option_texts(options)).load(option_text(path))
+
+
+def option_texts(options: dict[str, Any]) -> dict[str, str]:
+    """Options as Spark takes them: names in camelCase, values as text."""
+    return {camel(name): option_text(value) for name, value in options.items() if value is not None}
+
+
+def option_text(value: Any) -> str:
+    """One option value as text."""
+    if isinstance(value, dict):
+        return json.dumps(value, default=str)
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def local_session(app: str = "rmq_store", master: str = "local[*]", **conf: str) -> Any:
+    """A session on this machine with what this package wants. conf: more settings, dots written as __."""
+    need_pyspark()
+    need_java()
+    worker_python()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app).master(master)
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "1g",
+                "spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+    settings.update({name.replace("__", "."): value for name, value in conf.items()})
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,86 @@
+"""The columns of each view: their Spark types by name, and what the kernel has to make for them. Without pyspark."""
+from typing import Any
+
+from rmq_store.errors import ConfigError
+from rmq_store.spark.options import ReadOptions
+
+__all__ = ["columns_of", "ddl", "kernel_columns"]
+
+# The first nine as rocketmq-spark names them. Types as Spark's DDL has them.
+MESSAGES: dict[str, str] = {
+    "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT", "brokerName": "STRING", "flag": "INT", "body": "BINARY",
+    "properties": "MAP<STRING,STRING>", "bornTimestamp": "TIMESTAMP", "storeTimestamp": "TIMESTAMP",
+    "tags": "STRING", "keys": "STRING", "msgId": "STRING", "physicalOffset": "BIGINT", "storeSize": "INT", "sysFlag": "INT",
+    "bornHost": "STRING", "storeHost": "STRING", "reconsumeTimes": "INT", "preparedTransactionOffset": "BIGINT",
+    "bodyCrc": "INT", "commitLogFile": "STRING",
+}
+ERROR_COLUMN = "error"      # messages with onCorrupt=emit: why a row has only its place
+VIEWS: dict[str, dict[str, str]] = {
+    "messages": MESSAGES,
+    "consumequeue": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT",
+                     "physicalOffset": "BIGINT", "size": "INT", "tagsCode": "BIGINT"},
+    "index": {"brokerName": "STRING", "file": "STRING", "entry": "INT", "slot": "INT", "keyHash": "INT",
+              "physicalOffset": "BIGINT", "timeDiff": "INT", "prev": "INT"},
+    "queues": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "minOffset": "BIGINT", "maxOffset": "BIGINT",
+               "count": "BIGINT", "bytes": "BIGINT", "firstTime": "TIMESTAMP", "lastTime": "TIMESTAMP"},
+    "files": {"brokerName": "STRING", "kind": "STRING", "path": "STRING", "base": "BIGINT", "size": "BIGINT",
+              "wrotePosition": "BIGINT", "sealed": "BOOLEAN", "firstStoreTime": "TIMESTAMP"},
+    "checkpoint": {"brokerName": "STRING", "physicMsgTimestamp": "TIMESTAMP", "logicsMsgTimestamp": "TIMESTAMP",
+                   "indexMsgTimestamp": "TIMESTAMP", "masterFlushedOffset": "BIGINT", "confirmPhyOffset": "BIGINT",
+                   "abort": "BOOLEAN"},
+    "errors": {"brokerName": "STRING", "file": "STRING", "offset": "BIGINT", "endOffset": "BIGINT", "kind": "STRING"},
+}
+
+
+def columns_of(options: ReadOptions, given: dict[str, str] | None = None) -> dict[str, str]:
+    """Name -> type of the columns of a read, in order. given: a user's schema, which may name a part of them.
+
+    Raises ConfigError for an unknown column or another type.
+    """
+    whole = dict(VIEWS[options.view])
+    if options.view == "messages":
+        whole["properties"] = {"map": "MAP<STRING,STRING>", "json": "STRING", "raw": "BINARY"}[options.properties_format]
+        if options.on_corrupt == "emit":
+            whole[ERROR_COLUMN] = "STRING"
+    lower = {name.lower(): name for name in whole}
+    if given is not None:
+        for name, kind in given.items():
+            proper = _column(name, lower, options.view)
+            if kind.upper().replace(" ", "") != whole[proper]:
+                raise ConfigError(f"column {name} is asked for as {kind}, it is {whole[proper]}: cast it after the read")
+        return {name: whole[_column(name, lower, options.view)] for name in given}
+    if options.columns is not None:
+        return {proper: whole[proper] for proper in (_column(name, lower, options.view) for name in options.columns)}
+    return whole
+
+
+def _column(name: str, lower: dict[str, str], view: str) -> str:
+    if name.lower() not in lower:
+        raise ConfigError(f"column {name!r} is unknown in view {view}: it has {', '.join(lower.values())}")
+    return lower[name.lower()]
+
+
+def ddl(columns: dict[str, str]) -> str:
+    """Columns as a DDL string, which Spark takes for a schema."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+def arrow_schema(columns: dict[str, str]) -> Any:
+    """The Arrow schema that Spark expects for these columns: nullable, timestamps in microseconds UTC."""
+    import pyarrow as pa
+
+    kinds = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BINARY": pa.binary(), "BOOLEAN": pa.bool_(),
+             "TIMESTAMP": pa.timestamp("us", tz="UTC"), "MAP<STRING,STRING>": pa.map_(pa.string(), pa.string())}
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns.items()])
+
+
+def kernel_columns(columns: dict[str, str], options: ReadOptions) -> list[str]:
+    """What the kernel has to make for these columns of view messages."""
+    wanted = [name for name in columns if name not in ("brokerName", "commitLogFile", ERROR_COLUMN)]
+    if options.properties_format == "raw":
+        wanted = ["propertiesRaw" if name == "properties" else name for name in wanted]
+    if options.subscribe_pattern is not None and "topic" not in wanted:
+        wanted.append("topic")
+    if options.decompress and "body" in wanted and "sysFlag" not in wanted:
+        wanted.append("sysFlag")
+    return wanted

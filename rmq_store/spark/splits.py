@@ -1,0 +1,88 @@
+"""Planning: which parts of which files a read takes. Lists and stats files; the first record's time only for a time range."""
+from dataclasses import dataclass
+
+from rmq_store.spark.options import TOP, ReadOptions
+from rmq_store.spark.stores import Broker, LogFile, log_files
+
+__all__ = ["Piece", "pack", "pieces_of", "plan"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The records of one file whose first byte lies in log offsets [begin, end). aligned: a record begins at `begin`."""
+
+    broker: str
+    path: str
+    start: int
+    begin: int
+    end: int
+    newest: bool
+    aligned: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+def plan(options: ReadOptions) -> list[tuple[Piece, ...]]:
+    """The partitions of a batch read of the log; small files share one. At least one partition, which may be empty."""
+    pieces: list[Piece] = []
+    size = options.split_size
+    ranges = []
+    for broker in options.brokers:
+        files = in_time(log_files(broker.root, options.on_corrupt != "fail"), options)
+        low = options.starting_physical_offset or 0
+        high = TOP if options.ending_physical_offset is None else options.ending_physical_offset
+        ranges.append((broker, files, low, high))
+    if options.min_partitions is not None:
+        total = sum(max(0, min(f.end, high) - max(f.start, low)) for _, files, low, high in ranges for f in files)
+        size = max(1, min(size, -(-total // options.min_partitions)))
+    for broker, files, low, high in ranges:
+        pieces += pieces_of(broker, files, low, high, size)
+    return pack(pieces, size) or [()]
+
+
+def in_time(files: list[LogFile], options: ReadOptions) -> list[LogFile]:
+    """Files that may hold records of the wanted times. storeTimestamp never falls inside a log."""
+    low, high = options.starting_timestamp, options.ending_timestamp
+    if low is None and high is None:
+        return files
+    times = [f.first_time() for f in files]
+    found = []
+    for i, file in enumerate(files):
+        begins = times[i]
+        ends = times[i + 1] if i + 1 < len(files) else None
+        if low is not None and ends is not None and ends < low:
+            continue
+        if high is not None and begins is not None and begins >= high:
+            continue
+        found.append(file)
+    return found
+
+
+def pieces_of(broker: Broker, files: list[LogFile], low: int, high: int, size: int, aligned: bool = False) -> list[Piece]:
+    """Log offsets [low, high) of a store cut at file ends and every `size` bytes. aligned: a record begins at `low`."""
+    found = []
+    for file in files:
+        begin, end = max(low, file.start), min(high, file.end)
+        while begin < end:
+            cut = min(end, file.start + ((begin - file.start) // size + 1) * size)
+            found.append(Piece(broker.name, file.path, file.start, begin, cut, file.newest, aligned and begin == low))
+            begin = cut
+    return found
+
+
+def pack(pieces: list[Piece], size: int) -> list[tuple[Piece, ...]]:
+    """Pieces in order, several small ones together up to `size` bytes."""
+    parts: list[tuple[Piece, ...]] = []
+    part: list[Piece] = []
+    room = size
+    for piece in pieces:
+        if part and piece.size > room:
+            parts.append(tuple(part))
+            part, room = [], size
+        part.append(piece)
+        room -= piece.size
+    if part:
+        parts.append(tuple(part))
+    return parts

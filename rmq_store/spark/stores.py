@@ -1,0 +1,152 @@
+"""Store directories as a reader finds them: files, sizes, names. Only lists and stats; reads a file's first record when asked.
+
+Nothing is locked, opened for writing or made, so that the store may be live or dead, Java's or ours. Any thread.
+"""
+import glob
+import json
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
+from rmq_store.errors import ConfigError, CorruptionError
+
+__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "log_files", "queue_files", "queues"]
+
+
+class Broker(NamedTuple):
+    """One store: the name its rows carry, and its root directory."""
+
+    name: str
+    root: str
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One CommitLog file: log offset of its first byte, length, and whether the log ends in it or before it.
+
+    A live store has files made ahead, which hold nothing yet: the last file with a record in it is where the log ends.
+    """
+
+    path: str
+    start: int
+    size: int
+    newest: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def first_time(self) -> int | None:
+        """storeTimestamp of its first record in ms; None where none lies there. Reads 80 bytes."""
+        with open(self.path, "rb", buffering=0) as file:
+            head = file.read(80)
+        if len(head) < 80 or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
+            return None
+        at = 68 if int.from_bytes(head[36:40], "big") & FLAG_BORN_V6 else 56
+        return int.from_bytes(head[at:at + 8], "big", signed=True)
+
+
+def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
+    """The stores that option `path` names: one root, a comma list, globs, or JSON {"broker-a": "/mnt/a/store"}.
+
+    Without JSON a broker is called after its directory. Raises ConfigError (two brokers of one name), FileNotFoundError.
+    """
+    text = path.strip()
+    if text.startswith("{"):
+        try:
+            named = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"option path looks like JSON and is none ({error}): {text[:200]!r}") from error
+        if not named or not all(isinstance(v, str) and k for k, v in named.items()):
+            raise ConfigError(f'option path is {text[:200]!r}: as JSON it is {{"broker name": "store directory"}}')
+        found = [Broker(name, os.path.abspath(root)) for name, root in named.items()]
+    else:
+        roots: list[str] = []
+        for part in filter(None, (p.strip().removeprefix("file://") for p in text.split(","))):
+            matches = sorted(glob.glob(part)) if glob.has_magic(part) else [part]
+            if not matches:
+                raise FileNotFoundError(2, "option path: no directory matches", part)
+            roots += matches
+        found = [Broker(os.path.basename(os.path.abspath(root)), os.path.abspath(root)) for root in roots]
+        if broker_name is not None:
+            if len(found) > 1:
+                raise ConfigError(f"option brokerName is {broker_name!r}, but path names {len(found)} stores: "
+                                  'give path as JSON {"broker name": "store directory"}')
+            found = [Broker(broker_name, f.root) for f in found]
+    if not found:
+        raise ConfigError("option path is missing: name the root directory of a store, a comma list, a glob, or JSON")
+    seen: dict[str, str] = {}
+    for broker in found:
+        if broker.name in seen:
+            raise ConfigError(f"option path: the stores {seen[broker.name]} and {broker.root} are both called {broker.name!r}: "
+                              'give path as JSON {"broker name": "store directory"}')
+        seen[broker.name] = broker.root
+        commitlog_of(broker.root)
+    return tuple(found)
+
+
+def commitlog_of(root: str) -> str:
+    """The directory with the CommitLog files: <root>/commitlog, or root itself where the files lie there."""
+    directory = os.path.join(root, "commitlog")
+    if os.path.isdir(directory):
+        return directory
+    if not os.path.isdir(root):
+        raise FileNotFoundError(2, "option path: no such store directory (on a cluster: on every node)", root)
+    if any(_is_offset(name) for name in os.listdir(root)):
+        return root
+    raise FileNotFoundError(2, "option path: not a message store, it has no commitlog directory", root)
+
+
+def log_files(root: str, holes: bool = False) -> list[LogFile]:
+    """The CommitLog files, oldest first. A hole between two of them is a CorruptionError unless `holes`."""
+    directory = commitlog_of(root)
+    with os.scandir(directory) as entries:
+        found = sorted((int(e.name), e.path, e.stat().st_size) for e in entries if _is_offset(e.name))
+    last = len(found) - 1
+    while last > 0 and _empty(found[last][1]):
+        last -= 1
+    files = [LogFile(path, start, size, i >= last) for i, (start, path, size) in enumerate(found)]
+    for before, after in pairwise(files):
+        if before.end != after.start and not holes:
+            raise CorruptionError(after.path, after.start, f"the file that begins where {before.path} ends, at {before.end}",
+                                  "another one")
+    return files
+
+
+def queues(root: str) -> list[tuple[str, int, str]]:
+    """(topic, queue id, directory) of every consume queue, sorted."""
+    base = os.path.join(root, "consumequeue")
+    found = []
+    if os.path.isdir(base):
+        with os.scandir(base) as topics:
+            for topic in topics:
+                if topic.is_dir(follow_symlinks=False):
+                    with os.scandir(topic.path) as ids:
+                        found += [(topic.name, int(q.name), q.path) for q in ids if q.name.isascii() and q.name.isdecimal()]
+    return sorted(found)
+
+
+def queue_files(directory: str) -> list[tuple[int, str, int]]:
+    """(start in bytes, path, size) of the files of one consume queue, oldest first."""
+    with os.scandir(directory) as entries:
+        return sorted((int(e.name), e.path, e.stat().st_size) for e in entries if _is_offset(e.name))
+
+
+def index_files(root: str) -> list[str]:
+    """Paths of the index files, oldest first."""
+    base = os.path.join(root, "index")
+    if not os.path.isdir(base):
+        return []
+    with os.scandir(base) as entries:
+        return sorted(e.path for e in entries if len(e.name) == 17 and e.name.isascii() and e.name.isdigit())
+
+
+def _empty(path: str) -> bool:
+    with open(path, "rb", buffering=0) as file:
+        return not file.read(8).strip(b"\0")
+
+
+def _is_offset(name: str) -> bool:
+    return len(name) == 20 and name.isascii() and name.isdigit()

@@ -1,0 +1,118 @@
+"""Options and planning without a session: what is refused and how it is named, what a plan looks at."""
+import json
+import os
+from itertools import pairwise
+
+import pytest
+
+from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.spark.options import ReadOptions, parse_size
+from rmq_store.spark.schema import columns_of
+from rmq_store.spark.splits import plan
+from rmq_store.spark.stores import brokers_of, log_files
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A store directory with three files of 4 KiB, each with something in it."""
+    log = tmp_path / "broker-a" / "commitlog"
+    log.mkdir(parents=True)
+    for i in range(3):
+        (log / f"{i * 4096:020d}").write_bytes(b"\0\0\0\x5b" + bytes(4092))
+    return tmp_path / "broker-a"
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"starting_offset": "earliest"}, "did you mean startingOffsets"),
+    ({"splitSize": "0"}, "splitSize"),
+    ({"verify": "perhaps"}, "none, header, crc"),
+    ({"failOnDataLoss": "yes"}, "true or false"),
+    ({"subscribe": "a", "assign": '{"a":[0]}'}, "exclude each other"),
+    ({"startingOffsets": '{"t":{"other":{"0":1}}}'}, "names broker 'other'"),
+    ({"startingOffsets": '{"t":5}'}, "startingOffsets"),
+    ({"startingOffsets": "latest"}, "only a stream"),
+    ({"startingTimestamp": "noon"}, "startingTimestamp"),
+    ({"startingTimestamp": 5, "endingTimestamp": 4}, "behind endingTimestamp"),
+    ({"subscribePattern": "("}, "no regular expression"),
+    ({"maxOffsetsPerTrigger": 5}, "for streams"),
+    ({"view": "message"}, "one of messages"),
+])
+def test_wrong_options_are_named_with_a_cure(root, options, words):
+    with pytest.raises(ConfigError, match=words):
+        ReadOptions.parse({"path": str(root), **options})
+
+
+def test_missing_paths_are_named(tmp_path, root):
+    with pytest.raises(ConfigError, match="path is missing"):
+        ReadOptions.parse({})
+    with pytest.raises(FileNotFoundError, match="no such store directory"):
+        ReadOptions.parse({"path": str(tmp_path / "nowhere")})
+    with pytest.raises(FileNotFoundError, match="no commitlog directory"):
+        ReadOptions.parse({"path": str(tmp_path)})
+    with pytest.raises(FileNotFoundError, match="no directory matches"):
+        ReadOptions.parse({"path": str(tmp_path / "x*")})
+
+
+def test_brokers_by_directory_json_and_glob(tmp_path, root):
+    assert [b.name for b in brokers_of(str(root))] == ["broker-a"]
+    assert [b.name for b in brokers_of(str(root), "mine")] == ["mine"]
+    assert [b.name for b in brokers_of(json.dumps({"x": str(root), "y": str(root)}))] == ["x", "y"]
+    assert [b.root for b in brokers_of(str(tmp_path / "broker-*"))] == [str(root)]
+    assert [b.root for b in brokers_of(str(root / "commitlog"))] == [str(root / "commitlog")]
+    with pytest.raises(ConfigError, match="both called 'broker-a'"):
+        brokers_of(f"{root},{root}")
+
+
+def test_columns_by_name_and_by_schema(root):
+    options = ReadOptions.parse({"path": str(root), "columns": "TOPIC, storesize"})
+    assert columns_of(options) == {"topic": "STRING", "storeSize": "INT"}
+    assert columns_of(options, {"body": "BINARY"}) == {"body": "BINARY"}
+    with pytest.raises(ConfigError, match="as STRING, it is BINARY"):
+        columns_of(options, {"body": "STRING"})
+    with pytest.raises(ConfigError, match="unknown in view messages"):
+        columns_of(options, {"boddy": "BINARY"})
+
+
+def test_sizes():
+    assert [parse_size("x", t) for t in ("1", "2k", "128m", "1 GiB", "3MB")] == [1, 2048, 128 << 20, 1 << 30, 3 << 20]
+
+
+def test_a_plan_covers_every_byte_once_and_packs_small_files(root):
+    def parts(**options):
+        return plan(ReadOptions.parse({"path": str(root), **options}))
+
+    for size in (1, 100, 4096, 5000, 1 << 20):
+        pieces = [p for part in parts(splitSize=size) for p in part]
+        assert pieces[0].begin == 0 and pieces[-1].end == 12288
+        assert all(a.end == b.begin for a, b in pairwise(pieces))
+        assert all(p.start <= p.begin < p.end <= p.start + 4096 and p.size <= size for p in pieces)
+    assert [len(p) for p in parts()] == [3] and len(parts(minPartitions=4)) >= 4
+    clipped = [p for part in parts(startingPhysicalOffset=5000, endingPhysicalOffset=6000) for p in part]
+    assert [(p.begin, p.end) for p in clipped] == [(5000, 6000)]
+    assert [p.newest for part in parts(splitSize=4096) for p in part] == [False, False, True]
+
+
+def test_a_hole_in_the_log_is_reported(root):
+    os.unlink(root / "commitlog" / f"{4096:020d}")
+    with pytest.raises(CorruptionError, match="at offset 8192"):
+        log_files(str(root))
+    assert len(plan(ReadOptions.parse({"path": str(root), "onCorrupt": "skip"}))) == 1
+
+
+def test_planning_a_thousand_files_reads_none_of_them(tmp_path):
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    for i in range(1000):
+        with open(log / f"{i << 30:020d}", "wb") as f:
+            f.truncate(1 << 30)
+    with open(log / f"{999 << 30:020d}", "r+b") as f:
+        f.write(b"\0\0\0\x5b")
+    before = os.stat(log / f"{0:020d}").st_atime_ns
+    assert len(plan(ReadOptions.parse({"path": str(tmp_path)}))) == 8000
+    assert os.stat(log / f"{0:020d}").st_atime_ns == before
+
+
+def test_files_made_ahead_do_not_end_the_log_too_early(root):
+    for i in (3, 4):
+        (root / "commitlog" / f"{i * 4096:020d}").write_bytes(bytes(4096))
+    assert [f.newest for f in log_files(str(root))] == [False, False, True, True, True]
