@@ -10,15 +10,16 @@ from typing import Any
 
 from rmq_store.spark.arrow import open_piece
 from rmq_store.spark.options import ReadOptions
-from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.scan import option_texts
+from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.splits import Piece
 from rmq_store.spark.splits import plan as plan_read
 
 __all__ = ["AuditReport", "audit"]
 
 COLUMNS = {"brokerName": "STRING", "file": "STRING", "begin": "BIGINT", "end": "BIGINT", "first": "BIGINT",
-           "position": "BIGINT", "records": "BIGINT", "bytes": "BIGINT", "badOffset": "BIGINT", "badEnd": "BIGINT", "badKind": "STRING"}
+           "position": "BIGINT", "records": "BIGINT", "bytes": "BIGINT", "badOffset": "BIGINT",
+           "badEnd": "BIGINT", "badKind": "STRING"}
 
 
 @dataclass
