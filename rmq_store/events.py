@@ -35,6 +35,7 @@ class Event(Enum):
     CLOSED_AT_EXIT = "store", _WARNING, "closed %(path)s at interpreter exit: close() was not called"
     CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
     OPTION_NO_EFFECT = "config", _WARNING, "options of %(source)s have no effect here: %(options)s"
+    SIZES_CUT = "config", _INFO, "%(path)s: %(options)s, less than the default, because of what the machine has"
     OPTIONS_IGNORED = "config", _INFO, (
         "%(count)d keys of %(source)s are the broker's, not the store's, and are ignored: %(names)s")
 

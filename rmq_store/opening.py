@@ -7,8 +7,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
@@ -17,10 +15,12 @@ from rmq_store.events import Event, emit
 from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
 from rmq_store.io.files import ControlFiles
+from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.recover import Outcome, Rules, find_end, is_number, load_names, make_end
+from rmq_store.sizing import fit
 
-__all__ = ["Places", "infer_sizes", "open_store"]
+__all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
 
 CHECKPOINT_SIZE = 4096
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
@@ -69,6 +69,16 @@ def infer_sizes(root: str, options: Options) -> dict[str, int]:
         if geometry:
             found["index_slots"], found["index_entries_max"] = geometry
     return found
+
+
+def fit_sizes(root: str, options: Options) -> Options:
+    """Sizes that neither anybody nor the files of the store told, cut to the machine (sizing.py); said where they were."""
+    places = Places(root, options)
+    fitted = fit(options, places.commitlog, places.index)
+    cut = {n: fitted[n] for n in fitted if fitted[n] != options[n]}
+    if cut:
+        emit(Event.SIZES_CUT, path=root, options=", ".join(f"{n}={v}" for n, v in cut.items()))
+    return fitted
 
 
 def _index_geometry(directory: str) -> tuple[int, int] | None:
@@ -182,7 +192,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
             _sweep(files, tmp)
     store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
     store._setup_put()
-    store._setup_get(psutil.virtual_memory().total)
+    store._setup_get(memory_limit())
     store._apply(options)
     for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
         store._add_file(start)

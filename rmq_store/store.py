@@ -19,7 +19,7 @@ from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
-from rmq_store.opening import check_backend, infer_sizes, open_store, refuse_path
+from rmq_store.opening import check_backend, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
@@ -74,7 +74,7 @@ class MessageStore(StoreWait):
         chosen = resolve(profile, keywords, root, config=config, environment=os.environ)
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
-        chosen = chosen.inferred(infer_sizes(root, chosen))
+        chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))
         if chosen.signals:
             _need_main_thread()
         store = cls()

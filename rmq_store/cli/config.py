@@ -9,7 +9,7 @@ from rmq_store.cli.output import Output
 from rmq_store.config import sources
 from rmq_store.config.load import Options, resolve
 from rmq_store.config.options import BY_NAME, Option
-from rmq_store.opening import infer_sizes
+from rmq_store.opening import fit_sizes, infer_sizes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def _show(args: argparse.Namespace, out: Output) -> int:
     root = None if args.store is None else os.path.abspath(args.store)
     options = resolve(given.pop("profile", None), given, root, config=given.pop("config", None), environment=os.environ)
     if root is not None:
-        options = options.inferred(infer_sizes(root, options))
+        options = fit_sizes(root, options.inferred(infer_sizes(root, options)))
     rows = [(option, options[name]) for name, option in BY_NAME.items()
             if not args.changed or options.origin(name) != "default"]
     if out.as_json:

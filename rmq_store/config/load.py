@@ -67,7 +67,8 @@ class Options(Mapping[str, Any]):
         return Options, (self._values, self._origins)
 
     def origin(self, name: str) -> str:
-        """`default`, `derived`, `files` (told by the files of the store), `profile NAME`, `file PATH`, `environment VARIABLE`,
+        """`default`, `derived`, `files` (told by the files of the store), `memory`, `disk` (cut to
+        them), `profile NAME`, `file PATH`, `environment VARIABLE`,
         `keyword` or `reconfigure`; with the name that was used, where it was upstream's."""
         return str(self._origins[name])
 
