@@ -37,6 +37,9 @@ cdef object _ZERO = 0
 cdef bytes _CRC = _CRC_PROPERTY.encode()
 
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
 cdef extern from "<strings.h>" nogil:
     int strncasecmp(const char *a, const char *b, size_t n)
 
@@ -71,12 +74,13 @@ cdef class Topic:
 
 
 cdef int64_t _integer(object value, str name, int64_t low, int64_t high) except? -1:
+    cdef int overflow = 0
     cdef int64_t n
     if not isinstance(value, int):
         raise errors.MessageIllegal(f"{name} is {value!r}: give an integer")
-    if not low <= value <= high:
+    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or n < low or n > high:
         raise errors.MessageIllegal(errors.exceeds(name, value, f"{low} to {high}", "give a number in that range"))
-    n = value
     return n
 
 
