@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-spark bench wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-spark fuzz bench wheel clean
 
 build:
 	tools/bootstrap
@@ -27,10 +27,17 @@ test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
 
+<<<<<<< HEAD
 test-spark:
 	tools/bootstrap --dev
 	tools/bootstrap --spark
 	$(PYTHON) -m pytest -m spark tests/spark $(ARGS)
+=======
+# RMQ_FUZZ_SECONDS (120) and RMQ_SEED say how long and which cases.
+fuzz:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "" tests/fuzz -s $(ARGS)
+>>>>>>> eba6179 (Fuzz whole stores: damaged directories answer or say what is wrong)
 
 bench:
 	tools/bootstrap --dev

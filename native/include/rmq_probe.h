@@ -5,6 +5,7 @@
  * comes after is not, and the program above runs on without noticing, so that it can be closed in order.
  * Fences of the model: map stores are known only where the program announces them (rmq_io.map_store); after a freeze writable
  * maps turn private, so later stores through them stay out of the file. Ring writes are seen when they are submitted.
+ * Behind every map lies a page that nobody may touch: who reads on there dies.
  *
  * Thread-safety: every function may be called from any thread at any time. One mutex; never held across a call below.
  * Lifetime: the probe outlives every descriptor and map made through its table. */

@@ -151,6 +151,25 @@ static probe_map *find_map(rmq_probe *p, const void *at) {
     return NULL;
 }
 
+static size_t whole_pages(size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (n + page - 1) / page * page;
+}
+
+/* Moves a map before a page that nobody may touch: who reads behind the end of a file dies there, whatever lies around. */
+static int guard_map(void **at, size_t n) {
+    size_t size = whole_pages(n), page = whole_pages(1);
+    char *to = mmap(NULL, size + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (to == MAP_FAILED) return -errno;
+    if (mremap(*at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
+        int error = errno;
+        munmap(to, size + page);
+        return -error;
+    }
+    *at = to;
+    return 0;
+}
+
 static int probe_mmap(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out) {
     rmq_probe *p = ctx;
     probe_step s;
@@ -162,6 +181,7 @@ static int probe_mmap(void *ctx, int fd, int64_t offset, size_t n, int writable,
     /* After a freeze the file may lack what the caller believes it has reserved: an error, not a SIGBUS later. */
     if (s.skip && p->below->size(p->below->ctx, fd) < offset + (int64_t)n) return (int)probe_end(&s, -EIO, NULL, 0);
     int rc = p->below->mmap(p->below->ctx, fd, offset, n, writable, out);
+    if (rc >= 0 && (rc = guard_map(out, n)) < 0) p->below->munmap(p->below->ctx, *out, n);
     probe_lock(p);
     if (rc >= 0) {
         probe_map *m = free_map(p);
@@ -191,6 +211,7 @@ static int probe_munmap(void *ctx, void *at, size_t n) {
     m = find_map(p, at);
     if (m != NULL) m->at = NULL;
     probe_unlock(p);
+    munmap((char *)at + whole_pages(n), whole_pages(1));
     return (int)probe_end(&s, p->below->munmap(p->below->ctx, at, n), NULL, 0);
 }
 
