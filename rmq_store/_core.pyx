@@ -254,8 +254,9 @@ cdef class StoreCore:
         self.dispatcher.durable_only = self.options.visibility == "durable" and not self.readonly
 
     def _recover_queues(self, bint thorough):
-        """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none."""
-        cdef int64_t i, last = -1
+        """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none; and from where on a
+        damaged queue may lack entries, INT64_MAX: none is damaged."""
+        cdef int64_t i, last = -1, spoilt = INT64_MAX
         cdef Queue *q
         cdef int rc = 0
         with nogil:
@@ -264,20 +265,31 @@ cdef class StoreCore:
                 rc = queue_recover(self.queues, q, thorough)
                 if rc < 0:
                     break
+                if rc == 1 and q.max_physical_offset < spoilt:
+                    spoilt = q.max_physical_offset
                 if q.max_physical_offset > last:
                     last = q.max_physical_offset
         _check(rc, self.path)
-        return last
+        return last, spoilt
 
     def _truncate_queues(self, int64_t end):
-        cdef int64_t i
+        """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
+        start."""
+        cdef int64_t i, low = end
+        cdef Queue *q
         cdef int rc = 0
         with nogil:
             for i in range(queues_count(self.queues)):
-                rc = queue_truncate(self.queues, queues_at(self.queues, i), end)
+                q = queues_at(self.queues, i)
+                if q.max_physical_offset <= end:
+                    continue
+                rc = queue_truncate(self.queues, q, end)
                 if rc < 0:
                     break
+                if q.max_physical_offset < low:
+                    low = q.max_physical_offset
         _check(rc, self.path)
+        return low
 
     def _correct_queues(self):
         """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""

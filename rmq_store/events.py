@@ -57,6 +57,8 @@ class Event(Enum):
     QUEUE_CUT = "recovery", _WARNING, (
         "queue %(topic)s/%(queue_id)d cut at queue offset %(queue_offset)d: its entries led beyond the end of the"
         " log")
+    QUEUES_SPOILT = "recovery", _WARNING, (
+        "entries in %(path)s are damaged: what lies behind them is built again, from offset %(offset)d of the log on")
     QUEUE_REBUILT = "recovery", _WARNING, "queue %(topic)s/%(queue_id)d is built again from the log: %(reason)s"
     NEEDS_RECOVERY = "recovery", _WARNING, (
         "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "

@@ -211,7 +211,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     if not clean and not readonly:
         _settle_names(files, places)
     store._make_dispatcher(options.delay_levels)
-    queued_end = store._recover_queues(not clean)
+    queued_end, spoilt_from = store._recover_queues(not clean)
     recovery = store._recovery()
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
@@ -224,6 +224,9 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         # Index files that were lost may have covered more than the file recovery starts from.
         outcome = replace(outcome, dispatch_from=max(min(outcome.dispatch_from, store._index_end()), recovery.starts()[0])
                           if recovery.starts() else 0)
+    if spoilt_from < outcome.dispatch_from and recovery.starts():
+        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=max(spoilt_from, recovery.starts()[0]))
+        outcome = replace(outcome, dispatch_from=max(spoilt_from, recovery.starts()[0]))
     _settle(store, files, places, recovery, rules, outcome, queued_end, times[4])
 
 
@@ -257,11 +260,15 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         store.cut_bytes = make_end(recovery, files, places.root, outcome, rules)
         if not recovery.starts():
             store._destroy_derived()
-    if queued_end > outcome.end:
-        store._truncate_queues(outcome.end)
+    # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
+    whole_to = outcome.end if rules.clean or readonly else outcome.uncovered
+    dispatch_from = outcome.dispatch_from
+    if queued_end > whole_to:
+        lacking_from = max(store._truncate_queues(whole_to), *recovery.starts()[:1], 0)
+        dispatch_from = min(dispatch_from, lacking_from)
     if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
         store._truncate_index(outcome.end)
-    store._begin(outcome.end, outcome.end if readonly else outcome.dispatch_from, outcome.last_timestamp)
+    store._begin(outcome.end, outcome.end if readonly else dispatch_from, outcome.last_timestamp)
     if store.options.duplication_enabled and not readonly:
         # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
         store._confirm(min(max(confirm, queued_end, 0), outcome.end))

@@ -49,8 +49,8 @@ cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil   # in order of c
 cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
 cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
 # Finds the end of each queue: sets max_offset, next_offset, max_physical_offset, min_offset (of the first file). thorough: walk
-# the last three files unit by unit as upstream (after an unclean stop) and zero what lies behind; else by bisection. 0 or
-# -errno.
+# the last three files unit by unit as upstream (after an unclean stop) and zero what lies behind; else by bisection. 0;
+# 1: entries stand behind that end which no stop in order can have left there, they are gone now; -errno.
 cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil
 # Removes entries of records at or beyond `physical` (truncateDirtyLogicFiles): zeroes them, syncs, then deletes later files.
 # In a readonly table only the published positions move.

@@ -32,7 +32,7 @@ cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) 
 
 
 cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, End *out) noexcept nogil:
-    # Unit by unit from `position`, until one is not valid or its record is not below `below` (-1: any).
+    # Unit by unit from `position`, until one is not valid or its record does not end at or below `below` (-1: any).
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t got, i
@@ -42,7 +42,7 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if not unit_valid(u) or (below >= 0 and rmq_get64(u) >= below):
+            if not unit_valid(u) or (below >= 0 and not unit_blank(u) and rmq_get64(u) > below - rmq_get32(u + 8)):
                 out.position = position + i * UNIT_SIZE
                 return 0
             if not unit_blank(u):
@@ -122,6 +122,23 @@ cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
     rmq_store(&q.max_offset, s.next_index)
 
 
+cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+    # 1 where a stop in order cannot have left this end: something stands behind it.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int rc, i
+    if position <= f.end - f.file_size:
+        return 1
+    if position == f.end:
+        return 0
+    rc = _read(t, f, u, position)
+    if rc < 0:
+        return rc
+    for i in range(UNIT_SIZE):
+        if u[i] != 0:
+            return 1
+    return 0
+
+
 cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noexcept nogil:
     cdef UnitFiles *f = &s.entries
     cdef unsigned char[UNIT_SIZE] u
@@ -129,7 +146,7 @@ cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noex
     cdef bint write = not t.readonly
     cdef int64_t start = f.end - FILES_WALKED * f.file_size
     cdef int64_t first
-    cdef int rc
+    cdef int rc, spoilt = 0
     if f.first == f.end:
         _set_end(q, s, &end)
         rmq_store(&q.min_offset, 0)
@@ -141,8 +158,10 @@ cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noex
         rc = _bisect(t, f, start, &end)
     if rc >= 0 and (thorough or (t.ext_file_size > 0 and end.ext_address == 1)):
         rc = _walk(t, f, start, f.end, -1, &end)
+    if rc >= 0 and not thorough:
+        rc = spoilt = _spoilt(t, f, end.position)
     if rc >= 0 and write:
-        rc = files_cut(t.cache, f, end.position, thorough, True)
+        rc = files_cut(t.cache, f, end.position, thorough or spoilt, True)
     if rc >= 0 and t.ext_file_size > 0:
         rc = ext_recover(t.cache, &s.ext, end.ext_address, thorough, write)
     if rc < 0:
@@ -162,7 +181,7 @@ cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noex
             if first < 0:
                 return <int> first
     rmq_store(&q.min_offset, first)
-    return 0
+    return spoilt
 
 
 cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:

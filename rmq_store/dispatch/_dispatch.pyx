@@ -224,8 +224,8 @@ cdef void *_run(void *arg) noexcept nogil:
                 # A full disk heals: the entries are kept, and the log they come from is safe.
                 rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
             elif rc < 0:
+                log_fence(log, rc, FENCE_WRITE)     # first: who sees the error tells the fence's
                 rmq_store32(&d.error, -rc)
-                log_fence(log, rc, FENCE_WRITE)
                 break
             elif log.dispatched == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)

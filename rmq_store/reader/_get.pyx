@@ -246,7 +246,8 @@ cdef class StoreGet(StorePutMany):
                         r.unreadable += 1
                         if r.found_count == 0:
                             r.status = MESSAGE_WAS_REMOVING
-                        skip_below = (physical // self.row.file_size + 1) * self.row.file_size if physical >= 0 else 0
+                        if f == NULL:           # its file is gone: so are all entries below the next one
+                            skip_below = (physical // self.row.file_size + 1) * self.row.file_size if physical >= 0 else 0
                         scanned += 1
                         continue
                     slot.file = f

@@ -32,6 +32,7 @@ class Scan(NamedTuple):
     records: int
     last_record: int        # start of the last good record, -1: none
     last_timestamp: int     # its store time in ms
+    first_after: int        # start of the first good record stored after `after`, -1: none
 
 
 cdef struct Walk:
@@ -39,6 +40,7 @@ cdef struct Walk:
     int64_t records
     int64_t last_record
     int64_t last_timestamp
+    int64_t first_after
     int reason
 
 
@@ -53,7 +55,8 @@ cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_pr
     return 0
 
 
-cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, bint check_crc, bint crc_property, Walk *w) noexcept nogil:
+cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, bint check_crc, bint crc_property,
+                Walk *w) noexcept nogil:
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef RecordView v
@@ -63,6 +66,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, bint check_crc, 
     w.records = 0
     w.last_record = -1
     w.last_timestamp = 0
+    w.first_after = -1
     w.reason = END_OF_FILE
     while True:
         w.end = at
@@ -84,6 +88,8 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, bint check_crc, 
         w.records += 1
         w.last_record = at
         w.last_timestamp = v.store_timestamp
+        if w.first_after < 0 and v.store_timestamp > after:
+            w.first_after = at
         at += v.size
 
 
@@ -164,14 +170,17 @@ cdef class LogRecovery:
         finally:
             log_file_release(f)
 
-    def scan(self, int64_t begin, *, int64_t limit=0x7FFFFFFFFFFFFFFF, bint check_crc=True, bint crc_property=False):
-        """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan."""
+    def scan(self, int64_t begin, *, int64_t limit=0x7FFFFFFFFFFFFFFF, int64_t after=0, bint check_crc=True,
+             bint crc_property=False):
+        """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan.
+
+        after: a store time in ms, see Scan.first_after."""
         cdef LogFile *f = self._file(begin)
         cdef Walk w
         with nogil:
-            _walk(f, begin, limit, check_crc, crc_property, &w)
+            _walk(f, begin, limit, after, check_crc, crc_property, &w)
         log_file_release(f)
-        return Scan(w.end, REASONS[w.reason], w.records, w.last_record, w.last_timestamp)
+        return Scan(w.end, REASONS[w.reason], w.records, w.last_record, w.last_timestamp, w.first_after)
 
     def file_size(self):
         """Bytes of a file: int."""

@@ -44,24 +44,27 @@ class Outcome:
     last_timestamp: int
     records: int
     reason: str
+    uncovered: int                  # the first record whose queue entry no checkpoint calls safe; the end if there is none
 
 
 def find_end(log: LogRecovery, rules: Rules) -> Outcome:
     """Walks the log; changes nothing."""
     starts = log.starts()
     if not starts:
-        return Outcome(0, 0, 0, 0, "no files")
+        return Outcome(0, 0, 0, 0, "no files", 0)
     first = _clean_start(starts, rules) if rules.clean else _crash_start(log, starts, rules)
-    end, timestamp, records, reason = starts[first], 0, 0, "end of file"
+    end, timestamp, records, reason, uncovered = starts[first], 0, 0, "end of file", -1
+    queued_until = max(0, rules.logics_timestamp - MARGIN_MS)
     for start in starts[first:]:
-        scan: Scan = log.scan(start, check_crc=rules.check_crc, crc_property=rules.crc_property)
+        scan: Scan = log.scan(start, after=queued_until, check_crc=rules.check_crc, crc_property=rules.crc_property)
         end, reason = scan.end, scan.reason
         records += scan.records
         timestamp = max(timestamp, scan.last_timestamp)
+        uncovered = scan.first_after if uncovered < 0 else uncovered
         if reason != "end of file":
             break
     low = max(rules.queued_end, starts[0], 0) if rules.clean else starts[first]
-    return Outcome(end, min(low, end), timestamp, records, reason)
+    return Outcome(end, min(low, end), timestamp, records, reason, end if uncovered < 0 else uncovered)
 
 
 def _clean_start(starts: list[int], rules: Rules) -> int:
