@@ -18,12 +18,12 @@ from types import FrameType
 from typing import Any
 
 from rmq_store.bench.case import OURS, Case
+from rmq_store.bench.disks import Place
 from rmq_store.errors import ConfigError
 
 Run = dict[str, Any]
 
 SAMPLE_S = 0.1
-_READS = {"get", "query_key", "scan", "recover"}
 
 
 @contextmanager
@@ -65,8 +65,7 @@ def free_mib(path: Path) -> int:
 
 def _watch(child: "subprocess.Popen[bytes]") -> dict[str, int]:
     """Highest anonymous memory of the process and most dirty page cache of the machine, in bytes, until the child ends."""
-    peak = {"anon": 0, "shared": 0, "dirty": 0}
-    fields = {"anon": "RssAnon", "shared": "RssShmem"}
+    peak = {"anon": 0, "dirty": 0}
     while True:
         try:
             child.wait(SAMPLE_S)
@@ -78,18 +77,17 @@ def _watch(child: "subprocess.Popen[bytes]") -> dict[str, int]:
             machine = Path("/proc/meminfo").read_text()
         except OSError:
             continue
-        for name, field in fields.items():
-            if match := re.search(rf"^{field}:\s+(\d+)", status, re.MULTILINE):
-                peak[name] = max(peak[name], int(match[1]) << 10)
+        if match := re.search(r"^RssAnon:\s+(\d+)", status, re.MULTILINE):
+            peak["anon"] = max(peak["anon"], int(match[1]) << 10)
         dirty = sum(int(n) for n in re.findall(r"^(?:Dirty|Writeback):\s+(\d+)", machine, re.MULTILINE)) << 10
         peak["dirty"] = max(peak["dirty"], dirty)
 
 
-def run_case(case: Case, directory: Path) -> Run:
+def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
     """One run in a new directory under `directory`: its figures, {"skipped": why}, or {"error": text}.
 
-    peak_beyond_pool_mib: anonymous memory of the process at its highest, less what it had before the store was opened, without
-    the pool; peak_dirty_mib: dirty page cache of the whole machine at its highest."""
+    peak_beyond_pool_mib: anonymous memory of the process at its highest, less what it had before the store was opened (the pool
+    is shared memory and not in it); peak_dirty_mib: dirty page cache of the whole machine at its highest."""
     directory.mkdir(parents=True, exist_ok=True)
     need, free = needed_mib(case), free_mib(directory)
     if free < need:
@@ -98,7 +96,8 @@ def run_case(case: Case, directory: Path) -> Run:
         job, result = base / "job.json", base / "result.json"
         data = base / "data"
         data.mkdir()
-        job.write_text(json.dumps({"case": case.to_dict(), "base": str(data), "result": str(result)}))
+        job.write_text(json.dumps({"case": case.to_dict(), "base": str(data), "result": str(result),
+                                   "cgroup": cgroup}))
         # in a session of its own: a Ctrl-C at the terminal comes to us alone, and we end it
         with subprocess.Popen([sys.executable, "-m", "rmq_store.bench.worker", str(job)], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
@@ -115,26 +114,24 @@ def run_case(case: Case, directory: Path) -> Run:
         figures: Run = json.loads(result.read_text())
     before = figures.pop("memory_before", None)
     if before is not None:
-        pool = figures.get("pool_mib", 0) * (1 << 20)
-        beyond = peak["anon"] - before + max(0, peak["shared"] - 2 * pool)
-        figures["peak_beyond_pool_mib"] = round(max(0, beyond) / (1 << 20), 1)
+        figures["peak_beyond_pool_mib"] = round(max(0, peak["anon"] - before) / (1 << 20), 1)
         figures["peak_dirty_mib"] = round(peak["dirty"] / (1 << 20), 1)
     return figures
 
 
-def run_all(jobs: Iterable[tuple[Case, Path]], reps: int, told: Callable[[str], None],
-            one: Callable[[Case, Path], Run] = run_case) -> list[Run]:
+def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str], None],
+            one: Callable[[Case, Path, str], Run] = run_case) -> list[Run]:
     """Every job `reps` times, in turns: all once, then all again. Each result: case, dir, runs (one of each repetition) or
     skipped. What was skipped, or failed, once is not tried again."""
     several = list(jobs)
-    results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": str(path), "runs": []}
-                          for case, path in several]
+    results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": place.shown(), "runs": []}
+                          for case, place in several]
     for rep in range(reps):
-        for (case, path), result in zip(several, results, strict=True):
+        for (case, place), result in zip(several, results, strict=True):
             if "skipped" in result or "error" in result:
                 continue
-            told(f"{rep + 1}/{reps} {case.shown()} in {path}")
-            run = one(case, path)
+            told(f"{rep + 1}/{reps} {case.shown()} in {place.shown()}")
+            run = one(case, place.path, place.cgroup)
             for why in ("skipped", "error"):
                 if why in run:
                     result[why] = run[why]

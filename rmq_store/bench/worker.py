@@ -41,6 +41,8 @@ def main(argv: list[str]) -> int:
     """The job in the file argv[1]."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     job = json.loads(Path(argv[1]).read_text())
+    if job.get("cgroup"):
+        (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
     try:
         result = run(Case.from_dict(job["case"]), Path(job["base"]))
     except Exception as error:

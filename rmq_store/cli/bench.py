@@ -3,14 +3,16 @@
 The main thread only. Each run is a process of its own in a new directory that is removed again, Ctrl-C included.
 """
 import argparse
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rmq_store.bench import figures
+from rmq_store.bench import figures, report
 from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case, product
+from rmq_store.bench.disks import DISKS, Place, made
 from rmq_store.bench.machine import describe
 from rmq_store.bench.peers import PEERS, module_of
 from rmq_store.bench.runner import check_directories, free_mib, interruptible, needed_mib, run_all
@@ -37,6 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workloads", metavar="WORKLOAD", help="names with commas, or `list` to see them all")
     parser.add_argument("--dir", dest="dirs", nargs="+", type=Path, default=[Path("/var/tmp")], metavar="DIR",
                         help="on the disks to be compared (/var/tmp)")
+    parser.add_argument("--disk", default="", metavar="NAMES", help="on disks made for it, by root, with their images in the "
+                        f"first DIR: {', '.join(DISKS)}")
+    parser.add_argument("--both", action="store_true", help="with --disk: in the directories of --dir as well")
     parser.add_argument("--peer", default="", metavar="NAMES", help=f"also measure beside it: {', '.join(PEERS)}")
     for flag, (field, _, text) in SETTINGS.items():
         parser.add_argument(flag, dest=field, metavar="A,B", help=text)
@@ -60,16 +65,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError(f"--reps {args.reps}: expected at least 1")
     cases = list(_cases(args))
     check_directories(args.dirs)
-    jobs = [(_fitted(case, path, args), path) for path in args.dirs for case in cases]
-    with interruptible(), Progress("bench", len(jobs) * args.reps, "runs") as progress:
-        done = iter(range(1, 1 << 30))
-
-        def told(text: str) -> None:
-            if not text.startswith(" "):
-                progress.at(next(done))
-
-        results = run_all(jobs, args.reps, told)
-    head = {str(path): describe(path) for path in args.dirs}
+    kinds = [k for k in args.disk.split(",") if k]
+    if unknown := [k for k in kinds if k not in DISKS]:
+        raise ConfigError(f"--disk {unknown[0]}: expected some of {', '.join(DISKS)}")
+    with interruptible(), made(kinds, args.dirs[0]) as (own, refused):
+        places = [*([] if kinds and not args.both else map(Place, args.dirs)), *own]
+        jobs = [(_fitted(case, place.path, args), place) for place in places for case in cases]
+        with Progress("bench", len(jobs) * args.reps, "runs") as progress:
+            results = run_all(jobs, args.reps, _teller(progress))
+        head = {place.shown(): describe(place.path) for place in places}
+    for kind, why in refused.items():
+        results += [{"case": c.to_dict(), "name": c.shown(), "dir": kind, "runs": [], "skipped": why} for c in cases[:1]]
     if out.as_json:
         for result in results:
             out.record({"kind": "bench", **_plain(result)})
@@ -83,8 +89,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return FINE if any(r["runs"] for r in results) else CANNOT_OPEN
 
 
+def _teller(progress: Progress) -> Callable[[str], None]:
+    done = itertools.count()
+
+    def told(text: str) -> None:
+        if not text.startswith(" "):
+            progress.at(next(done))
+
+    return told
+
+
 def _list(out: Output) -> int:
-    for kind, named in (("workload", {k: w.text for k, w in WORKLOADS.items()}), ("peer", PEERS)):
+    for kind, named in (("workload", {k: w.text for k, w in WORKLOADS.items()}), ("peer", PEERS), ("disk", DISKS)):
         for name, text in named.items():
             if out.as_json:
                 out.record({"kind": kind, "name": name, "text": text})
@@ -129,7 +145,7 @@ def _fitted(case: Case, path: Path, args: argparse.Namespace) -> Case:
     options = dict(case.options)
     if small and case.subject == "rmq_store":
         options = {"index_slots": 100_000, "index_entries_max": 400_000} | options
-    return replace(case, segment_mib=segment, cap_mib=mib, options=options)
+    return replace(case, segment_mib=segment, cap_mib=mib, options=options, label=case.shown())
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:
@@ -141,5 +157,6 @@ def _plain(result: dict[str, Any]) -> dict[str, Any]:
 def _write(place: Path, head: dict[str, Any], results: list[dict[str, Any]], out: Output) -> None:
     place.mkdir(parents=True, exist_ok=True)
     (place / "results.json").write_text(json.dumps({"machines": head, "results": results}, indent=1) + "\n")
+    (place / "report.html").write_text(report.html("rmq_store benchmarks", head, results), encoding="utf-8")
     written = figures.write_hgrm(results, place)
-    out.say(f"written to {place}: results.json, {len(written)} histograms")
+    out.say(f"written to {place}: report.html, results.json, {len(written)} histograms")

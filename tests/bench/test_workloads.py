@@ -7,6 +7,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.bench import figures, worker
 from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case
+from rmq_store.bench.disks import Place
 from rmq_store.bench.ours import warmed
 from rmq_store.bench.puts import run as run_puts
 from rmq_store.bench.runner import run_all, run_case
@@ -77,10 +78,10 @@ def test_peer_runs_or_says_why_not(peer: str, tmp_path: Path) -> None:
 
 
 def test_repetitions_alternate_and_a_skipped_case_is_not_tried_again(tmp_path: Path) -> None:
-    cases = [(Case(w), tmp_path) for w in ("put_sync", "get", "scan")]
+    cases = [(Case(w), Place(tmp_path, "here")) for w in ("put_sync", "get", "scan")]
     order: list[str] = []
 
-    def one(case: Case, path: Path) -> dict[str, object]:
+    def one(case: Case, path: Path, cgroup: str) -> dict[str, object]:
         order.append(case.workload)
         return {"skipped": "no"} if case.workload == "get" else {"msgs_per_s": len(order)}
 
@@ -88,7 +89,7 @@ def test_repetitions_alternate_and_a_skipped_case_is_not_tried_again(tmp_path: P
     assert order == ["put_sync", "get", "scan", "put_sync", "scan", "put_sync", "scan"]
     assert [figures.medians(r["runs"]).get("msgs_per_s") for r in results] == [4, None, 5]
     lines = figures.table_lines(results)
-    assert lines[-1] == f"skipped: {cases[1][0].name()} in {tmp_path}: no"
+    assert lines[-1] == f"skipped: {cases[1][0].name()} in here: no"
 
 
 def test_hgrm_is_what_hdrhistogram_plotters_read() -> None:
