@@ -23,6 +23,8 @@ cdef class StoreCore:
     cdef readonly object path           # str: the root directory
     cdef readonly object options        # config.load.Options
     cdef readonly bint readonly
+    cdef bint refuses_puts              # readonly, or disk_full
+    cdef readonly bint disk_full        # the cleaner's word: the disk is fuller than disk_full_pct
     cdef IoTable io_owner
     cdef const rmq_io *io
     cdef FileRow *row
@@ -54,6 +56,7 @@ cdef class StoreCore:
         if self.state == STATE_OPEN and self.alive[0] == 1:
             return 0
         return self._refuse()
+    cdef int _refuse_put(self) except -1
     cdef object _fence_error(self)
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil
     cdef void _free(self)

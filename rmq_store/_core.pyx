@@ -87,6 +87,14 @@ cdef class StoreCore:
             raise errors.StoreClosed(self.path)
         raise errors.StoreStateError(f"the store at {self.path} is still opening")
 
+    cdef int _refuse_put(self) except -1:
+        # Told apart only once a put was refused: the put path looks at one word.
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        raise errors.ServiceNotAvailable(
+            f"the disk of {self.path} is fuller than disk_full_pct: make room on it, or raise the limit; puts are taken again "
+            "by themselves once it is below disk_force_pct")
+
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.
         cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
@@ -100,7 +108,7 @@ cdef class StoreCore:
         """Takes memory; opens no file."""
         self.path = path
         self.options = options
-        self.readonly = readonly
+        self.readonly = self.refuses_puts = readonly
         self.io_owner = io
         self.io = io.table
         self.sync_mode = options.flush_mode == "sync"
@@ -428,6 +436,11 @@ cdef class StoreCore:
                 "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": self.log.slow_lock_ms,
                 "slow_lock_phase": _PHASES[self.log.slow_lock_phase], "allocate_error": -self.alloc.error,
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
+
+    def _set_disk_full(self, bint full):
+        """Refuses puts from now on, or takes them again (upstream: RunningFlags, DISK_FULL)."""
+        self.disk_full = full
+        self.refuses_puts = self.readonly or full
 
     def _stats(self):
         cdef Log *log

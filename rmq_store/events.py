@@ -78,6 +78,27 @@ class Event(Enum):
         "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it is written")
     POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"
 
+    # consumers
+    CONFIG_BACKUP_USED = "consumer", _WARNING, "read %(file)s in place of the file it is a copy of: %(reason)s"
+
+    # cleaning
+    LOG_FILES_DELETED = "cleaning", _INFO, (
+        "deleted %(count)d commit-log files (%(size)d bytes) of %(path)s, reason %(reason)s: the log begins at offset "
+        "%(min_offset)d; with them went %(queue_files)d queue files and %(index_files)d index files")
+    UNCONSUMED_DELETED = "cleaning", _WARNING, (
+        "group %(group)s lost %(count)d messages of %(topic)s/%(queue_id)d that it had not consumed: queue offsets %(begin)d "
+        "to below %(end)d went with the oldest commit-log file")
+    LOG_FILE_HELD = "cleaning", _WARNING, (
+        "%(file)s is withdrawn from the log and due to be deleted, but %(users)d message views look at it: cleaning waits for "
+        "them, %(ms)d ms at most")
+    LOG_FILE_HANGED = "cleaning", _WARNING, (
+        "deleted %(file)s while %(users)d message views look at it, after %(ms).0f ms: they stay good, its space comes back "
+        "with the last of them")
+    DISK_FULL_PERCENT = "cleaning", _ERROR, (
+        "the disk of %(path)s is %(used)d %% full, the limit is %(limit)d %%: puts are refused until there is room")
+    DISK_PERCENT_BACK = "cleaning", _INFO, "the disk of %(path)s is %(used)d %% full: puts are taken again"
+    TASK_FAILED = "store", _ERROR, "%(task)s of %(path)s failed and is tried again later: %(error)s"
+
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (
         "the put lock was held for %(ms)d ms or more, seen in phase %(phase)s (none, encode: copying the message, roll: taking "

@@ -14,16 +14,19 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
 from rmq_store.config.load import Default, changed, resolve
-from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
+from rmq_store.consumer.config_file import ConfigFile
+from rmq_store.consumer.offsets import ConsumerOffsets
+from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
-from rmq_store.opening import check_backend, fit_sizes, infer_sizes, open_store, refuse_path
+from rmq_store.opening import Places, check_backend, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
-from rmq_store.watch import Watch
+from rmq_store.watch import Task, Watch
 from rmq_store.writer._future import Completer
 
 __all__ = ["MessageStore"]
@@ -46,8 +49,11 @@ class MessageStore(StoreWait):
     _completer: Completer
     _close_lock: threading.Lock
     _options_lock: threading.Lock
+    _offsets_lock: threading.Lock
     _watch: Watch | None = None
     _listeners: Listeners | None = None
+    _cleaner: Cleaner | None = None
+    _offsets: ConsumerOffsets | None = None
     _closer: int = 0                # the thread inside close()
     _ended: bool = False            # close() is through
 
@@ -97,12 +103,22 @@ class MessageStore(StoreWait):
                                     self._set_status)
         self._close_lock = threading.Lock()
         self._options_lock = threading.Lock()
+        self._offsets_lock = threading.Lock()
         if not self.readonly:
-            self._watch = Watch(self)
+            places = Places(self.path, self.options)
+            self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
+            self._watch = Watch(self, self._tasks())
         if self.options.signals:
             _close_on_signals()
         self._opened()
         _open_stores.add(self)
+
+    def _tasks(self) -> list[Task]:
+        """What the control thread does for this store."""
+        tasks: list[Task] = [("writing consumer offsets", self.options.offsets_flush_interval_ms, _flush_offsets)]
+        if Cleaner.wanted(self.options):
+            tasks.append(("cleaning", self.options.clean_interval_ms, _clean))
+        return tasks
 
     # ---- durability and visibility
 
@@ -194,6 +210,10 @@ class MessageStore(StoreWait):
             self._watch.stop()
         self._completer.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
+        if self._offsets is not None:
+            self._attempt(problems, "writing consumer offsets", self._offsets.flush)
+        if self._cleaner is not None:
+            self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
         if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this
             if not problems:
@@ -254,6 +274,50 @@ class MessageStore(StoreWait):
     def __reduce__(self) -> Any:
         raise TypeError("a MessageStore cannot be pickled: send its path, and open it there (with readonly=True)")
 
+    # ---- what consumers have read, and deleting what is old
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        """How far each consumer group is: ConsumerOffsets. Raises CorruptionError where the file and its .bak are damaged."""
+        self._check_open()
+        found = self._offsets
+        if found is None:
+            with self._offsets_lock:
+                if self._offsets is None:
+                    self._offsets = ConsumerOffsets(ConfigFile(self._files, self.path, "consumerOffset.json"),
+                                                    compat=self.options.compat, readonly=self.readonly)
+                found = self._offsets
+        return found
+
+    def clean(self, hours: float | None = None, *, files_max: int | None = None, pace_ms: int | None = None) -> Cleaned:
+        """Deletes now, whatever the hour: whole commit-log files that were last modified `hours` ago or earlier, oldest first,
+        and what leads into them from queues and index.
+
+        hours: default retention_hours; 0 deletes all that is flushed and dispatched, up to the newest file, which always stays.
+        files_max: at most so many. pace_ms: pause between two, default clean_pace_ms. Files that message views look at are
+        waited for by later calls. Whether anybody consumed the messages makes no difference; `lost` of the result says who had
+        not. Durable: what is deleted stays deleted. Raises ValueError, StoreStateError, OSError.
+        Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
+        """
+        self._check_open()
+        if self._cleaner is None:
+            raise StoreNotWriteable(self.path)
+        return self._cleaner.clean(self, self._keep_ms(hours), files_max, pace_ms)
+
+    def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
+        """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int."""
+        self._check_open()
+        if self._cleaner is None:
+            raise StoreNotWriteable(self.path)
+        return self._cleaner.due(self, self._keep_ms(hours), files_max)
+
+    def _keep_ms(self, hours: float | None) -> int | None:
+        if hours is None:
+            hours = self.options.retention_hours
+        if hours is None or hours < 0:
+            raise ValueError(f"hours is {hours!r}: say how old files must be to go, here or as retention_hours")
+        return int(hours * HOUR_MS) if hours else None
+
     # ---- walking
 
     def log_records(self, begin: int | None = None, end: int | None = None) -> Iterator[tuple[str, int, int, Any]]:
@@ -261,9 +325,15 @@ class MessageStore(StoreWait):
         message None). Reaches messages that no queue leads to. Raises CorruptionError."""
         at = self.min_log_offset if begin is None else begin
         limit = self.max_log_offset if end is None else min(end, self.max_log_offset)
-        while (record := self._next_record(at, limit)) is not None:
-            kind, offset, size, message, at = record
-            yield kind, offset, size, message
+        while True:
+            record = self._next_record(at, limit)
+            if record is not None:
+                kind, offset, size, message, at = record
+                yield kind, offset, size, message
+            elif at < self.min_log_offset:
+                at = self.min_log_offset        # deleted meanwhile, or before the log begins
+            else:
+                return
 
     def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
              end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
@@ -332,6 +402,20 @@ class MessageStore(StoreWait):
                                 "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
                                 "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
                                 "compat": self.options.compat}
+
+
+def _known_offsets(store: MessageStore) -> dict[tuple[str, str], dict[int, int]]:
+    return store.offsets.table()
+
+
+def _flush_offsets(store: MessageStore, stop: threading.Event) -> None:
+    if store._offsets is not None:
+        store._offsets.flush()
+
+
+def _clean(store: MessageStore, stop: threading.Event) -> None:
+    if store._cleaner is not None:
+        store._cleaner.tick(store, stop)
 
 
 def _close_all() -> None:

@@ -1,11 +1,15 @@
-"""One daemon thread a store that says in the log what native threads noted: a fence, long-held locks, a full disk.
+"""One daemon thread a store, the control thread: says in the log what native threads noted (a fence, long-held locks, a full
+disk), and runs the tasks of the control plane that come round, cleaning for one.
 
-It decides nothing and takes the GIL twice a second for some microseconds. Ends with the store.
+It takes the GIL twice a second for some microseconds, and for as long as a task wants. Ends with the store.
 """
 import threading
+import time
 import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 
 if TYPE_CHECKING:
@@ -14,14 +18,21 @@ if TYPE_CHECKING:
 PERIOD_S = 0.5
 BEHIND_BYTES = 256 << 20
 
+# (name, ms between two runs, what to run). It is given the store and an event that is set when the store closes: a task that
+# takes long looks at it. What it raises is logged and it is run again in its time.
+Task = tuple[str, int, "Callable[[MessageStore, threading.Event], object]"]
+
 
 class Watch:
     """Starts with the store; holds it weakly, so that a forgotten store can be collected."""
 
-    def __init__(self, store: "MessageStore") -> None:
+    def __init__(self, store: "MessageStore", tasks: Sequence[Task] = ()) -> None:
         self._store = weakref.ref(store)
         self._stop = threading.Event()
         self._seen: dict[str, int] = {}
+        self._tasks = list(tasks)
+        self._due = [time.monotonic() + ms / 1000 for _, ms, _ in self._tasks]
+        self._failed: dict[str, str] = {}
         self._thread = threading.Thread(target=self._run, name="rmq-watch", daemon=True)
         self._thread.start()
 
@@ -34,8 +45,28 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
-            if not self._look():
+            if not self._look() or not self._run_tasks():
                 return
+
+    def _run_tasks(self) -> bool:
+        for i, (name, ms, run) in enumerate(self._tasks):
+            store = self._store()
+            if store is None:
+                return False
+            if self._stop.is_set() or time.monotonic() < self._due[i]:
+                continue
+            try:
+                run(store, self._stop)
+                self._failed.pop(name, None)
+            except StoreStateError:
+                return False            # it closes
+            except (RmqStoreError, OSError) as error:
+                if self._failed.get(name) != str(error):        # said once, not every ten seconds
+                    self._failed[name] = str(error)
+                    emit(Event.TASK_FAILED, task=name, path=store.path, error=str(error))
+            self._due[i] = time.monotonic() + ms / 1000
+            del store
+        return True
 
     def _look(self) -> bool:
         store = self._store()

@@ -30,6 +30,7 @@ COMMANDS = {
     "get": "show the messages of a queue from an offset on",
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
+    "clean": "delete old commit-log files and what leads into them",
     "dump": "decode files of a store, whatever state it is in",
     "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
     "bench": "measure named workloads, and peers, on the disks of the directories given",

@@ -33,7 +33,7 @@ _NAMES = """
     enableSplitRegistration enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity
     endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter fetchControllerAddrByDnsLookup
     fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval filterDataCleanTimeSpan
-    filterServerNums filterSupportRetry flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval forceRegister
+    filterServerNums filterSupportRetry flushConsumerOffsetHistoryInterval forceRegister
     forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
     isInBrokerContainer isScanAvailableNameSrv isolateLogEnable litePullMessageEnable litePullMessageThreadPoolNums

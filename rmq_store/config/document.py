@@ -57,7 +57,8 @@ def _row(option: Option) -> str:
     elif option.kind == "int":
         span = f"{option.low} to {option.high} {option.unit}"
     else:
-        span = {"bool": "`true` `false`", "path": "a directory", "levels": "levels", "host": "ip:port"}[option.kind]
+        span = {"bool": "`true` `false`", "path": "a directory", "levels": "levels", "host": "ip:port",
+                "hours": "hours 0 to 23, `;` between them"}[option.kind]
     names = " ".join(f"`{u}`" for u in option.upstream) or "-"
     return f"| `{option.name}` | {default} | {span} | {option.change} | {names} | {option.text} |"
 

@@ -100,6 +100,7 @@ def resolve(profile: object = None, keywords: Mapping[str, object] | None = None
             origins[name] = _origin(source, name, key)
     _derive(result, origins)
     _check_together(result)
+    _say_what_rests(result, origins)
     return Options(result, origins)
 
 
@@ -257,13 +258,23 @@ def _where(source: Source) -> str:
 def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
     """Fills in what depends on other options, and rounds as upstream's getters do."""
     sync = result["flush_mode"] == "sync"
-    derived = {"segment_prezero": "window" if sync else "off",
-               "visibility": "durable" if sync and result["compat"] == "5.x" else "committed"}
+    derived: dict[str, object] = {"segment_prezero": "window" if sync else "off",
+                                  "visibility": "durable" if sync and result["compat"] == "5.x" else "committed"}
+    if result["retention_hours"] is not None:
+        derived["disk_full_pct"] = 90
     for name, value in derived.items():
         if result[name] is None:
             result[name] = value
             origins[name] = "derived"
     result["consumequeue_file_size_bytes"] = -(-result["consumequeue_file_size_bytes"] // 20) * 20
+
+
+def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
+    """Rules for deleting that somebody gave, and that delete nothing."""
+    for name in ("retention_hours_of_day", "disk_clean_pct", "clean_forced"):
+        if result["retention_hours"] is None and origins[name] != "default":
+            reason = "nothing is deleted without retention_hours, upstream's fileReservedTime"
+            emit(Event.OPTION_NO_EFFECT, source=origins[name], options=f"{name} ({reason})")
 
 
 def _check_together(result: dict[str, Any]) -> None:

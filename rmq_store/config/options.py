@@ -18,9 +18,9 @@ Translation = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `kind` is int, bool, choice, path, levels or host. `change` is "live" where store.reconfigure() may give another
-    value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory. `wins`: of two names
-    of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
+    """One row. `kind` is int, bool, choice, path, levels, hours or host. `change` is "live" where store.reconfigure() may give
+    another value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory. `wins`: of
+    two names of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
 
     name: str
     kind: str
@@ -54,10 +54,12 @@ class Option:
 
 
 _CONVERT: dict[str, Callable[[object], object]] = {
-    "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "levels": values.to_levels, "host": values.to_host}
+    "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "levels": values.to_levels, "host": values.to_host,
+    "hours": values.to_hours}
 
 
-def _int(name: str, default: int, unit: str, low: int, high: int, text: str, *upstream: str, **more: str) -> Option:
+def _int(name: str, default: int | None, unit: str, low: int, high: int, text: str, *upstream: str,
+         **more: str) -> Option:
     return Option(name, "int", default, text, unit, dict.fromkeys(upstream), low, high, **more)     # type: ignore[arg-type]
 
 
@@ -142,6 +144,31 @@ OPTIONS: tuple[Option, ...] = (
          "next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
 
+    # consumers (docs/work-queue.md)
+    _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often committed offsets of consumer groups are written to "
+         "config/consumerOffset.json.", "flushConsumerOffsetInterval"),
+
+    # cleaning (docs/cleaning.md)
+    _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this is given** (upstream: 72). Whole "
+         "commit-log files whose last message is older go, oldest first, at retention_hours_of_day, or at any hour when the "
+         "disk is fuller than disk_clean_pct; above disk_force_pct the oldest go whatever their age. Whether anybody has "
+         "consumed them makes no difference.", "fileReservedTime", none="nothing is ever deleted"),
+    Option("retention_hours_of_day", "hours", "04", "Local hours in which files that are old enough go.",
+           upstream={"deleteWhen": None}),
+    _int("disk_clean_pct", 75, "%", 1, 100, "Above this disk usage files that are old enough go at any hour (upstream cuts "
+         "the number to 10 to 95).", "diskMaxUsedSpaceRatio"),
+    _int("disk_force_pct", 85, "%", 1, 100, "Above this disk usage the oldest files go at once, however young (upstream cuts "
+         "the number to 30 to 85).", "diskSpaceCleanForciblyRatio"),
+    _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
+          "cleanFileForciblyEnable"),
+    _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage puts are refused with SERVICE_NOT_AVAILABLE; they are "
+         "taken again at disk_force_pct or below (upstream cuts the number to 35 to 90). A disk without any space refuses "
+         "them in any case.", "diskSpaceWarningLevelRatio", none="90 where retention_hours is given, else no limit"),
+    _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often clock and disk are looked at.", "cleanResourceInterval"),
+    _int("clean_files_max", 10, "files", 1, INT_MAX, "Commit-log files one look deletes at most.", "deleteFileBatchMax"),
+    _int("clean_hanged_ms", 120_000, "ms", 0, 24 * _HOUR_MS, "How long cleaning waits for message views of a file that is "
+         "due; then its name goes, and its space with the last view.", "destroyMapedFileIntervalForcibly"),
+
     # limits of reading
     _int("get_bytes_max_memory", 256 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, recent messages.",
          "maxTransferBytesOnMessageInMemory", change=_LIVE),
@@ -185,6 +212,11 @@ OPTIONS: tuple[Option, ...] = (
          "flushConsumeQueueLeastPages", group=_SPEED, change=_LIVE),
     _int("consumequeue_flush_interval_max_ms", 60_000, "ms", 0, 24 * _HOUR_MS, "After so long every consume queue and the "
          "checkpoint are flushed.", "flushConsumeQueueThoroughInterval", group=_SPEED, change=_LIVE),
+
+    _int("clean_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause between two commit-log files that are deleted.",
+         "deleteCommitLogFilesInterval", group=_SPEED),
+    _int("clean_queue_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause after each queue that lost files.",
+         "deleteConsumeQueueFilesInterval", group=_SPEED),
 
     # speed: memory and files
     _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool; cut to the size of a "

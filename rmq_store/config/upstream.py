@@ -10,7 +10,6 @@ from collections.abc import Mapping
 _NO_REPLICATION = "this store does not replicate"
 _NO_DELIVERY = "delayed messages are not delivered by this store"
 _NO_TIMER = "there is no timer wheel"
-_NO_CLEANING = "files are never deleted by age or by space"
 _NO_LMQ = "there are no light message queues"
 _NO_COMPACTION = "there is no compaction"
 _NO_ROCKSDB = "queues are files"
@@ -70,13 +69,10 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     _NO_COLD_DATA: {
         "accessMessageInMemoryHotRatio": 26, "coldDataScanEnable": False,
         "timerColdDataCheckIntervalMs": 60_000, "sampleSteps": 32},
-    _NO_CLEANING: {
-        "deleteWhen": "04", "fileReservedTime": 72, "cleanResourceInterval": 10_000, "deleteCommitLogFilesInterval": 100,
-        "deleteConsumeQueueFilesInterval": 100, "deleteFileBatchMax": 10, "destroyMapedFileIntervalForcibly": 120_000,
-        "redeleteHangedFileInterval": 120_000, "diskMaxUsedSpaceRatio": 75, "diskSpaceWarningLevelRatio": 90,
-        "diskSpaceCleanForciblyRatio": 85, "cleanFileForciblyEnable": True, "correctLogicMinOffsetSleepInterval": 1,
-        "correctLogicMinOffsetForceInterval": 300_000, "replicasPerDiskPartition": 1,
-        "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
+    "a file that message views hold is looked at with every round": {"redeleteHangedFileInterval": 120_000},
+    "the first entry of a queue moves with the log": {
+        "correctLogicMinOffsetSleepInterval": 1, "correctLogicMinOffsetForceInterval": 300_000},
+    "the whole disk counts": {"replicasPerDiskPartition": 1, "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
     _NO_SWAP: {
         "mappedFileSwapEnable": True, "commitLogForceSwapMapInterval": 43_200_000, "commitLogSwapMapInterval": 3_600_000,
         "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,

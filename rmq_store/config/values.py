@@ -80,6 +80,22 @@ def to_levels(value: object) -> tuple[int, ...]:
     return tuple(levels)
 
 
+def to_hours(value: object) -> tuple[int, ...]:
+    """Hours of the day as upstream writes them, `04` or `04;16`, or a sequence of numbers. Returns them ascending."""
+    try:
+        if isinstance(value, str):
+            hours = [int(part) for part in value.split(";") if part.strip()]
+        elif isinstance(value, int):
+            hours = [to_int(value)]
+        else:
+            hours = [to_int(v) for v in value]      # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        hours = []
+    if not hours or min(hours) < 0 or max(hours) > 23:
+        raise ValueError("expected hours of the day like '04' or '04;16'")
+    return tuple(sorted(set(hours)))
+
+
 def to_host(value: object) -> str:
     """`ip:port`, IPv6 as `[ip]:port`; returned as given."""
     if not isinstance(value, str):

@@ -5,7 +5,7 @@ from rmq_store.codec._record cimport rmq_get16, rmq_get64, rmq_put16, rmq_put64
 from rmq_store.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.consumequeue._files cimport BUFFER_SIZE, files_cut, files_drop_first, files_flush, files_grow, files_read
 from rmq_store.consumequeue._state cimport EXT_END_SIZE, EXT_UNIT_SIZE, ext_address, ext_offset, is_ext_address
-from rmq_store.io._sync cimport ENOENT, rmq_store
+from rmq_store.io._sync cimport ENOENT, rmq_load, rmq_store
 
 cdef enum:
     WALK_SIZE = 8192
@@ -152,6 +152,10 @@ cdef int ext_drop_before(FileCache *c, UnitFiles *f, int64_t address) noexcept n
     cdef int rc = 0
     if not is_ext_address(address):
         return 0
-    while rc >= 0 and f.end - f.first > f.file_size and f.first + f.file_size < offset:
+    # What is not synced yet stays: the thread that syncs may be about to open it.
+    while (rc >= 0 and rmq_load(&f.end) - f.first > f.file_size and f.first + f.file_size < offset
+           and f.first + f.file_size <= rmq_load(&f.synced)):
         rc = files_drop_first(c, f)
+        if rc >= 0:
+            rc = c.io.sync_dir(c.io.ctx, f.dir)
     return rc

@@ -57,6 +57,10 @@ cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil
 # correctMinOffset: min_offset becomes the first entry whose record is at or beyond `physical_min`.
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil
+# Cleaning, by one thread beside dispatch, sync and readers: queue_correct_min, then deletes leading files whose entries all
+# lead below `physical_min`; never the last file, and none that is not synced yet. Oldest first, the directory synced after
+# each. Returns how many, or -errno.
+cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil
 cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its files; the queue is empty at offset 0
 
 # ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.

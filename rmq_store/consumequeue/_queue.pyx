@@ -11,7 +11,7 @@ from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._entries cimport entries_note_unsynced, entries_publish, entries_put, entries_sync
 from rmq_store.consumequeue._ext cimport ext_read
 from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
-from rmq_store.consumequeue._recover cimport recover_end, recover_min, recover_truncate
+from rmq_store.consumequeue._recover cimport recover_drop, recover_end, recover_min, recover_truncate
 from rmq_store.consumequeue._state cimport QueueState, TableState, entry_append, state_of
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
 from rmq_store.io._io cimport rmq_io
@@ -76,6 +76,10 @@ cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogi
 
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
     return recover_min(&t.state, q, state_of(q), physical_min)
+
+
+cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
+    return recover_drop(&t.state, q, state_of(q), physical_min)
 
 
 cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
@@ -146,6 +150,8 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
     if got < UNIT_SIZE:
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
             return 0                # truncated or destroyed meanwhile
+        if got == -ENOENT and from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first):
+            return 0                # deleted with the log it led to
         if got >= 0:                # before the first file, or a file shorter than its length
             return 0 if from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first) else -EIO
         return got

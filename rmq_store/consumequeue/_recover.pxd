@@ -1,5 +1,5 @@
 # Finding and moving the two ends of a queue: recovery, truncation, the first valid entry. Runs before the dispatcher starts (or
-# in the retention thread: recover_min only). All return 0 or -errno. Source: ConsumeQueue.java (4.9.8, 5.3.3).
+# in the cleaning thread: recover_min and recover_drop only). All return 0 or -errno. Source: ConsumeQueue.java (4.9.8, 5.3.3).
 from libc.stdint cimport int64_t
 
 from rmq_store.consumequeue._queue cimport Queue
@@ -8,4 +8,5 @@ from rmq_store.consumequeue._state cimport QueueState, TableState
 
 cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noexcept nogil
 cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil
+cdef int recover_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil
 cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_drop_before, ext_recover
-from rmq_store.consumequeue._files cimport files_cut, files_read
+from rmq_store.consumequeue._files cimport files_cut, files_drop_first, files_read
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
 from rmq_store.consumequeue._state cimport QueueState, TableState, is_ext_address, unit_blank, unit_valid
 from rmq_store.io._sync cimport EIO, rmq_load, rmq_store
@@ -254,3 +254,25 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
         return 0
     rc = _read(t, f, u, found * UNIT_SIZE)
     return rc if rc < 0 else ext_drop_before(t.cache, &s.ext, rmq_get64(u + 12))
+
+
+cdef int recover_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
+    # deleteExpiredFileByOffset. The first entry that may be read moves before the file goes; what is not synced yet stays, as
+    # the thread that syncs may be about to open it.
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t behind
+    cdef int dropped = 0
+    cdef int rc = recover_min(t, q, s, physical_min)
+    while rc >= 0:
+        behind = rmq_load(&f.first) + f.file_size
+        if (behind >= rmq_load(&f.end) or behind > rmq_load(&q.min_offset) * UNIT_SIZE or behind > rmq_load(&f.synced)):
+            break
+        rc = _read(t, f, u, behind - UNIT_SIZE)
+        if rc < 0 or (not unit_blank(u) and rmq_get64(u) >= physical_min):
+            break
+        rc = files_drop_first(t.cache, f)
+        if rc >= 0:
+            dropped += 1
+            rc = t.io.sync_dir(t.io.ctx, f.dir)
+    return rc if rc < 0 else dropped

@@ -5,6 +5,7 @@ from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_file_at, queue_file_count,
                                             queue_read)
+from rmq_store.consumequeue._state cimport state_of
 from rmq_store.io._sync cimport EIO, rmq_load
 
 cdef enum:
@@ -167,6 +168,17 @@ cdef int64_t _bound(Search *x, int64_t timestamp, int64_t physical_min, TimeRule
 
 cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
                                   StoreTime store_time, void *ctx) noexcept nogil:
+    # A file that is deleted under the search is no error: the queue begins later now, and is searched again.
+    cdef int64_t first, found
+    while True:
+        first = rmq_load(&state_of(q).entries.first)
+        found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
+        if found >= 0 or first == rmq_load(&state_of(q).entries.first):
+            return found
+
+
+cdef int64_t _offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
+                             StoreTime store_time, void *ctx) noexcept nogil:
     cdef Search x
     cdef FileSpan span
     cdef int64_t low, found

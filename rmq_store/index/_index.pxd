@@ -20,6 +20,9 @@ cdef int index_drop_after(Index *x, int64_t index_timestamp) noexcept nogil
 # nobody puts or queries. store_time gives the exact end time of what is left; without it, it is exact to the second. Readonly:
 # nothing (readers refuse offsets beyond the log).
 cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=*, void *ctx=*) noexcept nogil
+# Cleaning, by one thread beside dispatch, sync and queries: deletes leading files whose records all lie below `physical_min`,
+# never the newest (IndexService.deleteExpiredFile). Returns how many, or -errno.
+cdef int index_drop_before(Index *x, int64_t physical_min) noexcept nogil
 cdef int index_destroy(Index *x) noexcept nogil             # deletes all files
 # Offset of the newest record that the files cover, -1 none: dispatch that repeats from there misses no key.
 cdef int64_t index_end_physical(Index *x) noexcept nogil

@@ -232,6 +232,34 @@ cdef int index_destroy(Index *x) noexcept nogil:
     return _sync_dir(x, removed)
 
 
+cdef int index_drop_before(Index *x, int64_t physical_min) noexcept nogil:
+    # The dispatch thread may push a file meanwhile; `last` is its own and never the one that goes.
+    cdef IndexFile *f
+    cdef IndexHeader header
+    cdef int dropped = 0
+    cdef int rc = -EROFS if x.readonly else 0
+    while rc >= 0:
+        rmq_mutex_lock(&x.lock)
+        f = x.files[0] if x.count > 1 else NULL
+        rmq_mutex_unlock(&x.lock)
+        if f == NULL:
+            break
+        index_file_header(f, &header)
+        if header.end_physical >= physical_min:
+            break
+        rc = x.io.unlink(x.io.ctx, f.path)
+        if rc < 0:
+            break
+        rmq_mutex_lock(&x.lock)
+        x.count -= 1
+        memmove(&x.files[0], &x.files[1], x.count * sizeof(IndexFile *))
+        rmq_mutex_unlock(&x.lock)
+        index_file_release(f)
+        dropped += 1
+        rc = _sync_dir(x, 1)
+    return rc if rc < 0 else dropped
+
+
 cdef int64_t index_end_physical(Index *x) noexcept nogil:
     cdef IndexFile *f = _hold_before(x, INT64_MAX)
     cdef IndexHeader header

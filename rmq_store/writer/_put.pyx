@@ -387,8 +387,8 @@ cdef class StorePut(StoreCore):
         cdef const char *value = NULL
         cdef Py_ssize_t size = 0
         self._enter()
-        if self.readonly:
-            raise errors.StoreNotWriteable(self.path)
+        if self.refuses_puts:
+            self._refuse_put()
         a = self.plain
         kept = None
         if properties is not None or tags is not None or keys is not None:

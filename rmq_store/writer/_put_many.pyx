@@ -166,8 +166,8 @@ cdef class StorePutMany(StorePut):
         cdef bint born_now = born_timestamp is None
         cdef bint wants
         self._enter()
-        if self.readonly:
-            raise errors.StoreNotWriteable(self.path)
+        if self.refuses_puts:
+            self._refuse_put()
         bodies = list(messages)
         n = len(bodies)
         for i in range(n):
@@ -311,8 +311,8 @@ cdef class StorePutMany(StorePut):
         cdef bint born_now = born_timestamp is None
         cdef bint wants
         self._enter()
-        if self.readonly:
-            raise errors.StoreNotWriteable(self.path)
+        if self.refuses_puts:
+            self._refuse_put()
         data = bytes(batch)
         if len(data) > self.body_size_max:
             raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,

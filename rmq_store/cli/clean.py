@@ -1,0 +1,52 @@
+"""`rmqstore clean`: delete old commit-log files, and what leads into them, by hand. The store must not be open elsewhere."""
+import argparse
+import os
+from typing import Any
+
+from rmq_store.cli.common import FINE, open_store, store_arguments
+from rmq_store.cli.output import Output, size_text
+from rmq_store.codec.layout import time_text
+from rmq_store.errors import ConfigError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("--hours", type=float, help="delete files that were last modified so long ago, whole files only; "
+                        "0: all but the newest. Default: the option retention_hours")
+    parser.add_argument("--files", type=int, metavar="N", help="delete at most N commit-log files")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only say which files would go")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    with open_store(args) as store:
+        if args.hours is None and store.options.retention_hours is None:
+            raise ConfigError("say how old files must be to go: --hours, or the option retention_hours")
+        if args.dry_run:
+            return _show(store, args, out)
+        done = store.clean(args.hours, files_max=args.files, pace_ms=0)
+    if out.as_json:
+        out.record({"kind": "cleaned", "log_files": done.log_files, "log_bytes": done.log_bytes,
+                    "queue_files": done.queue_files, "index_files": done.index_files, "min_log_offset": done.min_log_offset,
+                    "lost": [{"group": x.group, "topic": x.topic, "queue_id": x.queue_id, "begin": x.begin, "end": x.end}
+                             for x in done.lost]})
+        return FINE
+    out.line(f"deleted {done.log_files} commit-log files ({size_text(done.log_bytes)}), {done.queue_files} queue files, "
+             f"{done.index_files} index files; the log begins at offset {done.min_log_offset}")
+    out.table(("group", "topic", "queue", "not consumed", "from", "to below"), [
+        (x.group, x.topic, x.queue_id, x.count, x.begin, x.end) for x in done.lost])
+    return FINE
+
+
+def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
+    starts = store.cleanable(args.hours, files_max=args.files)
+    size = store.options.segment_size_bytes
+    directory = store.options.commitlog_path or os.path.join(args.store, "commitlog")
+    for start in starts:
+        path = os.path.join(directory, f"{start:020d}")
+        modified = int(os.stat(path).st_mtime * 1000)
+        if out.as_json:
+            out.record({"kind": "would_delete", "file": path, "offset": start, "size": size, "modified": modified})
+        else:
+            out.line(f"{path}  {size_text(size)}  last modified {time_text(modified)}")
+    out.say(f"{len(starts)} files, {size_text(len(starts) * size)}")
+    return FINE

@@ -1,0 +1,51 @@
+"""The JSON of upstream's config files (config/*.json): fastjson 1.x, pretty format. Reading takes it, and plain JSON; writing
+gives the same text as upstream for the same content in the same order.
+
+What differs from plain JSON: keys that are numbers stand without quotes and on one line, `{0:3,1:2`, and the closing brace of
+such a map has a line of its own; tabs indent; no blank follows a colon. Source: ConfigManager, RemotingSerializable.toJson,
+MapSerializer and ListSerializer of fastjson.
+"""
+import json
+import re
+from typing import Any
+
+__all__ = ["dump_json", "int_keys", "parse_json"]
+
+DEPTH_MAX = 64
+
+# A string as a whole, so that nothing inside one is taken for a key; or a number in the place of a key.
+_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)')
+
+
+def parse_json(text: str) -> Any:
+    """The content; keys are str, numbers among them too (see int_keys). Raises ValueError."""
+
+    def quote(match: re.Match[str]) -> str:
+        return match[0] if match["key"] is None else f'{match["open"]}"{match["key"]}"'
+
+    try:
+        return json.loads(_STRING_OR_KEY.sub(quote, text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def int_keys(table: object) -> dict[int, Any]:
+    """A map with number keys as {int: value}. Raises ValueError."""
+    if not isinstance(table, dict):
+        raise ValueError(f"expected a map of numbers, not {type(table).__name__}")
+    return {int(key): value for key, value in table.items()}
+
+
+def dump_json(value: object, depth: int = 0) -> str:
+    """The text upstream writes. Keys that are int stand without quotes. Raises ValueError for what JSON cannot hold."""
+    if depth > DEPTH_MAX:
+        raise ValueError("nested too deeply")
+    line, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    if isinstance(value, dict):
+        parts = [f"{key}:{dump_json(item, depth + 1)}" if isinstance(key, int) else
+                 f"{line}{json.dumps(key, ensure_ascii=False)}:{dump_json(item, depth + 1)}" for key, item in value.items()]
+        return "{" + ",".join(parts) + (end if parts else "") + "}"
+    if isinstance(value, (list, tuple)):
+        parts = [line + dump_json(item, depth + 1) for item in value]
+        return "[" + ",".join(parts) + (end if parts else "") + "]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
