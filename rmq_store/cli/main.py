@@ -32,6 +32,7 @@ COMMANDS = {
     "stat": "show what a store holds and how far it is flushed and dispatched",
     "clean": "delete old commit-log files and what leads into them",
     "dump": "decode files of a store, whatever state it is in",
+    "doctor": "tell what a directory and this process mean for a store there: facts, consequences, cures",
     "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
     "bench": "measure named workloads, and peers, on the disks of the directories given",
     "readback": "recover a store and print all that it returns, for comparison",

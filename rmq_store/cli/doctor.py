@@ -1,0 +1,30 @@
+"""`rmqstore doctor`: facts about a directory and this process, what follows for a store there, what helps. Main thread only."""
+import argparse
+
+from rmq_store.cli.common import FINDINGS, FINE, keywords, option_arguments
+from rmq_store.cli.output import Output
+from rmq_store.diagnosis import doctor
+
+_MARKS = {"ok": "ok  ", "note": "note", "finding": "!!  "}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="a store, or where one is to be made")
+    parser.add_argument("--no-measure", action="store_true", help="time no syncs")
+    option_arguments(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    found = doctor(args.directory, measure=not args.no_measure, **keywords(args))
+    if out.as_json:
+        out.record(found.as_dict())
+    else:
+        for item in found.items:
+            out.line(f"{_MARKS[item.level]}  {item.subject}: {item.fact}")
+            out.line(f"        so: {item.consequence}")
+            if item.cure:
+                out.line(f"        do: {item.cure}")
+        count = len(found.findings)
+        out.line()
+        out.line("nothing to do" if found.healthy else f"{count} finding{'s' if count > 1 else ''} with something to do")
+    return FINE if found.healthy else FINDINGS
