@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
@@ -61,6 +61,7 @@ class MessageStore(StoreWait):
     def open(cls, path: Any, *, profile: Any = None, config: Any = None, readonly: Any = Default("False"),
              compat: Any = Default("5.x"), write_path: Any = Default("mmap"), flush_mode: Any = Default("async"),
              flush_backend: Any = Default("auto"), store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None,
+             _environment: Mapping[str, str] = os.environ,
              **options: Any) -> "MessageStore":
         """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
 
@@ -77,7 +78,7 @@ class MessageStore(StoreWait):
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
         root = os.path.abspath(os.fsdecode(path))
-        chosen = resolve(profile, keywords, root, config=config, environment=os.environ)
+        chosen = resolve(profile, keywords, root, config=config, environment=_environment)
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
         chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))

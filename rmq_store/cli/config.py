@@ -6,8 +6,8 @@ from typing import Any
 
 from rmq_store.cli.common import FINE, keywords, option_arguments
 from rmq_store.cli.output import Output
-from rmq_store.config import sources
-from rmq_store.config.load import Options, resolve
+from rmq_store.config import sources, toml
+from rmq_store.config.load import resolve
 from rmq_store.config.options import BY_NAME, Option
 from rmq_store.opening import fit_sizes, infer_sizes
 
@@ -63,7 +63,7 @@ def _profiles(args: argparse.Namespace, out: Output) -> int:
         if profile.description:
             out.line(f"    {profile.description}")
         for key, value in profile.entries.items():
-            out.line(f"    {key} = {toml_value(value)}")
+            out.line(f"    {key} = {toml.value(value)}")
     out.say()
     out.say(f"Your own: NAME.toml in {sources.user_profiles()}, or give a path")
     return FINE
@@ -76,7 +76,7 @@ def _convert(args: argparse.Namespace, out: Output) -> int:
         out.record({name: options[name] for name in given})
     else:
         out.line(f"# from {args.file}")
-        for line in toml_lines(options, given):
+        for line in toml.lines({n: options[n] for n in given}):
             out.line(line)
     return FINE
 
@@ -90,19 +90,3 @@ def text_of(option: Option, value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value)) + " ms"
     return f"{value} {option.unit}".rstrip()
-
-
-def toml_lines(options: Options, names: list[str]) -> list[str]:
-    """`name = value` for each of `names`; what is None has no line, because TOML has no word for it."""
-    return [f"{name} = {toml_value(options[name])}" for name in names if options[name] is not None]
-
-
-def toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, str):
-        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
-        return f'"{escaped}"'
-    return str(value)

@@ -33,6 +33,7 @@ COMMANDS = {
     "clean": "delete old commit-log files and what leads into them",
     "dump": "decode files of a store, whatever state it is in",
     "doctor": "tell what a directory and this process mean for a store there: facts, consequences, cures",
+    "advise": "measure a directory's device with every back end, propose a profile and say why",
     "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
     "bench": "measure named workloads, and peers, on the disks of the directories given",
     "readback": "recover a store and print all that it returns, for comparison",

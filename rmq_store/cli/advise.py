@@ -1,0 +1,42 @@
+"""`rmqstore advise`: measures a directory's device with every back end, proposes a profile and says why. Main thread only."""
+import argparse
+
+from rmq_store.advice import advise
+from rmq_store.cli.common import FINE
+from rmq_store.cli.output import Output
+from rmq_store.config import toml
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="where a store is, or is to be made")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="how long to measure, about (10)")
+    parser.add_argument("--write", metavar="FILE", help="write the profile there, or under a NAME among your own profiles")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log what the stores do, on standard error")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    found = advise(args.directory, seconds=args.seconds, progress=lambda what: None if args.json else _say(out, what))
+    written = found.write(args.write) if args.write else None
+    if out.as_json:
+        out.record({**found.as_dict(), "written": written})
+        return FINE
+    out.line()
+    for reason in found.reasons:
+        out.line(f"- {reason}")
+    out.line()
+    out.line(f"Proposed, beginning with profile {found.profile}:")
+    for line in toml.lines(found.options):
+        out.line(f"    {line}")
+    out.line()
+    if written:
+        name = args.write if "/" not in args.write and not args.write.endswith(".toml") else written
+        out.line(f"written to {written}: use it with profile={name!r} or --profile {name}")
+    else:
+        out.line("--write NAME keeps it among your profiles, --write FILE in a file")
+    return FINE
+
+
+def _say(out: Output, what: str) -> None:
+    out.say(f"measuring {what} ...")
+    out.flush()
