@@ -1,8 +1,8 @@
 """advise: measures a directory's device with every back end and proposes a profile, explained by the numbers.
 
 Every contender is the store itself, in a scratch directory, so what is measured is what is used: synchronous puts one by one
-and with many in flight, and asynchronous puts until all of it is on the device. Turns are interleaved, so that a noisy neighbour
-meets all of them. The control plane, any thread.
+and with many in flight, and asynchronous puts until all of it is on the device. Turns are interleaved, so that a noisy
+neighbour meets all of them. The control plane, any thread.
 """
 import os
 import shutil
@@ -106,7 +106,7 @@ class Advice:
 
 def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
            progress: Callable[[str], object] | None = None) -> Advice:
-    """Measures the device under `path` (or under the nearest directory that exists) for about `seconds`, and proposes a profile.
+    """Measures the device under `path`, or under the nearest directory that exists, for about `seconds`; proposes a profile.
 
     Takes up to some GiB of free space meanwhile, at most an eighth of it, and gives all of it back. progress: called with a
     sentence before each turn. Raises ConfigError for `seconds` of no use, OSError where the directory cannot be written.
