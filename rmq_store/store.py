@@ -3,6 +3,7 @@
 Thread-safety: every method may be called from any thread. Durability: see the README's table. Fork: a child gets ForkedProcess
 from every call and leaves the parent's store alone.
 """
+import asyncio
 import atexit
 import bisect
 import os
@@ -26,6 +27,7 @@ from rmq_store.opening import Places, check_backend, fit_sizes, infer_sizes, ope
 from rmq_store.recovery import lockfile
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
+from rmq_store.waiting.loops import LoopHub
 from rmq_store.watch import Task, Watch
 from rmq_store.writer._future import Completer
 
@@ -54,6 +56,7 @@ class MessageStore(StoreWait):
     _listeners: Listeners | None = None
     _cleaner: Cleaner | None = None
     _offsets: ConsumerOffsets | None = None
+    _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
     _closer: int = 0                # the thread inside close()
     _ended: bool = False            # close() is through
 
@@ -100,8 +103,8 @@ class MessageStore(StoreWait):
 
     def _serve(self, io: IoTable) -> None:
         self._files = ControlFiles(io)
-        self._completer = Completer(self._flush_some, self._fence_error_or_none, self.options.flush_deadline_ms,
-                                    self._set_status)
+        self._completer = Completer(self)
+        self._loop_hubs = {}
         self._close_lock = threading.Lock()
         self._options_lock = threading.Lock()
         self._offsets_lock = threading.Lock()
@@ -150,6 +153,15 @@ class MessageStore(StoreWait):
             raise ValueError("this listener was not added")
         self._listeners.remove(listener)
 
+    def _loop_hub(self, loop: asyncio.AbstractEventLoop) -> LoopHub | None:
+        """What wakes tasks of this event loop; None where the store closes. In the loop's thread."""
+        hub = self._loop_hubs.get(loop)
+        if hub is None and not self.closed:
+            for other in [known for known in self._loop_hubs if known.is_closed()]:
+                self._loop_hubs.pop(other).close()
+            hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)
+        return hub
+
     # ---- options
 
     def reconfigure(self, **options: Any) -> None:
@@ -162,7 +174,6 @@ class MessageStore(StoreWait):
         self._check_open()
         with self._options_lock:
             self._reconfigure(changed(self.options, options))
-            self._completer.deadline(self.options.flush_deadline_ms)
 
     # ---- closing
 

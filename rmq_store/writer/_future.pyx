@@ -1,231 +1,440 @@
-"""Light futures of asynchronous puts, completed in batches (upstream: CompletableFuture<PutMessageResult>).
+"""Light futures of asynchronous puts (upstream: CompletableFuture<PutMessageResult>). Contract in _future.pxd.
 
-One daemon Python thread per store leads a flush for everything that waits, then completes all that it covered: one wake-up a
-flush, one call into each event loop. It starts with the first future that has to wait and ends with the store.
+No locks that wait: a signal handler that closes the store may run anywhere in the main thread, also inside these methods. Steps
+that belong together are compiled code without a call into Python, which the GIL makes one.
 """
 import asyncio
 import logging
+import os
+import select
 import threading
-from collections import deque
-from queue import SimpleQueue
 
 cimport cython
-from libc.stdint cimport int64_t
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
 
-from rmq_store.io._sync cimport ETIMEDOUT
+from rmq_store.flush._flush cimport flush_all, flush_wait
+from rmq_store.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                 rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32, rmq_thread_join,
+                                 rmq_thread_start)
+from rmq_store.writer._put cimport PutResult, StorePut
 
+from rmq_store import errors
 from rmq_store.status import PutStatus
 
-cdef int64_t MS = 1_000_000
+cdef extern from "<unistd.h>" nogil:
+    ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
+
+cdef int64_t SLICE_NS = 100_000_000
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+
+
+# ---- the native side
+
+cdef void _signal(Ahead *a) noexcept nogil:
+    cdef Sink *s
+    cdef uint64_t one = 1
+    rmq_fence()                             # what is durable now was published before this look at who waits
+    rmq_mutex_lock(&a.lock)
+    s = a.sinks
+    while s != NULL:
+        if rmq_load32(&s.armed) != 0 and rmq_swap32(&s.armed, 0) != 0:
+            write(s.fd, &one, 8)
+        s = s.next
+    rmq_mutex_unlock(&a.lock)
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    # Flushes for everything that is wanted, again and again: what is put meanwhile is the next flush. Asleep when nothing is.
+    cdef Ahead *a = <Ahead *> arg
+    cdef int64_t wanted
+    cdef int ticket
+    while rmq_load32(&a.stop) == 0:
+        ticket = rmq_event_ticket(&a.more)
+        wanted = rmq_load(&a.wanted)
+        if wanted > a.told:
+            if rmq_load(&a.log.flushed) < wanted:
+                flush_all(a.log)            # a failure is a fence: futures find it there
+            a.told = wanted
+            _signal(a)
+            continue
+        rmq_store32(&a.asleep, 1)
+        rmq_fence()
+        if rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0:
+            rmq_event_wait(&a.more, ticket, -1)
+        rmq_store32(&a.asleep, 0)
+    return NULL
+
+
+# ---- futures
+
+cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
+    cdef PutFuture f = PutFuture.__new__(PutFuture)
+    f._result = result
+    if wants:
+        f._end = result.offset + result.size
+        f._store = store
+        (<Completer> store._completer)._want(f._end)
+    return f
 
 
 @cython.final
-@cython.freelist(256)
+@cython.freelist(1024)
 cdef class PutFuture:
     """The outcome of a put_async. Any thread may ask; callbacks run in the store's completion thread and must be short."""
 
-    cdef object _result
-    cdef object _error
-    cdef object _callbacks          # list of functions, and of (loop, asyncio future) pairs; None once completed
-    cdef object _owner
-    cdef int64_t _end
-    cdef bint _done
+    cdef bint _peek(self) except -1:
+        # True where the outcome is known. Under the GIL: close() frees the log under it, too.
+        cdef StorePut s = self._store
+        cdef int fence
+        if s is None:
+            return True
+        if s.alive[0] != 1:
+            raise errors.ForkedProcess(s.path)
+        if (rmq_load(&s.log.flushed) if s.log != NULL else s.last_flushed) >= self._end:
+            self._store = None
+            return True
+        fence = rmq_load32(&s.log.fence) if s.log != NULL else s.last_fence
+        if fence != 0:
+            self._error = s._fence_error()
+        elif s.log == NULL:
+            self._error = errors.StoreClosed(s.path)
+        else:
+            return False
+        self._store = None
+        return True
+
+    cdef int _settle(self, object timeout) except -1:
+        # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
+        cdef StorePut s = self._store
+        cdef int64_t left, slice_ns
+        cdef bint own = False
+        if s is None:
+            return 0
+        left = s.flush_deadline_ns
+        if timeout is not None and timeout * 1e9 < left:
+            left = <int64_t> (max(timeout, 0) * 1e9)
+            own = True
+        while not self._peek():
+            if left <= 0:
+                if own:
+                    raise TimeoutError(f"the message at offset {self._result.offset} is stored, but not durable after "
+                                       f"{timeout} s: wait on")
+                self._late()
+                left = s.flush_deadline_ns
+                continue
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            s.calls += 1
+            with nogil:
+                flush_wait(s.log, self._end, slice_ns)
+            s.calls -= 1
+            left -= slice_ns
+            PyErr_CheckSignals()
+        return 0
+
+    def _late(self):
+        """Stored, and not known to be durable: an outcome, too, where there is something that can carry it."""
+        if self._store is not None and self._result is not None:
+            self._result.code = _TIMEOUT
+            self._store = None
 
     def done(self):
         """True once the outcome is known: bool."""
-        return self._done
+        return self._peek()
 
     def result(self, timeout=None):
         """The PutResult; waits up to `timeout` seconds (None: as long as it takes), then raises TimeoutError.
 
+        Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began.
         Raises DurabilityError where a write or sync failed before the message was durable.
         """
-        if not self._done:
-            self._owner.wait(self, timeout)
+        if self._store is not None:
+            self._settle(timeout)
         if self._error is not None:
             raise self._error
         return self._result
 
     def exception(self, timeout=None):
         """The error of result(), or None; waits as result() does."""
-        if not self._done:
-            self._owner.wait(self, timeout)
+        self._settle(timeout)
         return self._error
 
     def add_done_callback(self, callback):
         """Calls callback(future) when it is done, at once if it is. Exceptions of a callback are logged, not raised."""
-        if self._done or not self._owner.subscribe(self, callback):
-            _call(callback, self)
+        cdef StorePut s = self._store
+        if self._peek() or not (<Completer> s._completer)._call(self, callback):
+            _call_now(callback, self)
 
     def __await__(self):
-        if not self._done:
-            loop = asyncio.get_running_loop()
-            waiter = loop.create_future()
-            if self._owner.subscribe(self, (loop, waiter)):
+        cdef StorePut s = self._store
+        if not self._peek():
+            hub = s._loop_hub(asyncio.get_running_loop())
+            waiter = None if hub is None else hub.expect(self)
+            if waiter is not None:
                 yield from waiter.__await__()
         return self.result()
 
 
-def _resolve(waiters):
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-
-
-def _call(callback, f):
+def _call_now(callback, f):
     try:
         callback(f)
     except Exception:
         logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
 
 
-class Completer:
-    """Completes futures of one store. Thread-safety: all methods may be called from any thread, and from a signal handler.
+@cython.final
+@cython.no_gc_clear     # to let go of the sink the completer is needed
+cdef class Sunk:
+    """Futures that somebody waits for behind one eventfd. Owner: one event loop, or one thread; add from any thread."""
 
-    No locks: a handler that closes the store may run anywhere in the main thread, also inside these methods. Steps that belong
-    together are compiled code without a call into Python, which the GIL makes one.
-    """
+    def __init__(self, Completer completer not None, int fd):
+        cdef Ahead *a = completer._ahead
+        self._waiting = []
+        self._completer = completer
+        self._sink = <Sink *> calloc(1, sizeof(Sink))
+        if self._sink == NULL:
+            raise MemoryError("sink")
+        self._sink.fd = fd
+        rmq_mutex_lock(&a.lock)
+        self._sink.next = a.sinks
+        a.sinks = self._sink
+        rmq_mutex_unlock(&a.lock)
 
-    def __init__(self, flush_some, fence_error, timeout_ms, set_status):
-        self._flush_some = flush_some
-        self._fence_error = fence_error
-        self._timeout_ns = timeout_ms * MS
-        self._set_status = set_status
-        self._waiting = deque()
-        self._wakeups = SimpleQueue()
-        self._starting = threading.Lock()       # only ever tried
-        self._thread = None
-        self._closing = False
-        self._idle = False
+    def __dealloc__(self):
+        if self._completer is not None and self._completer._store.alive[0] == 1:
+            self._free()
 
-    def deadline(self, timeout_ms):
-        """From now on an acknowledgement may take so long."""
-        self._timeout_ns = timeout_ms * MS
+    cdef void _free(self):
+        cdef Ahead *a = self._completer._ahead
+        cdef Sink **at = &a.sinks
+        if self._sink == NULL:
+            return
+        rmq_mutex_lock(&a.lock)
+        while at[0] != self._sink:
+            at = &at[0].next
+        at[0] = self._sink.next
+        rmq_mutex_unlock(&a.lock)
+        free(self._sink)
+        self._sink = NULL
 
-    def completed(self, result):
-        """A future that is done already."""
-        cdef PutFuture f = PutFuture.__new__(PutFuture)
-        f._result = result
-        f._done = True
-        return f
+    def add(self, PutFuture f, waiter):
+        """False where the future is done by now: nobody will be told."""
+        cdef PutFuture g = f
+        if self._sink == NULL:
+            f._settle(None)
+            return False
+        if f._waiter is not None:
+            g = PutFuture.__new__(PutFuture)
+            g._origin = f
+            g._store = f._store
+            g._result = f._result
+            g._end = f._end
+        g._waiter = waiter
+        g._since = self._now()
+        self._waiting.append(g)
+        rmq_store32(&self._sink.armed, 1)
+        rmq_fence()
+        if g._peek() and self._waiting and self._waiting[len(self._waiting) - 1] is g:
+            self._waiting.pop()
+            g._waiter = None
+            return False
+        return True             # if done, another thread has come between: it is taken there
 
-    def pending(self, result, int64_t end):
+    cdef int64_t _now(self):
+        cdef StorePut s = self._completer._store
+        return s.io.mono_ns(s.io.ctx)
+
+    cdef list _take(self):
+        # All that are done, late ones included; the others go on waiting.
+        cdef PutFuture f
+        cdef list before = self._waiting
+        cdef list kept = [], done = []
+        cdef int64_t late
+        if not before:
+            return done
+        late = self._now() - self._completer._store.flush_deadline_ns
+        self._waiting = []
+        if self._sink != NULL:
+            rmq_store32(&self._sink.armed, 1)
+            rmq_fence()
+        for f in before:
+            if not f._peek() and f._since <= late:
+                f._late()
+                if f._origin is not None:
+                    f._origin._late()
+            if f._store is None:
+                done.append(f)
+            else:
+                kept.append(f)
+        if self._waiting:       # added meanwhile, from other threads
+            kept.extend(self._waiting)
+        self._waiting = kept
+        return done
+
+    def take(self):
+        """(future, waiter) of all that are done, late ones included; the others go on waiting."""
+        cdef PutFuture f
+        found = []
+        for f in self._take():
+            found.append((f if f._origin is None else f._origin, f._waiter))
+            f._waiter = None
+        return found
+
+    def resolve(self):
+        """As take, for waiters that are asyncio futures: sets their result."""
+        cdef PutFuture f
+        for f in self._take():
+            waiter = f._waiter
+            f._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    @property
+    def waiting(self):
+        """How many futures are waited for: int."""
+        return len(self._waiting)
+
+    @property
+    def overdue_in(self):
+        """Seconds until the oldest one is late: float, None where nothing waits."""
+        if not self._waiting:
+            return None
+        return max(0.0, ((<PutFuture> self._waiting[0])._since + self._completer._store.flush_deadline_ns - self._now()) / 1e9)
+
+    def close(self):
+        """Nothing is told any more."""
+        self._free()
+
+
+class _Callbacks:
+    """The daemon thread that runs callbacks, woken once a flush."""
+
+    def __init__(self, completer):
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.sunk = Sunk(completer, self.fd)
+        self.closing = False
+        self.thread = threading.Thread(target=self.run, name="rmq-complete", daemon=True)
+        self.thread.start()
+
+    def run(self):
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        while not self.closing or self.sunk.waiting:
+            due = self.sunk.overdue_in
+            poll.poll(None if due is None else due * 1000 + 1)
+            self.turn()
+
+    def turn(self):
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+        for f, callback in self.sunk.take():
+            _call_now(callback, f)
+
+    def wake(self):
+        os.eventfd_write(self.fd, 1)
+
+    def close(self):
+        """After the last flush. In a callback, which is the thread itself, it only runs the others."""
+        self.closing = True
+        if self.thread is threading.current_thread():
+            while self.sunk.waiting:
+                self.turn()
+        else:
+            self.wake()
+            self.thread.join()
+
+    def __del__(self):
+        os.close(self.fd)
+
+
+@cython.final
+@cython.no_gc_clear     # sinks are let go of after a collection has begun
+cdef class Completer:
+    """Flushes ahead for one store's futures and tells who waits for them. All methods: any thread, and a signal handler."""
+
+    def __cinit__(self):
+        self._ahead = <Ahead *> calloc(1, sizeof(Ahead))
+        if self._ahead == NULL:
+            raise MemoryError("completer")
+
+    def __init__(self, StorePut store not None):
+        self._store = store
+        self._ahead.log = store.log
+        self._ahead.told = -1
+        self._starting = threading.Lock()
+
+    def __dealloc__(self):
+        if not self._ahead.running:
+            free(self._ahead)
+
+    cdef int _want(self, int64_t end) except -1:
+        cdef Ahead *a = self._ahead
+        if end > a.wanted:
+            rmq_store(&a.wanted, end)
+        rmq_fence()
+        if rmq_load32(&a.asleep) != 0:
+            rmq_event_wake(&a.more)
+        elif not a.running and not self._closed:
+            self._start()
+        return 0
+
+    def _start(self):
+        """Where no thread can be had, who asks for a result flushes for it."""
+        if not self._starting.acquire(blocking=False):
+            return              # who starts the thread starts it for all
+        try:
+            if not self._ahead.running and not self._closed:
+                self._ahead.running = rmq_thread_start(&self._ahead.thread, _run, self._ahead, b"rmq-ahead") == 0
+        finally:
+            self._starting.release()
+
+    def pending(self, PutResult result, int64_t end):
         """A future that is done when the log is durable up to `end`."""
         cdef PutFuture f = PutFuture.__new__(PutFuture)
         f._result = result
         f._end = end
-        f._owner = self
-        self._waiting.append(f)
-        if self._closing:
-            self._drain()       # the thread is gone, or going
-        elif self._idle:
-            self._idle = False
-            self._wakeups.put(None)
-        elif self._thread is None:
-            self._start()
+        f._store = self._store
+        self._want(end)
         return f
 
-    def _start(self):
-        if not self._starting.acquire(blocking=False):
-            return              # who starts the thread will find all that waits
-        try:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="rmq-complete", daemon=True)
-                thread.start()
-                self._thread = thread
-        except RuntimeError:    # no more threads: the caller waits in the thread's place
-            self._drain()
-        finally:
-            self._starting.release()
+    def flushing(self):
+        """A future, without a result, that is done when everything appended so far is durable."""
+        self._store._check_open()
+        return self.pending(None, rmq_load(&self._store.log.wrote))
 
-    def subscribe(self, PutFuture f, callback):
-        """Adds a callback; False if the future is done by now."""
-        first = [callback]      # made before the question: an allocation may let others run
-        if f._done:
+    def _call(self, PutFuture f, callback):
+        """Runs callback(f) in the completion thread; False where f is done by now."""
+        if self._closed:
+            f._settle(None)
             return False
-        if f._callbacks is None:
-            f._callbacks = first
-        else:
-            f._callbacks.append(callback)
-        return True
-
-    def wait(self, PutFuture f, timeout):
-        done = threading.Event()
-        if self.subscribe(f, lambda _: done.set()) and not done.wait(timeout):
-            raise TimeoutError(f"the message at offset {f._result.offset} is stored, but not durable after {timeout} s: "
-                               "wait on")
-
-    def _run(self):
-        while True:
-            while not self._waiting:
-                if self._closing:
-                    return
-                self._idle = True
-                if not self._waiting and not self._closing:
-                    self._wakeups.get()
-                self._idle = False
-            self._turn()
-
-    def _drain(self):
-        while self._waiting:
-            self._turn()
-
-    def _turn(self):
-        # Under the GIL from the question to the answer: the last one is there.
-        cdef int64_t flushed, end
-        cdef int rc
-        if not self._waiting:
-            return
-        end = (<PutFuture> self._waiting[len(self._waiting) - 1])._end
-        flushed, rc = self._flush_some(end, self._timeout_ns)
-        self._complete(flushed, rc, end)
-
-    def _complete(self, int64_t flushed, int rc, int64_t asked):
-        # Futures stand nearly in the order of their ends: two threads may have appended in one order and queued in the other.
-        # A deadline that has passed concerns those that were there when it began.
-        cdef PutFuture f
-        cdef Py_ssize_t _n
-        batch = []
-        later = []
-        for _n in range(len(self._waiting)):
-            f = self._waiting.popleft()
-            if f._end <= flushed or (rc < 0 and (f._end <= asked or rc != -ETIMEDOUT)):
-                batch.append(f)
+        if self._callbacks is None:
+            callbacks = _Callbacks(self)
+            if self._callbacks is None:
+                self._callbacks = callbacks
             else:
-                later.append(f)
-        self._waiting.extendleft(reversed(later))
-        error = None
-        loops = {}
-        for item in batch:
-            f = item
-            if f._end > flushed:
-                error = error or self._fence_error()
-                if error is not None:
-                    f._error = error
-                else:
-                    self._set_status(f._result, PutStatus.FLUSH_DISK_TIMEOUT)
-            f._done = True
-        for item in batch:
-            f = item
-            callbacks = f._callbacks
-            f._callbacks = None
-            for callback in callbacks or ():
-                if type(callback) is tuple:
-                    loops.setdefault(callback[0], []).append(callback[1])
-                else:
-                    _call(callback, f)
-        for loop, waiters in loops.items():
-            try:
-                loop.call_soon_threadsafe(_resolve, waiters)
-            except RuntimeError:
-                pass        # the loop is closed: nobody awaits there any more
+                callbacks.close()
+        if not self._ahead.running:
+            f._settle(None)     # no thread: the caller waits in its place
+            return False
+        return self._callbacks.sunk.add(f, callback)
 
     def close(self):
-        """Completes what waits and ends the thread; in a callback, which is that thread, it only completes."""
-        self._closing = True
-        self._wakeups.put(None)
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            self._drain()
-        else:
-            thread.join()
+        """Makes all durable that can be, ends the threads, completes what waits. Idempotent."""
+        cdef Ahead *a = self._ahead
+        self._closed = True
+        if self._store.log != NULL:
+            with nogil:
+                flush_all(a.log)
+        if a.running:
+            rmq_store32(&a.stop, 1)
+            rmq_event_wake(&a.more)
+            with nogil:
+                rmq_thread_join(&a.thread)
+            a.running = False
+        with nogil:
+            _signal(a)
+        if self._callbacks is not None:
+            self._callbacks.close()

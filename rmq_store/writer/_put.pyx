@@ -20,7 +20,7 @@ from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_
                                        log_busy, log_lock_begin, log_lock_end, log_lock_try, log_wait_file, log_wait_room)
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
-from rmq_store.io._sync cimport ECANCELED, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
+from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 
 from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
@@ -483,19 +483,3 @@ cdef class StorePut(StoreCore):
                 "the message has a delay level, and this store delivers no delayed messages: open it with "
                 "delay='store_only' to store it for a broker that does, or leave DELAY out")
         return rewritten
-
-    def _flush_some(self, int64_t end, int64_t timeout_ns):
-        """For the completer: flushes until `end` is durable. Returns (flushed position, 0 or -errno)."""
-        cdef int rc
-        if self.log == NULL:        # closed: what was flushed then is all there is
-            rc = -self.last_fence if self.last_fence != 0 else -ECANCELED
-            return self.last_flushed, 0 if self.last_flushed >= end else rc
-        self.calls += 1
-        with nogil:
-            rc = flush_wait(self.log, end, timeout_ns)
-        self.calls -= 1
-        return rmq_load(&self.log.flushed), rc
-
-    def _set_status(self, PutResult result, status):
-        """For the completer: what became of a put after it was appended."""
-        result.code = status

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
                                        log_reserve)
+from rmq_store.writer._future cimport future_new
 from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
                                     without_crc)
 from rmq_store.consumequeue._queue cimport Queue
@@ -389,5 +390,4 @@ cdef class StorePutMany(StorePut):
                                      reconsume_times, prepared_transaction_offset, wait, &wants)
         if not wants:
             self._nudge()
-            return self._completer.completed(r)
-        return self._completer.pending(r, r.offset + r.size)
+        return future_new(self, r, wants)

@@ -1,0 +1,345 @@
+"""AsyncMessageStore: a store for asyncio, the same names awaited.
+
+A put appends in the loop's thread, which takes a microsecond, and the task waits for the device; a get reads mapped memory
+there. No executor: the loop is woken through one eventfd, once a flush and once a round of dispatch, on every loop that has
+add_reader (uvloop, too). Only what may take seconds, opening, closing and wait_dispatched, runs in a thread of its own that
+ends with it.
+Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
+"""
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rmq_store.errors import StoreClosed
+from rmq_store.reader._get import GetResult
+from rmq_store.reader._message import Message
+from rmq_store.reader._query import QueryResult
+from rmq_store.status import GetStatus
+from rmq_store.store import MessageStore
+from rmq_store.waiting.loops import Ear, LoopHub
+from rmq_store.writer._future import PutFuture
+from rmq_store.writer._put import PutResult
+from rmq_store.writer._put_many import PutManyResult
+
+__all__ = ["AsyncMessageStore", "Subscription"]
+
+T = TypeVar("T")
+Offsets = int | Mapping[int, int] | None
+BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
+
+
+class AsyncMessageStore:
+    """A MessageStore whose methods are awaited. For tasks of one event loop; several of them may share one store.
+
+    Made by `await AsyncMessageStore.open(...)`, or over an open store: AsyncMessageStore(store). `async with` closes it.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self._free_turns = 0
+
+    @classmethod
+    async def open(cls, path: Any, **options: Any) -> "AsyncMessageStore":
+        """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
+        if options.get("signals"):
+            return cls(MessageStore.open(path, **options))
+        return cls(await _apart(lambda: MessageStore.open(path, **options)))
+
+    async def close(self) -> None:
+        """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
+        await _apart(self.store.close)
+
+    async def __aenter__(self) -> "AsyncMessageStore":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        try:
+            await self.close()
+        except BufferError:
+            pass        # as in the `with` of a MessageStore: views that are alive stay good
+
+    @property
+    def closed(self) -> bool:
+        return self.store.closed
+
+    # ---- putting
+
+    async def put(self, topic: str, body: Any, **keywords: Any) -> PutResult:
+        """As MessageStore.put: returns when the message is as durable as asked. Cancelled, it is stored all the same."""
+        future = self.store.put_async(topic, body, **keywords)
+        if future.done():
+            await self._breathe()
+        return await future
+
+    def put_async(self, topic: str, body: Any, **keywords: Any) -> PutFuture:
+        """As MessageStore.put_async: stored now, awaited later."""
+        return self.store.put_async(topic, body, **keywords)
+
+    async def put_many(self, topic: str, messages: Iterable[Any], *, wait: bool | None = None,
+                       **keywords: Any) -> PutManyResult:
+        """As MessageStore.put_many. Waits as long as the device takes: bound it with asyncio.timeout."""
+        result = self.store.put_many(topic, messages, wait=False, **keywords)
+        await self._durable(wait)
+        return result
+
+    async def put_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
+        """As MessageStore.put_batch. Waits as long as the device takes: bound it with asyncio.timeout."""
+        result = self.store.put_batch(topic, batch, wait=False, **keywords)
+        await self._durable(wait)
+        return result
+
+    async def _durable(self, wait: bool | None) -> None:
+        if wait or (wait is None and self.store.options.flush_mode == "sync"):
+            await self.store._completer.flushing()
+        else:
+            await self._breathe()
+
+    async def _breathe(self) -> None:
+        """A task that never has to wait would keep the loop from all others."""
+        self._free_turns += 1
+        if self._free_turns % BREATH == 0:
+            await asyncio.sleep(0)
+
+    async def flush(self) -> int:
+        """As MessageStore.flush."""
+        await self.store._completer.flushing()
+        return self.store._position("flushed")
+
+    async def wait_dispatched(self, timeout: float | None = None) -> bool:
+        """As MessageStore.wait_dispatched."""
+        return await _apart(lambda: self.store.wait_dispatched(timeout))
+
+    # ---- reading
+
+    async def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
+                  max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
+        """As MessageStore.get; wait=seconds holds the task, not the loop."""
+        store = self.store
+        result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+        if wait is True:
+            wait = store.options.long_polling_timeout_ms / 1000
+        if not wait or not _holds(result, offset):
+            await self._breathe()
+            return result
+        if wait < 0:
+            raise ValueError(f"a time to wait is {wait!r}: give seconds, 0 or more")
+        end = time.monotonic() + wait
+        with Ear(self._hub(), topic, [queue_id]) as ear:
+            while True:
+                result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+                if not _holds(result, offset):
+                    return result
+                offset = max(offset, result.next_offset)
+                if offset < result.max_offset:
+                    continue
+                try:
+                    await ear.listen(max(end - time.monotonic(), 0))
+                except TimeoutError:
+                    return result
+
+    async def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
+        """As MessageStore.wait_for_message."""
+        end = None if timeout is None else time.monotonic() + timeout
+        with Ear(self._hub(), topic, [queue_id]) as ear:
+            while self.store.max_offset(topic, queue_id) <= offset:
+                try:
+                    await ear.listen(None if end is None else max(end - time.monotonic(), 0))
+                except TimeoutError:
+                    return False
+        return True
+
+    def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
+                  tags: str | None = None, max_count: int = 32) -> "Subscription":
+        """Messages as they come: `async for message in store.subscribe("T", queue_id=0, offset=n)`. Ends with StoreClosed.
+
+        queue_id: one, several, or None for all queues of the topic, those to come included. offset: where to begin, a number
+        for all or a mapping of queue id to number; -1 the end as it is now, None the oldest message. tags: as get. max_count:
+        messages one look may take. Order within a queue is kept. Raises ValueError for an offset beyond the end of its queue.
+        """
+        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count)
+
+    async def query_key(self, topic: str, key: str, *arguments: Any, **keywords: Any) -> QueryResult:
+        """As MessageStore.query_key."""
+        return self.store.query_key(topic, key, *arguments, **keywords)
+
+    async def message_at(self, offset: int) -> Message | None:
+        """As MessageStore.message_at."""
+        return self.store.message_at(offset)
+
+    async def message_by_id(self, msg_id: str) -> Message | None:
+        """As MessageStore.message_by_id."""
+        return self.store.message_by_id(msg_id)
+
+    async def message_by_unique_key(self, topic: str, unique_key: str) -> Message | None:
+        """As MessageStore.message_by_unique_key."""
+        return self.store.message_by_unique_key(topic, unique_key)
+
+    async def offset_by_time(self, topic: str, queue_id: int, timestamp: int, **keywords: Any) -> int:
+        """As MessageStore.offset_by_time."""
+        return self.store.offset_by_time(topic, queue_id, timestamp, **keywords)
+
+    async def min_offset(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.min_offset."""
+        return self.store.min_offset(topic, queue_id)
+
+    async def max_offset(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.max_offset."""
+        return self.store.max_offset(topic, queue_id)
+
+    async def total(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.total."""
+        return self.store.total(topic, queue_id)
+
+    async def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
+        """As MessageStore.earliest_time."""
+        return self.store.earliest_time(topic, queue_id)
+
+    async def topics(self) -> list[str]:
+        """As MessageStore.topics."""
+        return self.store.topics()
+
+    async def queues(self, topic: str) -> list[int]:
+        """As MessageStore.queues."""
+        return self.store.queues(topic)
+
+    async def stats(self) -> Any:
+        """As MessageStore.stats."""
+        return self.store.stats()
+
+    def _hub(self) -> LoopHub:
+        hub = self.store._loop_hub(asyncio.get_running_loop())
+        if hub is None:
+            raise StoreClosed(self.store.path)
+        return hub
+
+
+class Subscription:
+    """An endless iteration over messages. `offsets` says where each queue goes on: behind the last message handed out.
+
+    A task that is cancelled while it waits here leaves `offsets` as they were; iterating again goes on there.
+    """
+
+    def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
+                 tags: str | None, max_count: int) -> None:
+        self._store, self._topic, self._tags, self._max_count = store, topic, tags, max_count
+        self._offset = offset
+        self._ready: deque[Message] = deque()
+        self._read: dict[int, int] = {}         # where the next look begins, beyond what waits in _ready
+        self._turns = 0
+        self.offsets: dict[int, int] = {}
+        ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
+        self._ear = Ear(hub, topic, ids).__enter__()
+        self._due: set[int] = set()
+        try:
+            for one in store.queues(topic) if ids is None else ids:
+                self._begin(one)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, queue_id: int) -> None:
+        low, end = max(self._store.min_offset(self._topic, queue_id), 0), self._store.max_offset(self._topic, queue_id)
+        at = self._offset.get(queue_id) if isinstance(self._offset, Mapping) else self._offset
+        if at is None:
+            at = low
+        elif at == -1:
+            at = end
+        if not 0 <= at <= end:
+            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: it has offsets {low} to {end}")
+        self.offsets[queue_id] = self._read[queue_id] = at
+        self._due.add(queue_id)
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._ready:
+            if not self._due:
+                for queue_id in await self._ear.listen():
+                    if queue_id not in self._read:          # a queue that came after the subscription: from its beginning
+                        self.offsets[queue_id] = self._read[queue_id] = 0
+                    self._due.add(queue_id)
+            elif self._turns:
+                self._turns = 0
+                await asyncio.sleep(0)          # a batch is through: others have a turn
+            if self._store.closed:
+                raise StoreClosed(self._store.path)
+            self._look()
+        self._turns += 1
+        message = self._ready.popleft()
+        self.offsets[message.queue_id] = message.queue_offset + 1
+        return message
+
+    def _look(self) -> None:
+        # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.
+        queue_id = self._due.pop()
+        result = self._store.get(self._topic, queue_id, self._read[queue_id], self._max_count, self._tags)
+        self._read[queue_id] = result.next_offset
+        if not result.messages and not self._ready:
+            self.offsets[queue_id] = result.next_offset
+        self._ready.extend(result.messages)
+        if result.next_offset < result.max_offset:
+            self._due.add(queue_id)
+
+    def close(self) -> None:
+        """Waits for nothing any more. Also at the end of `with` and `async with`."""
+        self._ear.__exit__(None, None, None)
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def __enter__(self) -> "Subscription":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_ear") and not self._store._forked():
+            self._ear.__exit__(None, None, None)
+
+
+_FURTHER = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)
+
+
+def _holds(result: GetResult, offset: int) -> bool:
+    """Whether a get that may wait waits, or looks further on: as the synchronous one."""
+    if result.status in _FURTHER:
+        return result.next_offset > offset
+    return result.status is GetStatus.OFFSET_OVERFLOW_ONE or (
+        result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset == 0)
+
+
+async def _apart(call: Callable[[], T]) -> T:
+    """`call` in a thread of its own. Cancelled, the call goes on to its end, and its outcome is dropped."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            if isinstance(result, MessageStore):
+                result.close()      # nobody will have it
+        elif error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:        # the loop is closed
+            if isinstance(result, MessageStore):
+                result.close()
+
+    threading.Thread(target=run, name="rmq-apart", daemon=True).start()
+    return await done

@@ -1,0 +1,162 @@
+"""One event loop's share of a store: an eventfd that the dispatcher and the flush write to, and the tasks behind it.
+
+Made on first use in the loop, by the store; everything here runs in the loop's thread. However many messages a round of
+dispatch or a flush covers, the loop is woken once.
+"""
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+
+from rmq_store.errors import StoreStateError
+from rmq_store.waiting._arrivals import Arrivals
+from rmq_store.waiting._wait import StoreWait
+from rmq_store.writer._future import Completer, PutFuture, Sunk
+
+__all__ = ["Ear", "LoopHub"]
+
+
+class Ear:
+    """Hears of messages in some queues of a topic, or (queue_ids None) in all of them. A context manager."""
+
+    def __init__(self, hub: "LoopHub", topic: str, queue_ids: Iterable[int] | None) -> None:
+        self._hub = hub
+        self._topic = topic
+        self._ids: list[int | None] = [None] if queue_ids is None else list(queue_ids)
+        self._due: set[int] = set()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: StoreStateError | None = None
+
+    def __enter__(self) -> "Ear":
+        for i, queue_id in enumerate(self._ids):
+            try:
+                self._hub.join(self, self._topic, queue_id)
+            except BaseException:
+                self._ids = self._ids[:i]
+                self.__exit__(None, None, None)
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for queue_id in self._ids:
+            self._hub.leave(self, self._topic, queue_id)
+        self._ids = []
+
+    async def listen(self, timeout: float | None = None) -> set[int]:
+        """Queue ids that got messages since the last call; waits until there is one. Raises TimeoutError, StoreClosed."""
+        if not self._due and self._error is None:
+            self._waiter = self._hub.loop.create_future()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._waiter
+            finally:
+                self._waiter = None
+        if self._error is not None:
+            raise self._error
+        due, self._due = self._due, set()
+        return due
+
+    def arrived(self, queue_id: int) -> None:
+        self._due.add(queue_id)
+        self._wake()
+
+    def ended(self, error: StoreStateError) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class LoopHub:
+    """The tasks of one event loop that wait for one store."""
+
+    def __init__(self, store: StoreWait, completer: Completer, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._store = store
+        self._arrivals = Arrivals(store)
+        self._everything: Arrivals | None = None
+        self._sunk = Sunk(completer, self._arrivals.fileno())
+        self._ears: dict[tuple[str, int | None], list[Ear]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        loop.add_reader(self._arrivals.fileno(), self._ready)
+
+    # ---- durability
+
+    def expect(self, f: PutFuture) -> "asyncio.Future[None] | None":
+        """An asyncio future that is done when `f` is; None where it is by now."""
+        waiter = self.loop.create_future()
+        if not self._sunk.add(f, waiter):
+            return None
+        if self._timer is None:
+            self._look_later()
+        return waiter
+
+    def _look_later(self) -> None:
+        # A device that does not answer wakes nobody: what waits too long is told so by a timer, one for all.
+        due = self._sunk.overdue_in
+        self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
+
+    def _overdue(self) -> None:
+        self._sunk.resolve()
+        self._look_later()
+
+    # ---- arrivals
+
+    def join(self, ear: Ear, topic: str, queue_id: int | None) -> None:
+        if queue_id is not None:
+            self._arrivals.watch(topic, queue_id)
+        elif self._everything is None:
+            self._everything = Arrivals(self._store, everything=True)
+            self.loop.add_reader(self._everything.fileno(), self._ready)
+        self._ears.setdefault((topic, queue_id), []).append(ear)
+
+    def leave(self, ear: Ear, topic: str, queue_id: int | None) -> None:
+        ears = self._ears.get((topic, queue_id))
+        if ears is None or ear not in ears:
+            return
+        ears.remove(ear)
+        if not ears:
+            del self._ears[topic, queue_id]
+        if queue_id is not None:
+            self._arrivals.unwatch(topic, queue_id)
+        elif self._everything is not None and not any(key[1] is None for key in self._ears):
+            self._drop_everything()
+
+    def _drop_everything(self) -> None:
+        if self._everything is not None:
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self._everything.fileno())
+            self._everything.close()
+            self._everything = None
+
+    def _ready(self) -> None:
+        self._sunk.resolve()
+        try:
+            for topic, queue_id, _ in self._arrivals.take():
+                self._tell(topic, queue_id, queue_id)
+            if self._everything is not None:
+                for topic, queue_id, _ in self._everything.take():
+                    self._tell(topic, None, queue_id)
+        except StoreStateError as error:
+            for ears in list(self._ears.values()):
+                for ear in ears:
+                    ear.ended(error)
+            if self._sunk.waiting == 0:
+                self.close()
+
+    def _tell(self, topic: str, key: int | None, queue_id: int) -> None:
+        for ear in self._ears.get((topic, key), ()):
+            ear.arrived(queue_id)
+
+    def close(self) -> None:
+        """The store or the loop is closed. Idempotent."""
+        if self._arrivals.fileno() < 0:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drop_everything()
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self._arrivals.fileno())
+        self._sunk.close()
+        self._arrivals.close()

@@ -1,0 +1,239 @@
+"""AsyncMessageStore: the same names awaited, one wake-up a batch, no message lost by cancellation; asyncio and uvloop."""
+import asyncio
+import threading
+
+import pytest
+
+from rmq_store import AsyncMessageStore, MessageStore, errors
+from rmq_store.io._io import ProbeIo
+from rmq_store.status import GetStatus, PutStatus
+
+SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
+
+
+def loops():
+    yield pytest.param(asyncio.new_event_loop, id="asyncio")
+    try:
+        import uvloop
+    except ImportError:
+        yield pytest.param(None, id="uvloop", marks=pytest.mark.skip("uvloop is not installed"))
+    else:
+        yield pytest.param(uvloop.new_event_loop, id="uvloop")
+
+
+@pytest.fixture(params=list(loops()))
+def run(request):
+    """Runs a coroutine to its end, in a loop of the kind."""
+    def run(coroutine):
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(asyncio.wait_for(coroutine, 60))
+
+    return run
+
+
+@pytest.fixture(params=["sync", "pool", "async"])
+def mode(request):
+    return {"sync": {"flush_mode": "sync"}, "pool": {"flush_mode": "sync", "write_path": "pool"}, "async": {}}[request.param]
+
+
+def test_put_get_and_the_rest(tmp_path, run, mode):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **mode, **SMALL) as s:
+            result = await s.put("T", b"one", keys="k", wait=True)
+            assert result.status is PutStatus.PUT_OK
+            assert s.store.stats()["flushed"] >= result.offset + result.size
+            many = await s.put_many("T", [b"two", b"three"])
+            assert many.queue_offsets == [1, 2]
+            assert await s.flush() >= many.offsets[-1]
+            assert await s.wait_dispatched(30)
+            got = await s.get("T", 0, 0)
+            assert [bytes(m.body) for m in got] == [b"one", b"two", b"three"]
+            assert len(await s.query_key("T", "k")) == 1
+            assert (await s.message_at(result.offset)).body == b"one"
+            assert (await s.message_by_id(result.msg_id)).body == b"one"
+            assert await s.message_by_unique_key("T", "none") is None
+            assert (await s.min_offset("T", 0), await s.max_offset("T", 0), await s.total("T", 0)) == (0, 3, 3)
+            assert await s.offset_by_time("T", 0, result.store_timestamp) == 0
+            assert await s.earliest_time() == await s.earliest_time("T", 0) == result.store_timestamp
+            assert (await s.topics(), await s.queues("T")) == (["T"], [0])
+            assert (await s.stats())["puts"] == 3
+            del got
+        assert s.closed
+        with pytest.raises(errors.StoreClosed):
+            await s.put("T", b"x")
+
+    run(main())
+
+
+def test_many_tasks_share_flushes(tmp_path, run):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as s:
+            async def produce(queue_id):
+                return [(await s.put("T", b"x", queue_id=queue_id)).queue_offset for _ in range(20)]
+
+            assert await asyncio.gather(*map(produce, range(100))) == [list(range(20))] * 100
+            assert (await s.stats())["flushes"] < 1000
+            assert not [t.name for t in threading.enumerate() if t.name.startswith(("asyncio_", "ThreadPool", "rmq-complete"))]
+
+    run(main())
+
+
+def test_a_waiting_get_holds_the_task_and_not_the_loop(tmp_path, run, mode):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **mode, **SMALL) as s:
+            gets = [asyncio.create_task(s.get("T", i, 0, wait=60)) for i in range(50)]
+            await asyncio.sleep(0)
+            for i in range(50):
+                await s.put("T", b"%d" % i, queue_id=i)
+            assert [bytes((await g)[0].body) for g in gets] == [b"%d" % i for i in range(50)]
+            assert (await s.get("T", 0, 1, wait=0.001)).status is GetStatus.OFFSET_OVERFLOW_ONE
+            assert (await s.get("T", 0, 9, wait=60)).status is GetStatus.OFFSET_OVERFLOW_BADLY
+            tagged = asyncio.create_task(s.get("T", 0, 1, tags="b", wait=60))
+            await s.put("T", b"x", tags="a")
+            await s.put("T", b"y", tags="b")
+            assert bytes((await tagged)[0].body) == b"y"
+            assert await s.wait_for_message("T", 0, 2, 60)
+            assert not await s.wait_for_message("T", 0, 3, 0.001)
+            with pytest.raises(ValueError, match="seconds"):
+                await s.get("T", 0, 3, wait=-1)
+            gets.clear()
+            del tagged
+
+    run(main())
+
+
+def test_subscription_hands_out_every_message_in_order(tmp_path, run, mode):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **mode, **SMALL) as s:
+            async def consume():
+                seen = []
+                with s.subscribe("T", queue_id=0, offset=0) as subscription:
+                    async for message in subscription:
+                        seen.append(int(bytes(message.body)))
+                        if len(seen) == 3000:
+                            return seen, subscription.offsets
+
+            task = asyncio.create_task(consume())
+            for i in range(3000):
+                future = s.put_async("T", b"%d" % i)
+                if i % 100 == 0:
+                    await future
+            assert await task == (list(range(3000)), {0: 3000})
+
+    run(main())
+
+
+def test_subscription_to_all_queues_and_those_to_come(tmp_path, run):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **SMALL) as s:
+            await s.put("T", b"old", queue_id=1, tags="a")
+            await s.wait_dispatched()
+            seen = set()
+            with s.subscribe("T", offset=-1, tags="a || c") as subscription:
+                for queue_id, tag in [(1, "a"), (2, "b"), (2, "c"), (3, "a")]:
+                    await s.put("T", tag.encode(), queue_id=queue_id, tags=tag)
+                await s.put("Other", b"x", tags="a")
+                async for message in subscription:
+                    seen.add((message.queue_id, message.tags))
+                    if len(seen) == 3:
+                        break
+                del message
+            assert seen == {(1, "a"), (2, "c"), (3, "a")}
+            assert subscription.offsets == {1: 2, 2: 2, 3: 1}
+
+    run(main())
+
+
+def test_cancellation_loses_nothing(tmp_path, run):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as s:
+            seen = []
+            subscription = s.subscribe("T", queue_id=0, offset=0)
+
+            async def consume():
+                async for message in subscription:
+                    seen.append(message.queue_offset)
+
+            for _ in range(100):
+                task = asyncio.create_task(consume())
+                puts = [asyncio.create_task(s.put("T", b"x")) for _ in range(10)]
+                await asyncio.sleep(0)
+                puts[3].cancel()        # appended: cancelled is only the waiting
+                await puts[9]
+                task.cancel()
+                await asyncio.gather(task, *puts, return_exceptions=True)
+            await s.wait_dispatched()
+            end = await s.max_offset("T", 0)
+            assert end == 1000
+            while len(seen) < end:
+                seen.append((await anext(subscription)).queue_offset)
+            assert seen == list(range(end)) and subscription.offsets == {0: end}
+            await subscription.aclose()
+
+    run(main())
+
+
+def test_close_ends_gets_and_subscriptions(tmp_path, run):
+    async def main():
+        s = await AsyncMessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL)
+        waiting = [asyncio.create_task(s.get("T", 0, 0, wait=3600)), asyncio.create_task(anext(s.subscribe("T", [1, 2]))),
+                   asyncio.create_task(anext(s.subscribe("U"))), asyncio.create_task(s.wait_for_message("T", 0, 0))]
+        puts = [s.put_async("V", b"x") for _ in range(10)]
+        await asyncio.sleep(0.01)
+        await s.close()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(o) for o in outcomes] == [errors.StoreClosed] * 4
+        assert [(await f).queue_offset for f in puts] == list(range(10))
+        with pytest.raises(errors.StoreClosed):
+            s.subscribe("T")
+
+    run(main())
+
+
+def test_offsets_outside_the_queue_are_refused(tmp_path, run):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **SMALL) as s:
+            await s.put("T", b"x")
+            await s.wait_dispatched()
+            for bad in (2, -2, {0: 7}):
+                with pytest.raises(ValueError, match="offsets 0 to 1"):
+                    s.subscribe("T", queue_id=0, offset=bad)
+            assert (await anext(s.subscribe("T", queue_id=0, offset={0: 0}))).queue_offset == 0
+
+    run(main())
+
+
+def test_a_late_device_is_a_status_and_two_tasks_may_await_one_put(tmp_path, run):
+    async def main():
+        probe = ProbeIo(keep_bytes=False)
+        store = MessageStore.open(tmp_path / "s", flush_mode="sync", flush_backend="fdatasync", flush_deadline_ms=50, _io=probe,
+                                  **SMALL)
+        async with AsyncMessageStore(store) as s:
+            assert (await s.put("T", b"x")).status is PutStatus.PUT_OK
+            probe.hold("fdatasync", "/commitlog/")
+            future = s.put_async("T", b"y")
+
+            async def wait():
+                return await future
+
+            results = await asyncio.gather(wait(), wait())
+            assert {r.status for r in results} == {PutStatus.FLUSH_DISK_TIMEOUT}
+            probe.release()
+            assert await s.flush() >= results[0].offset + results[0].size
+
+    run(main())
+
+
+def test_a_loop_that_ended_does_not_hold_the_store(tmp_path):
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as store:
+        for i in range(3):
+            async def main():
+                s = AsyncMessageStore(store)
+                abandoned = asyncio.create_task(s.get("T", 9, 0, wait=3600))
+                await asyncio.sleep(0)
+                del abandoned
+                return (await s.put("T", b"x")).queue_offset
+
+            assert asyncio.run(main()) == i
+        store.put("T", b"x", queue_id=9)
+        assert store.wait_dispatched(30)
