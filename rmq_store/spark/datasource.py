@@ -7,10 +7,13 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from rmq_store.errors import ConfigError
 from rmq_store.spark.needs import need_pyarrow
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.reader import StoreReader
 from rmq_store.spark.schema import columns_of, ddl
+from rmq_store.spark.stream import StoreStreamReader
+from rmq_store.spark.writer import StoreStreamWriter, StoreWriter, WriteOptions, check_columns
 
 __all__ = ["RocketMQStoreDataSource"]
 
@@ -29,6 +32,23 @@ class RocketMQStoreDataSource(DataSource):
     def reader(self, schema: StructType) -> StoreReader:
         options = ReadOptions.parse(self.options)
         return StoreReader(options, columns_of(options, given(schema)))
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:
+        options = ReadOptions.parse(self.options, stream=True)
+        return StoreStreamReader(options, columns_of(options, given(schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:
+        if overwrite:
+            raise ConfigError("mode overwrite: a store is a log and is never overwritten: use mode append, "
+                              "or write to a new path")
+        options = WriteOptions.parse(self.options)
+        check_columns(given(schema), options)
+        return StoreWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StoreStreamWriter:
+        options = WriteOptions.parse(self.options, stream=True)
+        check_columns(given(schema), options)
+        return StoreStreamWriter(options)
 
 
 def given(schema: StructType) -> dict[str, str]:

@@ -1,0 +1,120 @@
+"""`spark.readStream.format("rocketmq_store")`: micro-batches by log position, {"broker name": log offset}.
+
+One reader lives beside the driver for as long as a query runs, others are unpickled in the tasks: what a task needs is in its
+partition. Nothing hangs on commit() or stop(): Spark calls the former late and not for the last batch, the latter hardly ever.
+"""
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyspark.sql.datasource as api
+
+from rmq_store.spark.arrow import read_pieces
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import LogPositions
+from rmq_store.spark.reader import StorePartition
+from rmq_store.spark.splits import pack, pieces_of
+
+__all__ = ["StoreStreamReader"]
+
+log = logging.getLogger("rmq_store.spark")
+Offsets = dict[str, int]
+
+try:                                    # 4.2 and later: admission control
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = None
+    SupportsTriggerAvailableNow = object
+
+
+class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads one or many logs as they grow."""
+
+    def __init__(self, options: ReadOptions, columns: dict[str, str]) -> None:
+        self.options = options
+        self.columns = columns
+        self._target: Offsets | None = None
+        self._logs: list[LogPositions] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_logs": None}
+
+    @property
+    def logs(self) -> list[LogPositions]:
+        if self._logs is None:
+            brokers = sorted(self.options.brokers)
+            self._logs = [LogPositions(broker, self.options) for broker in brokers]
+        return self._logs
+
+    def initialOffset(self) -> Offsets:
+        options = self.options
+        if options.starting_timestamp is not None:
+            return {p.broker.name: p.of_time(options.starting_timestamp) for p in self.logs}
+        if options.starting_physical_offset is not None:
+            return {p.broker.name: options.starting_physical_offset for p in self.logs}
+        if options.starting_offsets in (None, "latest"):
+            return {p.broker.name: p.end() for p in self.logs}
+        return {p.broker.name: p.first() for p in self.logs}
+
+    def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
+        ends = self._target or {p.broker.name: p.end() for p in self.logs}
+        if start is None:
+            return ends
+        start = {p.broker.name: start.get(p.broker.name, 0) for p in self.logs} if set(start) != set(ends) else start
+        begins = {p.broker.name: p.check(start[p.broker.name], max(ends[p.broker.name], 0)) for p in self.logs}
+        rows, size = self._limits(limit)
+        backlog = {name: max(0, ends[name] - begins[name]) for name in ends}
+        total = sum(backlog.values())
+        found = {}
+        for p in self.logs:
+            name = p.broker.name
+            if backlog[name] == 0:
+                found[name] = begins[name]
+                continue
+            share = backlog[name] / total
+            found[name] = p.ahead(begins[name], ends[name], None if rows is None else max(1, round(rows * share)),
+                                  None if size is None else max(1, round(size * share)))
+        return start if found == start else found
+
+    def _limits(self, limit: Any) -> tuple[int | None, int | None]:
+        options = self.options
+        if ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable):
+            if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:
+                return None, None
+            if self._target is None:        # asked for everything at once
+                return None, None
+        return options.max_offsets_per_trigger, options.max_bytes_per_trigger
+
+    def getDefaultReadLimit(self) -> Any:
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> Offsets:
+        return {p.broker.name: p.end() for p in self.logs}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {p.broker.name: p.end() for p in self.logs}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[api.InputPartition]:
+        pieces = []
+        for p in self.logs:
+            name = p.broker.name
+            begin = start.get(name, 0)
+            if begin < p.first():
+                begin = p.check(begin, end[name])
+            pieces += pieces_of(p.broker, p.files(), begin, end[name], self.options.split_size, aligned=True)
+        log.info("stream: %s to %s, %d pieces", start, end, len(pieces))
+        return [StorePartition(part) for part in pack(pieces, self.options.split_size) or [()]]
+
+    def read(self, partition: api.InputPartition) -> Iterator[Any]:
+        part = partition.part if isinstance(partition, StorePartition) else ()
+        return read_pieces(part, self.options, self.columns)

@@ -1,0 +1,219 @@
+"""Writing a DataFrame or a stream into a store: tasks stage encoded records, one commit beside the driver appends them.
+
+A store has one appender, and Spark may run a task twice, so tasks never touch the log. See staging.py for the commit.
+"""
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark.sql.datasource as api
+from pyspark import TaskContext
+
+from rmq_store.bulk._staged import encode_rows
+from rmq_store.codec._codec import java_hash
+from rmq_store.errors import ConfigError
+from rmq_store.spark.options import known
+from rmq_store.spark.staging import Staged, StageFile, commit_staged, sweep
+
+__all__ = ["StoreStreamWriter", "StoreWriter", "WriteOptions"]
+
+log = logging.getLogger("rmq_store.spark")
+
+# What a column must be, as Spark's DDL has it. Other columns that a read returns may come along and are not stored.
+COLUMNS = {"topic": ("STRING",), "body": ("BINARY", "STRING"), "tags": ("STRING",), "keys": ("STRING",), "queueId": ("INT",),
+           "flag": ("INT",), "properties": ("MAP<STRING,STRING>",), "bornTimestamp": ("TIMESTAMP",), "sysFlag": ("INT",),
+           "reconsumeTimes": ("INT",)}
+READ_ONLY = ("queueOffset", "brokerName", "storeTimestamp", "msgId", "physicalOffset", "storeSize", "bornHost", "storeHost",
+             "preparedTransactionOffset", "bodyCrc", "commitLogFile")
+_NAMES = {n.lower(): n for n in ("path", "topic", "queueSelector", "queues", "txnAppId", "txnVersion", "fsync")}
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where rows go. store: options of MessageStore.open, given as `store.<name>`."""
+
+    path: str
+    topic: str | None = None
+    queue_selector: str = "column"
+    queues: int = 4
+    app: str | None = None
+    version: int | None = None
+    fsync: bool = True
+    store: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], stream: bool = False) -> "WriteOptions":
+        """From Spark's options. Raises ConfigError."""
+        found: dict[str, str] = {}
+        store: list[tuple[str, str]] = []
+        for raw, value in given.items():
+            if raw.lower().startswith("store."):
+                store.append((raw[6:], value))
+            elif not (stream and raw.lower() == "checkpointlocation"):
+                found[known(raw, _NAMES)] = str(value)
+        if not found.get("path") or "," in found["path"]:
+            raise ConfigError("option path: name the root directory of one store to write to")
+        selector = found.get("queueSelector", "column").lower()
+        if selector not in ("column", "keys", "roundrobin"):
+            raise ConfigError(f"option queueSelector is {selector!r}: it is column, keys or roundRobin")
+        for name in ("queues", "txnVersion"):
+            text = found.get(name, "1")
+            if not (text.isascii() and text.isdigit() and (name != "queues" or int(text))):
+                raise ConfigError(f"option {name} is {text!r}: a whole number is needed")
+        if found.get("fsync", "true").lower() not in ("true", "false"):
+            raise ConfigError(f"option fsync is {found['fsync']!r}: it is true or false")
+        if stream:
+            if "txnAppId" not in found:
+                raise ConfigError("option txnAppId is missing: a stream's batches are recognised by it, across restarts")
+            if "txnVersion" in found:
+                raise ConfigError("option txnVersion is given to a stream, whose versions are the numbers of its batches")
+        elif ("txnAppId" in found) != ("txnVersion" in found):
+            raise ConfigError("options txnAppId and txnVersion go together: give both for a write that may be repeated")
+        return cls(found["path"], found.get("topic"), selector, int(found.get("queues", 4)), found.get("txnAppId"),
+                   int(found["txnVersion"]) if "txnVersion" in found else None, found.get("fsync", "true").lower() == "true",
+                   tuple(store))
+
+
+def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
+    """Raises ConfigError for a DataFrame that cannot be stored."""
+    names = {n.lower(): n for n in (*COLUMNS, *READ_ONLY)}
+    present = set()
+    for name, kind in columns.items():
+        proper = known(name, names) if name.lower() in names else None
+        if proper is None:
+            raise ConfigError(f"column {name!r} is nothing a message has: drop it; known are {', '.join(COLUMNS)}")
+        if proper != name:
+            raise ConfigError(f"column {name!r} must be spelt {proper}")
+        if proper in COLUMNS and kind not in COLUMNS[proper]:
+            raise ConfigError(f"column {name} is {kind}, it must be {' or '.join(COLUMNS[proper])}: cast it")
+        present.add(proper)
+    if "body" not in present:
+        raise ConfigError("column body is missing: every message has one")
+    if "topic" not in present and options.topic is None:
+        raise ConfigError("column topic is missing: add it, or give the option topic")
+    if options.queue_selector == "keys" and "keys" not in present:
+        raise ConfigError("option queueSelector is keys, and there is no column keys")
+
+
+@dataclass
+class StagedMessage(api.WriterCommitMessage):
+    """What a task tells the commit."""
+
+    partition: int
+    staged: Staged
+
+
+def stage(root: str, job: str, partition: int, batches: Iterator[Any], options: WriteOptions) -> StagedMessage:
+    """Encodes record batches into a staging file of their own."""
+    file = StageFile(root, job, partition)
+    try:
+        turn = partition
+        for batch in batches:
+            if batch.num_rows:
+                file.add(encode_rows(_columns(batch, options, turn), batch.num_rows,
+                                     topic=None if options.topic is None else options.topic.encode(),
+                                     now=time.time_ns() // 1_000_000), batch.num_rows)
+                turn += batch.num_rows
+        return StagedMessage(partition, file.finish())
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _columns(batch: Any, options: WriteOptions, turn: int) -> dict[str, Any]:
+    """A record batch as the encoder takes it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: dict[str, Any] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name not in COLUMNS or (name == "queueId" and options.queue_selector != "column"):
+            continue
+        if array.offset:
+            array = pa.concat_arrays([array, array.slice(0, 0)])
+        if name == "bornTimestamp":
+            array = pc.divide(array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64()), 1000)
+        elif name == "properties":
+            validity, ends = array.buffers()[:2]
+            found[name] = (validity, ends, None)
+            found["names"] = _text(array.keys)
+            found["values"] = _text(array.items)
+            continue
+        elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+            array = array.cast(pa.binary())
+        buffers = array.buffers()
+        found[name] = (buffers[0], buffers[1], buffers[2]) if len(buffers) == 3 else (buffers[0], None, buffers[1])
+    if options.queue_selector == "roundrobin" or (options.queue_selector == "column" and "queueId" not in found):
+        ids = [(turn + i) % options.queues for i in range(batch.num_rows)]
+    elif options.queue_selector == "keys":
+        ids = [turn % options.queues if k is None else java_hash(k) % options.queues for k in batch.column("keys").to_pylist()]
+    else:
+        return found
+    found["queueId"] = (None, None, pa.array(ids, pa.int32()).buffers()[1])
+    return found
+
+
+def _text(array: Any) -> tuple[Any, Any, Any]:
+    import pyarrow as pa
+
+    if array.offset:
+        array = pa.concat_arrays([array, array.slice(0, 0)])
+    validity, ends, data = array.buffers()
+    return validity, ends, data
+
+
+def _commit(options: WriteOptions, job: str, app: str, version: int, messages: list[Any]) -> None:
+    parts = [m.staged for m in sorted((m for m in messages if m is not None), key=lambda m: m.partition)]
+    result = commit_staged(options.path, app, version, parts, dict(options.store), job, options.fsync)
+    log.info("%s: %s version %d: %d records%s", options.path, app, version, result.records,
+             ", done before" if result.repeated else f" at [{result.begin}, {result.end})")
+
+
+class StoreWriter(api.DataSourceArrowWriter):
+    """`df.write.format("rocketmq_store").mode("append").save(root)`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+        self.job = uuid.uuid4().hex     # the same in all tasks: they get this object pickled
+
+    def write(self, iterator: Iterator[Any]) -> StagedMessage:
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        return stage(self.options.path, self.job, partition, iterator, self.options)
+
+    def commit(self, messages: list[Any]) -> None:
+        options = self.options
+        _commit(options, self.job, options.app or self.job, options.version or 0, messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        sweep(self.options.path, self.job)
+
+
+class StoreStreamWriter(api.DataSourceStreamArrowWriter):
+    """`df.writeStream.format("rocketmq_store").option("txnAppId", ...)`: the number of a batch is its version."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+        self.job = uuid.uuid4().hex     # not the same in all tasks: Spark makes the writer anew
+
+    def write(self, iterator: Iterator[Any]) -> StagedMessage:
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        return stage(self.options.path, self.job, partition, iterator, self.options)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        _commit(self.options, self.job, str(self.options.app), batchId, messages)
+        self._sweep(messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self._sweep(messages)
+
+    def _sweep(self, messages: list[Any]) -> None:
+        import os
+
+        for message in messages:
+            if message is not None:
+                sweep(self.options.path, os.path.basename(os.path.dirname(message.staged.path)))

@@ -1,0 +1,169 @@
+"""Streams: the reader's positions without a session, and queries over stores that a writer is filling."""
+import json
+import threading
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.errors import CorruptionError
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import LogPositions
+
+SMALL = {"segment_size_bytes": 16384}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with MessageStore.open(tmp_path / "b", **SMALL) as opened:
+        yield opened
+
+
+def positions(store, **options):
+    parsed = ReadOptions.parse({"path": store.path, **options}, stream=True)
+    return LogPositions(parsed.brokers[0], parsed)
+
+
+def fill(store, n, begin=0, size=300):
+    return [store.put("T", b"%06d" % (begin + i) + b"x" * size, queue_id=i % 3) for i in range(n)]
+
+
+def test_the_end_follows_a_live_log_over_its_files(store):
+    p = positions(store)
+    assert p.end() == p.first() == 0
+    for i in range(200):
+        last = fill(store, 1, i)[0]
+        assert p.end() == last.offset + last.size == store.max_log_offset
+    assert len(p.files()) > 4
+
+
+def test_limits_lead_to_records(store):
+    puts = fill(store, 100)
+    p = positions(store)
+    end = p.end()
+    assert p.ahead(0, end, None, None) == end
+    for rows in (1, 7, 99, 100, 101):
+        last = puts[min(rows, 100) - 1]
+        want = puts[rows].offset if rows < 100 else end
+        # The rest of a file behind its last record may come along.
+        assert p.ahead(0, end, rows, None) in (want, last.offset + last.size)
+    size = puts[0].size
+    assert p.ahead(0, end, None, 1) == size
+    assert p.ahead(0, end, None, size * 3 + 5) == 3 * size
+    assert p.ahead(puts[40].offset, end, 10, size * 4) == puts[44].offset
+    chosen = positions(store, assign='{"T":[1]}')
+    assert chosen.ahead(0, end, 2, None) == puts[5].offset      # the second row of queue 1 is the fifth record
+
+
+def test_a_time_is_found(store):
+    puts = fill(store, 90)
+    p = positions(store)
+    middle = puts[45].store_timestamp
+    assert p.of_time(middle) == next(x.offset for x in puts if x.store_timestamp >= middle)
+    assert p.of_time(0) == 0 and p.of_time(middle + 10_000_000) == p.end()
+
+
+def test_lost_data_is_reported_or_stepped_over(store):
+    fill(store, 100)
+    p = positions(store)
+    files = p.files()
+    assert p.check(files[0].start, p.end()) == 0
+    with pytest.raises(CorruptionError, match="the log ends at"):
+        p.check(p.end() + 1, p.end())
+    lenient = positions(store, failOnDataLoss="false")
+    assert lenient.check(p.end() + 1, p.end()) == p.end()
+
+
+def reader_of(path, **options):
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from rmq_store.spark.schema import columns_of
+    from rmq_store.spark.stream import StoreStreamReader
+
+    parsed = ReadOptions.parse({"path": path, "columns": "body", **options}, stream=True)
+    return StoreStreamReader(parsed, columns_of(parsed))
+
+
+def bodies(reader, start, end):
+    return [b.as_py()[:6] for part in reader.partitions(start, end) for batch in reader.read(part) for b in batch.column(0)]
+
+
+def test_batches_by_hand_lose_and_repeat_nothing(store):
+    reader = reader_of(store.path, startingOffsets="earliest", maxOffsetsPerTrigger=7)
+    at = reader.initialOffset()
+    assert at == {"b": 0}
+    found = []
+    for round_ in range(12):
+        fill(store, 5, 5 * round_)
+        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        found += bodies(reader, at, end)
+        at = end
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) is not at:
+        assert json.dumps(end) != json.dumps(at)
+        found += bodies(reader, at, end)
+        at = end
+    assert found == [b"%06d" % i for i in range(60)]
+    assert reader_of(store.path).initialOffset() == at          # without saying so, a stream begins at the end
+
+
+def test_two_brokers_share_a_limit(tmp_path):
+    paths = {}
+    for name, n in (("big", 90), ("small", 9)):
+        with MessageStore.open(tmp_path / name, **SMALL) as opened:
+            fill(opened, n)
+        paths[name] = str(tmp_path / name)
+    reader = reader_of(paths, startingOffsets="earliest", maxOffsetsPerTrigger=11)
+    end = reader.latestOffset({"big": 0, "small": 0}, reader.getDefaultReadLimit())
+    assert len(bodies(reader, {"big": 0, "small": 0}, end)) == 11 and end["small"] > 0
+
+
+@pytest.mark.spark
+def test_a_query_over_a_growing_store_restarts_without_loss_or_repeat(spark, tmp_path):
+    """Runs of AvailableNow, each a new query on the same checkpoint, while a thread puts."""
+    total, seen = 1500, []
+
+    def run(source):
+        stream = (spark.readStream.format("rocketmq_store").option("path", source).option("startingOffsets", "earliest")
+                  .option("columns", "body,queueId").option("maxBytesPerTrigger", "150k").load())
+        query = (stream.writeStream.foreachBatch(lambda df, i: seen.append((i, [bytes(r.body)[:6] for r in df.collect()])))
+                 .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
+        query.awaitTermination()
+        assert query.exception() is None
+
+    from rmq_store.spark import register
+
+    register(spark)
+    with MessageStore.open(tmp_path / "live", segment_size_bytes=65536) as opened:
+        fill(opened, 10)
+        writer = threading.Thread(target=lambda: fill(opened, total - 10, 10))
+        writer.start()
+        run(opened.path)
+        writer.join()
+        run(opened.path)
+    run(str(tmp_path / "live"))
+    assert [i for i, _ in seen] == list(range(len(seen))) and len(seen) >= 3
+    assert [body for _, batch in seen for body in batch] == [b"%06d" % i for i in range(total)]
+
+
+@pytest.mark.spark
+def test_deleted_files_stop_a_query_and_are_named(spark, tmp_path):
+    import os
+
+    from rmq_store.spark import register
+
+    register(spark)
+    with MessageStore.open(tmp_path / "b", **SMALL) as opened:
+        fill(opened, 100)
+        first = min(f.path for f in positions(opened).files())
+
+        def run(lossy):
+            stream = (spark.readStream.format("rocketmq_store").option("path", opened.path)
+                      .option("startingPhysicalOffset", "0").option("failOnDataLoss", lossy).load())
+            return (stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+                    .trigger(availableNow=True).start())
+
+        os.unlink(first)
+        query = run("true")
+        with pytest.raises(Exception, match=r"bytes were deleted before they were read"):
+            query.awaitTermination()
+        query = run("false")
+        query.awaitTermination()
+        assert 0 < sum(p["numInputRows"] for p in query.recentProgress) < 100
