@@ -18,7 +18,7 @@ def test_native_programs(kind, tmp_path):
     empty = tmp_path / "empty.c"
     empty.write_text("#include <liburing.h>\nint main(void) { return 0; }\n")
     out = tmp_path / "empty"
-    if subprocess.run(["cc", str(empty), "-o", str(out), "-luring"], capture_output=True).returncode:
+    if subprocess.run(["cc", str(empty), "-o", str(out), "-l:liburing.a"], capture_output=True).returncode:
         pytest.skip("no liburing to compile with")
     if RUNTIME[kind] and subprocess.run(["cc", RUNTIME[kind], str(empty), "-o", str(out)], capture_output=True).returncode:
         pytest.skip(f"cc cannot link {RUNTIME[kind]}: its runtime library is missing")
