@@ -79,6 +79,13 @@ class Event(Enum):
     POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"
 
     # consumers
+    MESSAGE_FAILED = "consumer", _WARNING, (
+        "group %(group)s failed to handle message %(msg_id)s of %(topic)s, tried %(times)d times before: %(error)s; it goes to "
+        "%(to)s")
+    DEAD_LETTER = "consumer", _WARNING, (
+        "message %(msg_id)s of %(topic)s goes to %(to)s: group %(group)s tried it again %(times)d times")
+    OFFSET_BEYOND_END = "consumer", _WARNING, (
+        "group %(group)s had committed offset %(offset)d of %(topic)s/%(queue_id)d, which ends at %(end)d: it goes on there")
     CONFIG_BACKUP_USED = "consumer", _WARNING, "read %(file)s in place of the file it is a copy of: %(reason)s"
 
     # cleaning

@@ -12,13 +12,16 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
 from rmq_store.config.load import Default, changed, resolve
-from rmq_store.consumer.config_file import ConfigFile
+from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.offsets import ConsumerOffsets
+from rmq_store.consumer.progress import Lag, lag_of, reset
+from rmq_store.consumer.room import Consuming
+from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._io import IoTable
@@ -51,11 +54,10 @@ class MessageStore(StoreWait):
     _completer: Completer
     _close_lock: threading.Lock
     _options_lock: threading.Lock
-    _offsets_lock: threading.Lock
+    _consuming: Consuming
     _watch: Watch | None = None
     _listeners: Listeners | None = None
     _cleaner: Cleaner | None = None
-    _offsets: ConsumerOffsets | None = None
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
     _closer: int = 0                # the thread inside close()
     _ended: bool = False            # close() is through
@@ -107,7 +109,7 @@ class MessageStore(StoreWait):
         self._loop_hubs = {}
         self._close_lock = threading.Lock()
         self._options_lock = threading.Lock()
-        self._offsets_lock = threading.Lock()
+        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, _log_flusher(self))
         if not self.readonly:
             places = Places(self.path, self.options)
             self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
@@ -222,8 +224,8 @@ class MessageStore(StoreWait):
             self._watch.stop()
         self._completer.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
-        if self._offsets is not None:
-            self._attempt(problems, "writing consumer offsets", self._offsets.flush)
+        if not problems:        # else the log may have less than the offsets would say
+            self._attempt(problems, "writing consumer offsets", self._consuming.flush)
         if self._cleaner is not None:
             self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
@@ -292,14 +294,47 @@ class MessageStore(StoreWait):
     def offsets(self) -> ConsumerOffsets:
         """How far each consumer group is: ConsumerOffsets. Raises CorruptionError where the file and its .bak are damaged."""
         self._check_open()
-        found = self._offsets
-        if found is None:
-            with self._offsets_lock:
-                if self._offsets is None:
-                    self._offsets = ConsumerOffsets(ConfigFile(self._files, self.path, "consumerOffset.json"),
-                                                    compat=self.options.compat, readonly=self.readonly)
-                found = self._offsets
-        return found
+        return self._consuming.offsets
+
+    @property
+    def group_table(self) -> GroupTable:
+        """config/subscriptionGroup.json: GroupTable. Raises CorruptionError."""
+        self._check_open()
+        return self._consuming.groups
+
+    @property
+    def topic_table(self) -> TopicTable:
+        """config/topics.json: TopicTable. Raises CorruptionError."""
+        self._check_open()
+        return self._consuming.topics
+
+    def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None, start: str = "first",
+                 ordered: bool = False, max_retries: int | None = None) -> Consumer:
+        """A consumer of one group: hands out messages, remembers which are done, tries again those that failed.
+
+        topics: one or several. tags: "A || B". start: where a group begins that has committed nothing: "first" message there
+        is, or "last", only new ones. ordered: hand out one batch of a queue at a time. max_retries: before a message goes to
+        %DLQ%group; default retryMaxTimes of the group in group_table, 16. One open consumer a group; any number of threads may
+        poll it. Raises ValueError, StoreStateError, CorruptionError.
+        """
+        self._check_open()
+        return self._consuming.consumer(self, group, topics, tags=tags, start=start, ordered=ordered, max_retries=max_retries)
+
+    def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+        """How far groups are behind, queue by queue: list of Lag, by group, topic and queue."""
+        return lag_of(self, self.offsets, group, topic)
+
+    def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
+                     queue_id: int | None = None) -> dict[int, int]:
+        """Has a group go on at another place, in one queue of `topic` or in all; returns {queue id: next offset}.
+
+        timestamp: ms since 1970, at the first message stored then or later, -1: at the end. offset: that queue offset. Written
+        with the next `offsets.flush()`. Raises ValueError for a place outside of the queue, StoreStateError while the group has
+        an open consumer here. Upstream: resetOffsetByTime.
+        """
+        offsets = self.offsets
+        self._consuming.refuse_if_consumed(group)
+        return reset(self, offsets, group, topic, timestamp=timestamp, offset=offset, queue_id=queue_id)
 
     def clean(self, hours: float | None = None, *, files_max: int | None = None, pace_ms: int | None = None) -> Cleaned:
         """Deletes now, whatever the hour: whole commit-log files that were last modified `hours` ago or earlier, oldest first,
@@ -416,13 +451,24 @@ class MessageStore(StoreWait):
                                 "compat": self.options.compat}
 
 
+def _log_flusher(store: MessageStore) -> Callable[[], object]:
+    """Makes what was put durable; once the store closes, that is close()'s business, and done."""
+    weak = weakref.ref(store)
+
+    def flush() -> None:
+        found = weak()
+        if found is not None and not found.closed:
+            found.flush()
+
+    return flush
+
+
 def _known_offsets(store: MessageStore) -> dict[tuple[str, str], dict[int, int]]:
     return store.offsets.table()
 
 
 def _flush_offsets(store: MessageStore, stop: threading.Event) -> None:
-    if store._offsets is not None:
-        store._offsets.flush()
+    store._consuming.flush()
 
 
 def _clean(store: MessageStore, stop: threading.Event) -> None:

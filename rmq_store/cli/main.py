@@ -30,6 +30,7 @@ COMMANDS = {
     "get": "show the messages of a queue from an offset on",
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
+    "offsets": "show how far consumer groups are, or set one on, back or ahead",
     "clean": "delete old commit-log files and what leads into them",
     "dump": "decode files of a store, whatever state it is in",
     "doctor": "tell what a directory and this process mean for a store there: facts, consequences, cures",

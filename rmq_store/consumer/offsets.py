@@ -3,18 +3,19 @@
     {"offsetTable":{"topic@group":{queueId:next offset to consume,…},…}}       5.x adds "dataVersion"
 
 Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as upstream does; `flush`
-writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing.
-Thread-safety: every method, one lock. Fork: belongs to the store.
+writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing: the
+log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
+device has. Thread-safety: every method, one lock. Fork: belongs to the store.
 """
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.consumer.config_file import ConfigFile
 from rmq_store.errors import StoreNotWriteable
 
-__all__ = ["ConsumerOffsets"]
+__all__ = ["ConsumerOffsets", "next_version"]
 
 NAME = "consumerOffset.json"
 # topic, group -> queue id -> next offset
@@ -25,10 +26,13 @@ _MAX = (1 << 63) - 1
 class ConsumerOffsets:
     """The offsets of all groups of one store."""
 
-    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool) -> None:
+    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
+                 flush_log: Callable[[], object] = lambda: None) -> None:
         self._file = file
         self._readonly = readonly
+        self._flush_log = flush_log
         self._lock = threading.Lock()
+        self._write_lock = threading.Lock()     # taken first; commits do not wait for the device
         self._table: Table = {}
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
@@ -96,16 +100,23 @@ class ConsumerOffsets:
         """Writes what was committed; durable when it returns. Raises OSError: what was committed is kept, and tried again."""
         if self._readonly:
             return
-        with self._lock:
-            if not self._dirty:
-                return
-            content: dict[str, Any] = dict(self._more)
-            if self._versioned:
-                content["dataVersion"] = _next_version(content.get("dataVersion"))
-            content["offsetTable"] = {f"{topic}@{group}": queues for (topic, group), queues in self._table.items()}
-            self._file.save({name: content[name] for name in sorted(content)})
+        with self._write_lock:
+            with self._lock:
+                if not self._dirty:
+                    return
+                self._dirty = False
+                table = {f"{topic}@{group}": dict(queues) for (topic, group), queues in self._table.items()}
+            try:
+                self._flush_log()       # after the offsets were read: what they stand for was put before
+                content = dict(self._more)
+                if self._versioned:
+                    content["dataVersion"] = next_version(content.get("dataVersion"))
+                content["offsetTable"] = table
+                self._file.save(dict(sorted(content.items())))
+            except BaseException:
+                self._dirty = True
+                raise
             self._more = {name: value for name, value in content.items() if name != "offsetTable"}
-            self._dirty = False
 
 
 def _check_name(what: str, name: object) -> None:
@@ -128,9 +139,11 @@ def _checked(key: str, queues: Any) -> Iterator[tuple[int, int]]:
         yield int(queue_id), offset
 
 
-def _next_version(before: Any) -> dict[str, int]:
-    """DataVersion.nextVersion."""
+def next_version(before: Any, *, state: bool = True) -> dict[str, int]:
+    """DataVersion.nextVersion; `state`: with the field that 5.x has."""
     known = before if isinstance(before, dict) else {}
-    counter, state = known.get("counter", 0), known.get("stateVersion", 0)
-    return {"counter": (counter if isinstance(counter, int) else 0) + 1, "stateVersion": state if isinstance(state, int) else 0,
-            "timestamp": int(time.time() * 1000)}
+    counter, last = known.get("counter", 0), known.get("stateVersion", 0)
+    version = {"counter": (counter if isinstance(counter, int) else 0) + 1}
+    if state:
+        version["stateVersion"] = last if isinstance(last, int) else 0
+    return version | {"timestamp": int(time.time() * 1000)}

@@ -1,0 +1,78 @@
+"""`rmqstore offsets`: how far consumer groups are; set one on, back or ahead. show and lag read beside a running writer."""
+import argparse
+from typing import Any
+
+from rmq_store.cli.common import FINDINGS, FINE, moment, open_store, store_arguments
+from rmq_store.cli.output import Output
+from rmq_store.errors import ConfigError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("show", "lag", "commit", "reset"),
+                        help="show: what groups have committed; lag: and how much is left to consume; commit: one offset; "
+                        "reset: by time or offset, one queue or all of a topic")
+    store_arguments(parser)
+    parser.add_argument("-g", "--group", help="only this group; for commit and reset: the group that is moved")
+    parser.add_argument("-t", "--topic", help="only this topic; for commit and reset: the topic")
+    parser.add_argument("-q", "--queue", type=int, help="for commit and reset: the queue; reset without it: all of them")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-i", "--offset", type=int, help="for commit and reset: the queue offset to go on at")
+    where.add_argument("--time", type=moment, metavar="TIME", help="for reset: the first message stored then or later (ms "
+                       "since 1970, or 2024-05-01T12:00:00)")
+    where.add_argument("--end", action="store_true", help="for reset: behind the last message")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    if args.action in ("show", "lag"):
+        return _show(args, out)
+    if args.group is None or args.topic is None:
+        raise ConfigError(f"offsets {args.action} needs --group and --topic")
+    if args.action == "commit" and (args.queue is None or args.offset is None):
+        raise ConfigError("offsets commit needs --queue and --offset")
+    if args.action == "reset" and args.offset is None and args.time is None and not args.end:
+        raise ConfigError("offsets reset needs --time, --offset or --end")
+    with open_store(args) as store:
+        before = store.offsets.table().get((args.topic, args.group), {})
+        try:
+            if args.action == "commit":
+                store.offsets.commit(args.group, args.topic, args.queue, args.offset)
+                moved = {args.queue: args.offset}
+            else:
+                moved = store.reset_offset(args.group, args.topic, queue_id=args.queue, offset=args.offset,
+                                           timestamp=-1 if args.end else args.time)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        store.offsets.flush()
+    for queue_id, offset in moved.items():
+        was = before.get(queue_id, -1)
+        if out.as_json:
+            out.record({"kind": "offset", "group": args.group, "topic": args.topic, "queue_id": queue_id, "before": was,
+                        "offset": offset})
+        else:
+            out.line(f"{args.group}  {args.topic}/{queue_id}  {'none' if was < 0 else was} -> {offset}")
+    return FINE
+
+
+def _show(args: argparse.Namespace, out: Output) -> int:
+    with open_store(args, readonly=True) as store:
+        rows = store.lag(args.group, args.topic)
+    lag = args.action == "lag"
+    if args.action == "show":
+        rows = [row for row in rows if row.offset >= 0]
+    if out.as_json:
+        for row in rows:
+            out.record(_record(row, lag))
+    elif lag:
+        out.table(("group", "topic", "queue", "offset", "min", "max", "behind", "lost"), [
+            (r.group, r.topic, r.queue_id, r.offset, r.min_offset, r.max_offset, r.behind, r.lost) for r in rows])
+        out.say(f"{sum(r.behind for r in rows)} messages to consume")
+    else:
+        out.table(("group", "topic", "queue", "offset"), [(r.group, r.topic, r.queue_id, r.offset) for r in rows])
+    return FINE if rows else FINDINGS
+
+
+def _record(row: Any, lag: bool) -> dict[str, object]:
+    found = {"kind": "offset", "group": row.group, "topic": row.topic, "queue_id": row.queue_id, "offset": row.offset}
+    if lag:
+        found |= {"min_offset": row.min_offset, "max_offset": row.max_offset, "behind": row.behind, "lost": row.lost}
+    return found
