@@ -6,6 +6,7 @@ from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport QueueTable
 from rmq_store.dispatch._dispatch cimport Dispatcher
 from rmq_store.flush._flush cimport Flusher
+from rmq_store.flush._ring cimport RingWriter
 from rmq_store.index._index cimport Index
 from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.pool._pool cimport Pool
@@ -35,6 +36,7 @@ cdef class StoreCore:
     cdef Index *index
     cdef Dispatcher *dispatcher
     cdef Flusher *flusher
+    cdef RingWriter *ring               # NULL: another back end
     cdef Checkpointer *checkpointer
     cdef object queues_owner            # keep the table and the index alive
     cdef object index_owner

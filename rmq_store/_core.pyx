@@ -22,6 +22,8 @@ from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispat
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
+from rmq_store.flush._ring cimport (RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_writer_facts, ring_writer_free, ring_writer_new,
+                                    ring_writer_prime)
 from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
 from rmq_store.index._owner cimport IndexOwner
 from rmq_store.io._io cimport IoTable
@@ -36,6 +38,8 @@ from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, 
 
 from rmq_store import errors
 from rmq_store.events import Event, emit
+from rmq_store.flush._uring import setup_flag_names
+from rmq_store.flush.backend import say_registered
 
 
 cdef extern from "rmq_fork.h" nogil:
@@ -131,6 +135,23 @@ cdef class StoreCore:
             raise MemoryError("allocator")
         self.log.alloc = self.alloc
 
+    def _setup_ring(self, choice):
+        """After _setup, for flush_backend io_uring: the ring, and memory registered with it."""
+        cdef int error = 0
+        options = self.options
+        wishes = (RMQ_RING_SQPOLL if options.uring_sqpoll else 0) | (RMQ_RING_IOPOLL if options.uring_iopoll else 0)
+        self.ring = ring_writer_new(self.log, choice.direct, choice.durable, options.uring_depth, wishes, &error)
+        if self.ring == NULL:
+            raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
+        self.ring.sync_mode = self.sync_mode
+        self.alloc.direct = choice.direct
+        self.alloc.warm = self.alloc.warm and not choice.direct     # touched pages of a file written around the page cache
+        facts = ring_writer_facts(self.ring)[0]
+        if facts.buffers_error < 0:
+            say_registered(self.pool.size, -facts.buffers_error)
+        emit(Event.RING_READY, depth=facts.depth, how="direct" if choice.direct else "through the page cache",
+             durability="RWF_DSYNC" if choice.durable else "fdatasync", flags=" ".join(setup_flag_names(facts.setup_flags)))
+
     def _take_pool(self, options):
         """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""
         cdef int error = 0
@@ -163,6 +184,9 @@ cdef class StoreCore:
             rmq_store(&self.flusher.commit_interval_ns, options.commit_interval_ms * MS)
             rmq_store(&self.flusher.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
             rmq_store(&self.flusher.commit_interval_max_ns, options.commit_interval_max_ms * MS)
+        if self.ring != NULL:
+            rmq_store(&self.ring.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
+            rmq_store(&self.ring.commit_interval_max_ns, options.commit_interval_max_ms * MS)
         if self.checkpointer != NULL:
             rmq_store(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
             rmq_store(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
@@ -187,7 +211,7 @@ cdef class StoreCore:
         window = min(options.pool_window_size_bytes, options.segment_size_bytes)
         window = (window + 4095) // 4096 * 4096
         largest = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
-        least = 2 * largest + 4096
+        least = 2 * largest + 2 * 4096      # direct I/O keeps the block in which the log ends
         return max(options.pool_window_count, -(-least // window)) * window
 
     def _add_file(self, int64_t start):
@@ -323,6 +347,8 @@ cdef class StoreCore:
                 tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
         log_begin(self.log, end, tail, timestamp)
         rmq_store(&self.log.dispatched, dispatched)
+        if self.ring != NULL:
+            _check(ring_writer_prime(self.ring), self.path)
         if self.alloc != NULL and tail != NULL:
             allocator_follow(self.alloc, tail)
 
@@ -550,9 +576,11 @@ cdef class StoreCore:
         free(self.flusher)
         free(self.checkpointer)
         allocator_free(self.alloc)
+        ring_writer_free(self.ring)
         log_free(self.log)
         row_free(self.row)
         pool_free(self.pool)
+        self.ring = NULL
         self.dispatcher = NULL
         self.flusher = NULL
         self.checkpointer = NULL

@@ -111,6 +111,12 @@ class Event(Enum):
         "the put lock was held for %(ms)d ms or more, seen in phase %(phase)s (none, encode: copying the message, roll: taking "
         "the next file); %(count)d such times since the store was opened")
     BACKEND_CHOSEN = "flush", _INFO, "flush_backend auto: %(backend)s, because %(reason)s"
+    DIRECT_REFUSED = "flush", _INFO, "%(path)s: the log is written through the page cache, because %(reason)s"
+    BUFFERS_REFUSED = "flush", _WARNING, (
+        "registering %(size)d bytes of the pool with io_uring was refused (errno %(errno)d): each write names its memory "
+        "instead, which costs some CPU; raise RLIMIT_MEMLOCK (now %(limit)s)")
+    RING_READY = "flush", _INFO, (
+        "io_uring: up to %(depth)d writes in flight, %(how)s, small steps durable by %(durability)s, set-up flags %(flags)s")
     FLUSH_SLOW = "flush", _WARNING, "flushing %(size)d bytes took %(ms).0f ms"
     FLUSH_DISK_TIMEOUT = "flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms"
     STORE_FAILED = "flush", _ERROR, (

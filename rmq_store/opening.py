@@ -10,8 +10,9 @@ from typing import Any
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
-from rmq_store.errors import BackendUnavailable, StoreRefusesToLoad
+from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
+from rmq_store.flush.backend import choose_uring
 from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
 from rmq_store.io.files import ControlFiles
@@ -137,13 +138,6 @@ def _queue_file_size(directory: str) -> int:
     return 0
 
 
-def check_backend(options: Options) -> None:
-    """flush_backend as this version and this write path can have it. Raises BackendUnavailable."""
-    if options.flush_backend == "io_uring":
-        raise BackendUnavailable("io_uring", "this version flushes with msync and fdatasync only",
-                                 "use flush_backend='auto' or 'fdatasync'")
-
-
 def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
 
@@ -191,6 +185,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         for tmp in places.tmps:
             _sweep(files, tmp)
     store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
+    if options.flush_backend == "io_uring" and not readonly:
+        store._setup_ring(choose_uring(options, places.commitlog_tmp, io))
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)

@@ -24,9 +24,10 @@ from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.flush.backend import check_backend
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
-from rmq_store.opening import Places, check_backend, fit_sizes, infer_sizes, open_store, refuse_path
+from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners

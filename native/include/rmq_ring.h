@@ -18,7 +18,7 @@
 typedef struct rmq_ring rmq_ring;
 
 enum { RMQ_RING_SQPOLL = 1, RMQ_RING_IOPOLL = 2 };  /* wishes */
-enum { RMQ_RING_SLOTS = 16 };                       /* registered files at a time */
+enum { RMQ_RING_SLOTS = 2 };                        /* registered files at a time; the kernel keeps a deleted one's space */
 enum { RMQ_RING_BLOCK = 4096 };                     /* direct writes begin and end at multiples of it */
 
 typedef struct rmq_ring_facts {
@@ -56,7 +56,8 @@ void rmq_ring_pool(rmq_ring *r, void *base, size_t size, void *second, size_t se
 void rmq_ring_free(rmq_ring *r);
 const rmq_ring_facts *rmq_ring_facts_of(const rmq_ring *r);
 
-/* Makes the registered file `slot` (0 to RMQ_RING_SLOTS - 1) stand for fd. Returns 0, or -errno: then write with slot -1. */
+/* Makes the registered file `slot` (0 to RMQ_RING_SLOTS - 1) stand for fd. Returns 0, or -errno (-EBUSY: a flight uses the
+ * slot): then write with slot -1. */
 int rmq_ring_file(rmq_ring *r, int slot, int fd);
 unsigned rmq_ring_room(const rmq_ring *r);      /* flights that may still begin */
 unsigned rmq_ring_count(const rmq_ring *r);     /* flights begun and not taken */
@@ -79,6 +80,12 @@ int rmq_ring_take(rmq_ring *r, rmq_flight *out);
 unsigned rmq_ring_drain(rmq_ring *r);
 /* The oldest flight whatever became of it: 1, or 0 if there is none. For giving owners back after a drain. */
 int rmq_ring_abandon(rmq_ring *r, rmq_flight *out);
+
+/* What a ring with these wishes and `memory` registered gets of the kernel: 0 or -errno. */
+int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out);
+/* On a ring of its own, one write of a block out of `memory` to the beginning of fd, and, if synced is not NULL, a linked sync.
+ * 0 or -errno of the ring or the write; *synced: 0 or -errno of the sync. */
+int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced);
 
 /* pwrite of whole blocks (or RWF_DSYNC with durable != 0) for a direct descriptor: a short write goes on from its last whole
  * block, EINTR goes again. 0 or -errno. */

@@ -134,6 +134,9 @@ const rmq_ring_facts *rmq_ring_facts_of(const rmq_ring *r) { return &r->facts; }
 
 int rmq_ring_file(rmq_ring *r, int slot, int fd) {
     if (r->facts.files_error != 0) return r->facts.files_error;
+    /* An entry finds its file when it is issued: while one is under way, its slot must go on to mean the same file. */
+    for (uint64_t n = r->first; n != r->next; n++)
+        if (flight(r, n)->slot == slot) return -EBUSY;
     int rc = r->io->ring_file(r->io->ctx, &r->uring, (unsigned)slot, fd);
     return rc < 0 ? rc : 0;
 }
@@ -340,6 +343,38 @@ int rmq_ring_abandon(rmq_ring *r, rmq_flight *out) {
     if (r->first == r->next) return 0;
     *out = *flight(r, r->first++);
     return 1;
+}
+
+int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) {
+    rmq_ring *r;
+    int rc = rmq_ring_new(io, 4, wishes, 0, &r);
+    if (rc < 0) return rc;
+    rmq_ring_pool(r, memory, size, NULL, 0);
+    *out = r->facts;
+    rmq_ring_free(r);
+    return 0;
+}
+
+int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced) {
+    rmq_ring *r;
+    rmq_flight done;
+    int in_sync = 0, rc = rmq_ring_new(io, 4, wishes, 0, &r);
+    if (rc < 0) return rc;
+    rmq_ring_pool(r, memory, size, NULL, 0);
+    rc = rmq_ring_enable(r);
+    if (rc == 0) {
+        rmq_ring_write(r, -1, fd, memory, RMQ_RING_BLOCK, 0, 1, NULL, durable, synced != NULL);
+        if (synced != NULL) rmq_ring_sync(r, -1, fd, 2, NULL);
+        while (rc == 0 && rmq_ring_count(r) > 0) {
+            rc = rmq_ring_turn(r, 1, &in_sync);
+            while (rmq_ring_take(r, &done)) {
+            }
+        }
+        rmq_ring_drain(r);
+    }
+    rmq_ring_free(r);
+    if (synced != NULL) *synced = in_sync ? rc : 0;
+    return in_sync ? 0 : rc;
 }
 
 int rmq_pwrite_blocks(const rmq_io *io, int fd, const void *from, size_t n, int64_t offset, size_t block, int durable) {

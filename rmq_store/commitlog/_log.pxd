@@ -37,7 +37,9 @@ cdef struct Log:
     Pool *pool                  # NULL: mmap write path
     int (*commit)(Log *log, int64_t to) noexcept nogil          # pool -> file; NULL on the mmap write path
     int (*sync)(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil
+    void *ring                  # the RingWriter of flush_backend io_uring; NULL: another back end
     int64_t busy_after_ms
+    bint direct                 # bytes go around the page cache: what is recent is read from the pool, not from the map
     # ---- under the put lock
     rmq_put_lock lock
     LogFile *tail
@@ -51,7 +53,8 @@ cdef struct Log:
     int64_t wrote_timestamp     # store time of the newest record below wrote
     char pad1[48]
     int64_t committed
-    char pad2[56]
+    int64_t reusable            # pool: bytes below it may be overwritten. == committed, or, direct, somewhere below
+    char pad2[48]
     int64_t flushed
     int64_t flushed_timestamp   # store time of the newest record that is surely below flushed
     int64_t dispatched
@@ -61,6 +64,8 @@ cdef struct Log:
     # ---- who owns commit and sync: commit_lock for pool -> file, sync_lock for the device; sync_lock is taken first
     rmq_mutex commit_lock
     rmq_mutex sync_lock
+    rmq_mutex reclaim_lock      # `reusable` moves, `pinned` changes
+    int64_t pinned              # the dispatcher reads the pool from here on; INT64_MAX: it does not
     # ---- sleeping and waking
     int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
     int flush_asleep
@@ -108,4 +113,13 @@ cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
 # Until `size` bytes have room in the present file or the next one is there: 0, -ETIMEDOUT, -errno.
 cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil
 cdef void log_fence(Log *log, int error, int step) noexcept nogil
+# Pool bytes reached the file up to `at`: publishes it and gives their room back. One committer at a time.
+cdef void log_committed(Log *log, int64_t at) noexcept nogil
+# Direct: gives pool room back, all that may be (wanted), or what leaves half of the pool to those who read what is recent.
+cdef void log_reclaim(Log *log, bint wanted) noexcept nogil
+# Direct: bytes from `at` on stay in the pool until log_unpin. False: they are gone, read the file. One reader, the dispatcher.
+cdef bint log_pin(Log *log, int64_t at) noexcept nogil
+cdef void log_unpin(Log *log) noexcept nogil
+# Direct: copies [offset, offset + size) out of the pool; False: not there any more, or not committed. Any thread.
+cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) noexcept nogil
 cdef bint log_busy(Log *log) noexcept nogil                 # the put lock is held longer than busy_after_ms

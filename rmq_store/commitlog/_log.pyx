@@ -1,17 +1,22 @@
 """The CommitLog's append path (upstream: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
-                                 rmq_load, rmq_load32, rmq_put_lock_acquire, rmq_put_lock_release,
-                                 rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
+                                 rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_put_lock_acquire,
+                                 rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
+
+
+cdef enum:
+    DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, int put_lock_spins) noexcept nogil:
@@ -24,6 +29,7 @@ cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, 
     log.pool = pool
     log.lock.spins = put_lock_spins
     log.confirm = INT64_MAX
+    log.pinned = INT64_MAX
     return log
 
 
@@ -41,6 +47,7 @@ cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noe
     log.flushed_timestamp = timestamp
     rmq_store(&log.wrote, end)
     rmq_store(&log.committed, end)
+    rmq_store(&log.reusable, end & ~(<int64_t> DIRECT_BLOCK - 1) if log.direct else end)
     rmq_store(&log.flushed, end)
 
 
@@ -137,7 +144,7 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
     if not _fits(log, size):
         next_start = _next_start(log)
         # The ring must hold the jump over the rest of this file as well: offsets and ring positions go together.
-        if log.pool != NULL and next_start + size - rmq_load(&log.committed) > log.pool.size:
+        if log.pool != NULL and next_start + size - rmq_load(&log.reusable) > log.pool.size:
             return APPEND_NEED_ROOM
         next = allocator_take(log.alloc, next_start)
         if next == NULL:
@@ -148,7 +155,7 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
             return status
         f = next
         end = log.position + size
-    elif log.pool != NULL and end - rmq_load(&log.committed) > log.pool.size:
+    elif log.pool != NULL and end - rmq_load(&log.reusable) > log.pool.size:
         return APPEND_NEED_ROOM
     if log.pool == NULL and end - f.start > rmq_load(&f.zeroed_to):
         allocator_pass(log.alloc, f, end - f.start)
@@ -187,16 +194,68 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
     return APPEND_OK
 
 
+cdef void log_committed(Log *log, int64_t at) noexcept nogil:
+    rmq_store(&log.committed, at)
+    if log.direct:
+        log_reclaim(log, False)
+    else:
+        rmq_store(&log.reusable, at)
+
+
+cdef void log_reclaim(Log *log, bint wanted) noexcept nogil:
+    cdef int64_t to, recent
+    if not log.direct:
+        return
+    rmq_mutex_lock(&log.reclaim_lock)
+    to = rmq_load(&log.committed) & ~(<int64_t> DIRECT_BLOCK - 1)
+    recent = rmq_load(&log.wrote) - log.pool.size // 2
+    if not wanted and recent < to:
+        to = recent
+    if log.pinned < to:
+        to = log.pinned
+    if to > log.reusable:
+        rmq_store(&log.reusable, to)
+    rmq_mutex_unlock(&log.reclaim_lock)
+
+
+cdef bint log_pin(Log *log, int64_t at) noexcept nogil:
+    cdef bint there
+    rmq_mutex_lock(&log.reclaim_lock)
+    there = log.reusable <= at
+    if there:
+        rmq_store(&log.pinned, at)
+    rmq_mutex_unlock(&log.reclaim_lock)
+    return there
+
+
+cdef void log_unpin(Log *log) noexcept nogil:
+    rmq_mutex_lock(&log.reclaim_lock)
+    rmq_store(&log.pinned, INT64_MAX)
+    rmq_mutex_unlock(&log.reclaim_lock)
+    rmq_event_wake(&log.room)
+
+
+cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) noexcept nogil:
+    # Producers may write over the bytes meanwhile: then `reusable` had moved first, and what was copied is thrown away.
+    if offset < rmq_load(&log.reusable) or offset + size > rmq_load(&log.committed):
+        return False
+    memcpy(to, pool_at(log.pool, offset), size)
+    rmq_fence()
+    return offset >= rmq_load(&log.reusable)
+
+
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
     cdef int64_t deadline = log.io.mono_ns(log.io.ctx) + timeout_ns
-    cdef int64_t now, before = rmq_load(&log.committed)
+    cdef int64_t now, before = rmq_load(&log.reusable)
     cdef int ticket
     rmq_add(&log.room_waits, 1)
     while True:
         ticket = rmq_event_ticket(&log.room)
         if rmq_load32(&log.fence) != 0:
             return -rmq_load32(&log.fence)
-        if rmq_load(&log.committed) > before or rmq_load(&log.wrote) == rmq_load(&log.committed):
+        log_reclaim(log, True)
+        if (rmq_load(&log.reusable) > before
+                or (rmq_load(&log.wrote) == rmq_load(&log.committed) and rmq_load(&log.pinned) == INT64_MAX)):
             return 0
         now = log.io.mono_ns(log.io.ctx)
         if now >= deadline:

@@ -258,6 +258,8 @@ def _where(source: Source) -> str:
 def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
     """Fills in what depends on other options, and rounds as upstream's getters do."""
     sync = result["flush_mode"] == "sync"
+    if result["flush_backend"] == "io_uring" and origins["write_path"] == "default":
+        result["write_path"], origins["write_path"] = "pool", "derived"     # the only one that it has
     derived: dict[str, object] = {"segment_prezero": "window" if sync else "off",
                                   "visibility": "durable" if sync and result["compat"] == "5.x" else "committed"}
     if result["retention_hours"] is not None:

@@ -206,6 +206,16 @@ OPTIONS: tuple[Option, ...] = (
          group=_SPEED, change=_LIVE),
     _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After so long everything is committed, however little.",
          "commitCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
+    _choice("uring_direct", "auto", ("auto", "on", "off"), "io_uring: write the commit log past the page cache (O_DIRECT). "
+            "`auto` does so where the file system can; `on` is an error where it cannot.", group=_SPEED),
+    _int("uring_depth", 8, "writes", 1, 256, "io_uring: writes in flight at most.", group=_SPEED),
+    _choice("uring_durability", "auto", ("auto", "fdatasync", "dsync"), "io_uring: a small durable step is a write linked to "
+            "an `fdatasync`, or one write with RWF_DSYNC (`dsync`). `auto`: dsync for direct writes under sync flush.",
+            group=_SPEED),
+    _bool("uring_sqpoll", False, "io_uring: a kernel thread takes submissions; it polls, and costs CPU while the store is "
+          "busy.", group=_SPEED),
+    _bool("uring_iopoll", False, "io_uring: poll the device for completions instead of taking interrupts; direct writes only.",
+          group=_SPEED),
     _int("consumequeue_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "Period of the flush of the consume queues.",
          "flushIntervalConsumeQueue", group=_SPEED, change=_LIVE),
     _int("consumequeue_flush_pages_min", 2, "4 KiB pages", 0, INT_MAX, "A flush of a consume queue needs so much to flush.",

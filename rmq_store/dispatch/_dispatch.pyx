@@ -7,12 +7,13 @@ from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH,
                                       TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
                                       properties_scan, record_parse, topic_fits)
-from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence
+from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_pin, log_unpin
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.index._index cimport Index, index_put
 from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_fence, rmq_load, rmq_load32, rmq_pause, rmq_store, rmq_store32, rmq_thread_join,
                                  rmq_thread_start)
+from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._file cimport log_file_release, row_find
 
 
@@ -110,6 +111,9 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     cdef RecordView v
     cdef RecordStatus status
     cdef int rc = 0
+    # What was written around the page cache would have to be read back from the device: it is taken from the pool.
+    cdef bint pinned = log.direct and log_pin(log, at)
+    cdef unsigned char *place
     while at < limit and at < stop:
         if d.file == NULL or at < d.file.start or at >= d.file.start + d.file.size:
             log_file_release(d.file)
@@ -118,7 +122,8 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
                 rc = rc if rc < 0 else -EIO
                 break
         end = d.file.start + d.file.size
-        status = record_parse(d.file.map + (at - d.file.start), (limit if limit < end else end) - at, &v)
+        place = pool_at(log.pool, at) if pinned else d.file.map + (at - d.file.start)
+        status = record_parse(place, (limit if limit < end else end) - at, &v)
         if status == RECORD_OK:
             rmq_prefetch(v.start + v.size)
             rmq_prefetch(v.start + v.size + 64)
@@ -139,6 +144,8 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             d.stopped_at = at
             d.bad_records += 1
             at = end if end < limit else limit
+    if pinned:
+        log_unpin(log)
     published = queues_publish(d.queues)
     if published < 0 and rc == 0:
         rc = <int> published

@@ -7,11 +7,12 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.commitlog._log cimport Log
+from rmq_store.flush._ring cimport RingWriter
 from rmq_store.io._sync cimport pthread_t
 
 cdef enum BackendKind:
     BACKEND_MSYNC = 0
-    BACKEND_FDATASYNC = 1
+    BACKEND_FDATASYNC = 1       # io_uring: see _ring.pxd
 
 cdef struct Flusher:
     Log *log

@@ -3,7 +3,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_fence
+from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_fence
+from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.io._io cimport rmq_pwrite_all
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
@@ -69,7 +70,7 @@ cdef int _commit_pieces(Log *log, int64_t to, bint through_map) noexcept nogil:
         if rc < 0:
             return rc
         at = end
-        rmq_store(&log.committed, at)
+        log_committed(log, at)
     rmq_add(&log.commits, 1)
     return 0
 
@@ -117,6 +118,8 @@ cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
 
 cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
     cdef int rc
+    if log.ring != NULL:
+        return ring_commit(<RingWriter *> log.ring, to)
     rmq_mutex_lock(&log.commit_lock)
     rc = _commit_locked(log, to)
     rmq_mutex_unlock(&log.commit_lock)
@@ -296,7 +299,11 @@ cdef Flusher *flusher_new(Log *log) noexcept nogil:
 
 cdef int flusher_start(Flusher *s) noexcept nogil:
     cdef int rc = 0
-    if s.log.pool != NULL:
+    if s.log.ring != NULL:
+        rc = ring_writer_start(<RingWriter *> s.log.ring)
+        if s.sync_mode:
+            return rc           # the ring's thread flushes as well
+    elif s.log.pool != NULL:
         rc = rmq_thread_start(&s.commit_thread, _commit_run, s, b"rmq-commit")
         s.commit_running = rc == 0
     if rc == 0:
@@ -310,6 +317,8 @@ cdef int flusher_stop(Flusher *s) noexcept nogil:
     rmq_store32(&s.stop, 1)
     rmq_event_wake(&s.log.commit_wanted)
     rmq_event_wake(&s.log.flush_wanted)
+    if s.log.ring != NULL:
+        rc = ring_writer_stop(<RingWriter *> s.log.ring)
     if s.commit_running:
         rc = rmq_thread_join(&s.commit_thread)
         s.commit_running = False

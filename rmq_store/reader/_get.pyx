@@ -8,11 +8,11 @@ from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, java_hash,
                                       record_parse, rmq_get32, rmq_get64)
-from rmq_store.commitlog._log cimport Log
+from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.io._sync cimport rmq_load
 from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
-from rmq_store.segment._file cimport LogFile, log_file_release, row_find, row_start
+from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_release, row_find, row_start
 
 from rmq_store import errors
 from rmq_store.codec.message_id import decode_message_id
@@ -104,6 +104,33 @@ cdef inline int _record_in(Log *log, LogFile *f, int64_t offset, int64_t size, R
     return -1
 
 
+cdef LogFile *_recent(Log *log, int64_t offset, int64_t size) noexcept nogil:
+    # With direct I/O, a record that is still in the pool, copied: its place in the file would have to be read back from the
+    # device, and pool memory is never lent. NULL: not there (or no memory): the file has it.
+    cdef unsigned char[4] head
+    cdef LogFile *f
+    if size == 0:
+        if not log_copy(log, offset, 4, head):
+            return NULL
+        size = rmq_get32(head)
+    if size <= 0 or offset < rmq_load(&log.reusable) or size > rmq_load(&log.committed) - offset:
+        return NULL
+    f = log_file_copied(log.io, offset, size)
+    if f != NULL and not log_copy(log, offset, size, f.map):
+        log_file_release(f)
+        return NULL
+    return f
+
+
+cdef inline LogFile *_file_at(Log *log, int64_t offset, int64_t size, int *error) noexcept nogil:
+    # Where the record at `offset` can be read, held for the caller; as row_find.
+    cdef LogFile *f = NULL
+    error[0] = 0
+    if log.direct:
+        f = _recent(log, offset, size)
+    return f if f != NULL else row_find(log.row, offset, error)
+
+
 cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
     # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
     # -errno. Never looks beyond what is committed.
@@ -111,7 +138,7 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
     cdef LogFile *f
     if offset < 0 or size < 0:
         return -1
-    f = row_find(log.row, offset, &error)
+    f = _file_at(log, offset, size, &error)
     if f == NULL:
         return error if error < -1 else -1
     if _record_in(log, f, offset, size, v) == 0:
@@ -228,11 +255,12 @@ cdef class StoreGet(StorePutMany):
                             scanned += 1
                             continue
                     slot = &r.found[r.found_count]
-                    if f == NULL or physical < f.start or physical >= f.start + f.size:
+                    if (f == NULL or physical < f.start or physical >= f.start + f.size
+                            or (self.log.direct and not f.copied and physical >= rmq_load(&self.log.reusable))):
                         if loose:
                             log_file_release(f)
                         rc = 0
-                        f = row_find(self.row, physical, &rc) if physical >= 0 else NULL
+                        f = _file_at(self.log, physical, size, &rc) if physical >= 0 else NULL
                         loose = f != NULL
                         if rc < 0:
                             r.error = rc
@@ -393,10 +421,16 @@ cdef class StoreGet(StorePutMany):
             return None
         self.calls += 1
         with nogil:     # the bytes may have to come from the device
-            f = row_find(self.row, offset, &error)
+            f = _file_at(self.log, offset, 0, &error)
             if f != NULL:
                 end = f.start + f.size
                 status = record_parse(f.map + (offset - f.start), (end if end < limit else limit) - offset, &v)
+                if f.copied and status != RECORD_OK:    # the end-of-file record says where the next file begins
+                    log_file_release(f)
+                    f = row_find(self.row, offset, &error)
+                    if f != NULL:
+                        end = f.start + f.size
+                        status = record_parse(f.map + (offset - f.start), (end if end < limit else limit) - offset, &v)
         self.calls -= 1
         if f == NULL:
             if error < 0:

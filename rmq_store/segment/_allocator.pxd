@@ -37,6 +37,7 @@ cdef struct Allocator:
     int prezero
     bint warm
     bint lock_pages
+    bint direct                 # new files are opened for direct I/O as well
     bint running
     int stop
 

@@ -7,8 +7,8 @@ from rmq_store.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_join,
                                  rmq_thread_start)
-from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_release,
-                                      offset_name, path_join, text_copy)
+from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
+                                      log_file_release, offset_name, path_join, text_copy)
 
 
 cdef extern from *:
@@ -108,6 +108,8 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
                 error[0] = io.sync_dir(io.ctx, a.row.dir)
                 if error[0] >= 0:
                     error[0] = log_file_map(a.row, f)
+                if error[0] >= 0 and a.direct:
+                    error[0] = log_file_open_direct(f)
                 if error[0] < 0:
                     io.unlink(io.ctx, f.path)
         if error[0] < 0:

@@ -15,8 +15,11 @@ cdef struct LogFile:
     int64_t data_end        # log offset behind its last written byte once it is closed with a blank record; -1 before
     int64_t zeroed_to       # the allocator writes zeros only at or beyond this position; who writes data stays below it
     int fd
+    int direct_fd           # opened with O_DIRECT; -1: none
+    int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
     int refs
     bint writable
+    bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
 
 
 cdef struct FileRow:
@@ -40,6 +43,10 @@ cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, in
 # Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.
 cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
                              bint writable) noexcept nogil
+# Opens the same file once more, for direct I/O: 0 or -errno.
+cdef int log_file_open_direct(LogFile *f) noexcept nogil
+# Memory that looks like a file of `size` bytes at log offset `start`, for readers. NULL: out of memory.
+cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
 cdef void log_file_hold(LogFile *f) noexcept nogil
 cdef void log_file_release(LogFile *f) noexcept nogil
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -errno

@@ -11,7 +11,7 @@ cdef extern from *:
     """
     #include <fcntl.h>
     """
-    enum: O_RDWR, O_RDONLY, O_NOFOLLOW
+    enum: O_RDWR, O_RDONLY, O_NOFOLLOW, O_DIRECT
 
 
 cdef char *text_copy(const char *text) noexcept nogil:
@@ -57,6 +57,7 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
     f.data_end = -1
     f.zeroed_to = size
     f.fd = fd
+    f.direct_fd = -1
     f.refs = 1
     f.writable = writable
     return f
@@ -92,6 +93,34 @@ cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, in
     return f
 
 
+cdef int log_file_open_direct(LogFile *f) noexcept nogil:
+    cdef int fd
+    if f.direct_fd < 0:
+        fd = f.io.open(f.io.ctx, f.path, O_RDWR | O_DIRECT | O_NOFOLLOW, 0)
+        if fd < 0:
+            return fd
+        f.direct_fd = fd
+    return 0
+
+
+cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil:
+    cdef LogFile *f = <LogFile *> calloc(1, sizeof(LogFile))
+    if f == NULL:
+        return NULL
+    f.map = <unsigned char *> malloc(size)
+    if f.map == NULL:
+        free(f)
+        return NULL
+    f.io = io
+    f.start = start
+    f.size = size
+    f.fd = -1
+    f.direct_fd = -1
+    f.refs = 1
+    f.copied = True
+    return f
+
+
 cdef void log_file_hold(LogFile *f) noexcept nogil:
     rmq_add32(&f.refs, 1)
 
@@ -100,8 +129,12 @@ cdef void log_file_release(LogFile *f) noexcept nogil:
     if f == NULL or rmq_add32(&f.refs, -1) > 0:
         return
     # Nothing can be done about an error of either call here, and nothing depends on them: data is made durable by sync only.
-    if f.map != NULL:
+    if f.copied:
+        free(f.map)
+    elif f.map != NULL:
         f.io.munmap(f.io.ctx, f.map, f.size)
+    if f.direct_fd >= 0:
+        f.io.close(f.io.ctx, f.direct_fd)
     if f.fd >= 0:
         f.io.close(f.io.ctx, f.fd)
     free(f.path)

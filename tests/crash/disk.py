@@ -219,7 +219,9 @@ class Disk:
     def _pwrite(self, call: Call, number: int) -> None:
         if call.result > 0:
             assert call.data is not None, "a trace without bytes has no states"
-            self.open[call.fd].write(call.offset, call.data, number, number)
+            made = {id(v) for v in self.open[call.fd].write(call.offset, call.data, number, number)}
+            if call.kind == "pwrite" and call.flags & DSYNC:
+                self.open[call.fd].sync(lambda v: id(v) in made, number)
 
     _map_store = _pwrite
 

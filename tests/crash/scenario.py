@@ -7,12 +7,14 @@ What must hold (the rules of the README's durability table):
   properties. record_crc_required ends that, and is judged without the exception.
 - The queues and the index lead to exactly these, and the store takes messages again.
 """
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rmq_store import MessageStore
 from rmq_store.errors import RmqStoreError
+from rmq_store.flush._uring import uring_probe
 from rmq_store.io._io import ProbeIo
 from tests.crash.disk import Image
 from tests.crash.states import Scratch
@@ -26,6 +28,23 @@ SMALL: dict[str, Any] = {
 }
 CONFIGS = [(w, m, b) for w in ("mmap", "pool") for m in ("sync", "async") for b in ("msync", "fdatasync")
            if (w, b) != ("pool", "msync")] + [("pool", "sync", "msync")]
+# The kinds of io_uring, by a name that is longer than the option's value.
+URING = {"io_uring": {"flush_backend": "io_uring", "uring_durability": "fdatasync"},
+         "io_uring-dsync": {"flush_backend": "io_uring", "uring_durability": "dsync", "segment_prezero": "off"},
+         "io_uring-buffered": {"flush_backend": "io_uring", "uring_durability": "fdatasync", "uring_direct": "off"}}
+RING_HERE = uring_probe(tempfile.gettempdir())["setup"] == 0
+if RING_HERE:
+    CONFIGS += [("pool", "sync", "io_uring"), ("pool", "async", "io_uring"), ("pool", "sync", "io_uring-dsync")]
+
+
+def durable_call(config: tuple[str, str, str]) -> str:
+    """The kind of call that makes the log of a synchronous store durable; with dsync that is the write itself."""
+    return "pwrite|ring_write" if config[2] == "io_uring-dsync" else "msync|fdatasync|ring_sync"
+
+
+def config_options(config: tuple[str, str, str]) -> dict[str, Any]:
+    """The options of a store: write path, flush mode, back end (one of URING, or the option's own value)."""
+    return {"write_path": config[0], "flush_mode": config[1], **URING.get(config[2], {"flush_backend": config[2]})}
 
 
 @dataclass(frozen=True)
@@ -51,7 +70,7 @@ class Run:
     def __init__(self, root: str, probe: ProbeIo, write_path: str, flush_mode: str, flush_backend: str, **more: Any) -> None:
         self.probe = probe
         self.sync = flush_mode == "sync"
-        self.options = {**SMALL, "write_path": write_path, "flush_mode": flush_mode, "flush_backend": flush_backend, **more}
+        self.options = {**SMALL, **config_options((write_path, flush_mode, flush_backend)), **more}
         self.sent: list[Sent] = []
         self.store = MessageStore.open(root, _io=probe, **self.options)
 

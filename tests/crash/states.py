@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rmq_store.io._io import Call
-from tests.crash.disk import Disk, Image
+from tests.crash.disk import DSYNC, Disk, Image
 
-__all__ = ["Report", "Scratch", "acknowledge_early", "explore", "without"]
+__all__ = ["Report", "Scratch", "acknowledge_early", "explore", "not_durable", "without"]
 
 SYNCS = {"msync", "fdatasync", "fsync", "sync_dir"}
 # Judges one state: the image and the notes made before the cut; returns what is wrong with it, or None.
@@ -116,6 +116,11 @@ class Scratch:
 def without(trace: list[Call], kind: str, path: str = "") -> list[Call]:
     """The run of a store that forgets a call: the trace without calls of `kind` whose path contains `path`."""
     return [c._replace(kind="forgotten") if c.kind == kind and path in (c.path or "") else c for c in trace]
+
+
+def not_durable(trace: list[Call]) -> list[Call]:
+    """The run of a store whose writes do without RWF_DSYNC."""
+    return [c._replace(flags=c.flags & ~DSYNC) if c.kind in ("pwrite", "ring_write") else c for c in trace]
 
 
 def acknowledge_early(trace: list[Call], is_ack: Callable[[Any], bool], is_write: Callable[[Call], bool]) -> list[Call]:

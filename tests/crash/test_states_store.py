@@ -9,7 +9,7 @@ import pytest
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk, read_directory
-from tests.crash.states import Scratch, acknowledge_early, explore, without
+from tests.crash.states import Scratch, acknowledge_early, explore, not_durable, without
 
 pytestmark = pytest.mark.crash
 
@@ -68,11 +68,13 @@ def in_log(call):
 def test_planted_faults_are_found(tmp_path, config, fault):
     root = tmp_path / "s"
     root.mkdir()
+    if fault == "acknowledged before the sync" and config[2] == "io_uring-dsync":
+        pytest.skip("the write is the sync")
     trace, options = record(root, config, scenario.three)
     broken = {
         "acknowledged before the sync": lambda: acknowledge_early(trace, lambda note: note[0] == "durable", in_log),
         "directory not synced": lambda: without(trace, "sync_dir", "/commitlog"),
-        "log not synced": lambda: without(without(trace, "msync", "/commitlog/"), "fdatasync", "/commitlog/"),
+        "log not synced": lambda: not_durable(without(without(trace, "msync", "/commitlog/"), "fdatasync", "/commitlog/")),
         "file not synced": lambda: without(without(trace, "fsync", "/.alloc/"), "fdatasync", "/commitlog/"),
     }[fault]()
     assert explored(tmp_path, root, broken, options, SHORT, stop_after=1).violations

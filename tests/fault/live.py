@@ -23,8 +23,7 @@ class Live:
     def __init__(self, root: str, config: tuple[str, str, str], probe: ProbeIo, **options: Any) -> None:
         self.root, self.config, self.probe = root, config, probe
         self.sync = config[1] == "sync"
-        self.options = {**scenario.SMALL, **LIMITS, "write_path": config[0], "flush_mode": config[1],
-                        "flush_backend": config[2], **options}
+        self.options = {**scenario.SMALL, **LIMITS, **scenario.config_options(config), **options}
         self.sent: list[Sent] = []
         self.state: list[str] = []
         self.errors: list[tuple[str, BaseException]] = []

@@ -19,9 +19,10 @@ CONFIGS = scenario.CONFIGS
 configs = pytest.mark.parametrize("config", CONFIGS, ids="-".join)
 codes = pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR], ids=errno.errorcode.get)
 
-CHANGES = ["pwrite", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "open", "mmap"]
-SYNCS = ["fdatasync", "fsync", "msync", "sync_dir"]
-READS = ["pread", "size", "lock", "munmap", "close"]
+CHANGES = ["pwrite", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "open", "mmap", "ring_write"]
+SYNCS = ["fdatasync", "fsync", "msync", "sync_dir", "ring_sync"]
+READS = ["pread", "size", "lock", "munmap", "close", "direct_align", "ring_setup", "ring_buffers", "ring_files", "ring_file",
+         "ring_submit", "ring_reap"]
 
 
 def lives(tmp_path, config, kind, **fault):
@@ -105,21 +106,24 @@ def test_every_sync_fails_once(tmp_path, config, code, kind):
 def test_nothing_is_acknowledged_after_a_failed_sync_of_the_log(tmp_path, config):
     """The fence: later puts and flushes get the errno, until the store is opened again."""
 
+    kinds = scenario.durable_call(config)
+    error = "WriteFailed" if "write" in kinds else "SyncFailed"
+
     def syncs(probe):
-        return sum(call.kind in ("msync", "fdatasync") and "/commitlog/" in call.path for call in probe.trace())
+        return sum(call.kind in kinds.split("|") and "/commitlog/" in (call.path or "") for call in probe.trace())
 
     def steps(live):
         live.put()
         live.flush()
         assert live.store.wait_dispatched(10) and not live.errors
-        live.probe.fail("msync|fdatasync", 1, errno.EIO, path="/commitlog/")
+        live.probe.fail(kinds, 1, errno.EIO, path="/commitlog/")
         live.put()
         live.flush()
         before = syncs(live.probe)
         for _ in range(3):
             live.put()
             live.flush()
-        assert [type(e).__name__ for _, e in live.errors[-6:]] == ["SyncFailed"] * 6, live.errors
+        assert [type(e).__name__ for _, e in live.errors[-6:]] == [error] * 6, live.errors
         assert syncs(live.probe) == before                              # never tried again
         assert [m.queue_offset for m in live.store.get("T", 0, 0)][:1] == [0]       # reads go on
 

@@ -5,13 +5,16 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import DurabilityError, SyncFailed
+from rmq_store.errors import DurabilityError
 from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.crash import scenario
 
 configs = pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[1] == "sync"], ids="-".join)
-LOG = {"kind": "msync|fdatasync", "path": "/commitlog/"}
+
+
+def log_syncs(config):
+    return {"kind": scenario.durable_call(config), "path": "/commitlog/"}
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def store_on(tmp_path):
 
     def make(config, **more):
         probe = ProbeIo()
-        options = {**scenario.SMALL, "write_path": config[0], "flush_mode": config[1], "flush_backend": config[2], **more}
+        options = {**scenario.SMALL, **scenario.config_options(config), **more}
         store = MessageStore.open(tmp_path / "s", _io=probe, **options)
         made.append((store, probe))
         return store, probe
@@ -46,14 +49,14 @@ def wait_until(condition):
 def test_every_waiter_gets_the_error(store_on, config):
     store, probe = store_on(config)
     first = store.put("T", b"durable")
-    probe.hold(**LOG)
-    probe.fail(LOG["kind"], 1, errno.EIO, path=LOG["path"])
+    probe.hold(**log_syncs(config))
+    probe.fail(**log_syncs(config), nth=1, errno=errno.EIO)
     outcomes = []
 
     def produce(k):
         try:
             outcomes.append(store.put("T", b"%d" % k))
-        except SyncFailed as e:
+        except DurabilityError as e:
             outcomes.append(e.errno)
 
     threads = [threading.Thread(target=produce, args=(k,)) for k in range(4)]
@@ -67,11 +70,11 @@ def test_every_waiter_gets_the_error(store_on, config):
         t.join(30)
     assert outcomes == [errno.EIO] * 4
     for future in futures:
-        with pytest.raises(SyncFailed):
+        with pytest.raises(DurabilityError):
             future.result(30)
-    with pytest.raises(SyncFailed):
+    with pytest.raises(DurabilityError):
         store.put("T", b"refused")
-    with pytest.raises(SyncFailed):
+    with pytest.raises(DurabilityError):
         store.put_async("T", b"refused")
     assert store._position("flushed") == first.size
 
@@ -79,7 +82,7 @@ def test_every_waiter_gets_the_error(store_on, config):
 @configs
 def test_a_late_sync_is_a_status_and_the_next_one_covers_it(store_on, config):
     store, probe = store_on(config, flush_deadline_ms=20)
-    probe.hold(**LOG)
+    probe.hold(**log_syncs(config))
     late = []
     thread = threading.Thread(target=lambda: late.append(store.put("T", b"first")))     # its own thread does the sync
     thread.start()
@@ -97,7 +100,7 @@ def test_a_late_sync_is_a_status_and_the_next_one_covers_it(store_on, config):
 @configs
 def test_nobody_is_told_before_the_sync_has_ended(store_on, config):
     store, probe = store_on(config)
-    probe.hold(**LOG)
+    probe.hold(**log_syncs(config))
     done = threading.Event()
     thread = threading.Thread(target=lambda: (store.put("T", b"x"), done.set()))
     thread.start()

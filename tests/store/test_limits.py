@@ -117,5 +117,5 @@ def test_open_refuses_bad_places_and_options(tmp_path):
     with pytest.raises(errors.ConfigError, match="profile"):
         MessageStore.open(tmp_path / "s", profile="warp")
     with pytest.raises(errors.BackendUnavailable, match="io_uring"):
-        MessageStore.open(tmp_path / "s", flush_backend="io_uring")
+        MessageStore.open(tmp_path / "s", flush_backend="io_uring", write_path="mmap")
     assert not (tmp_path / "s").exists() and not (tmp_path / "absent").exists()

@@ -1,0 +1,96 @@
+"""What flush_backend="io_uring" does in one directory: asked for and impossible is an error with its cure.
+
+Control plane, the opening thread. Everything is found out by doing it (_uring.uring_probe), nothing by version.
+"""
+import errno
+import os
+import resource
+from dataclasses import dataclass
+
+from rmq_store.config.load import Options
+from rmq_store.errors import BackendUnavailable
+from rmq_store.events import Event, emit
+from rmq_store.flush._uring import uring_probe
+from rmq_store.io._io import IoTable
+
+__all__ = ["BLOCK", "UringChoice", "check_backend", "choose_uring"]
+
+BLOCK = 4096            # of direct writes
+_OTHERS = "use flush_backend='auto' or 'fdatasync'"
+_REFUSED = {
+    errno.EPERM: ("io_uring is forbidden here (a container's seccomp profile, or kernel.io_uring_disabled)",
+                  f"allow io_uring_setup, io_uring_enter and io_uring_register, or {_OTHERS}"),
+    errno.ENOSYS: ("the kernel, or a container's seccomp profile, has no io_uring", _OTHERS),
+    errno.ENOMEM: ("the ring does not fit into the memlock limit", f"raise it (ulimit -l, LimitMEMLOCK=), or {_OTHERS}"),
+    errno.EMFILE: ("no descriptor is left for the ring", "raise the limit of open files (ulimit -n)"),
+}
+
+
+@dataclass(frozen=True)
+class UringChoice:
+    """How the ring writes. direct: O_DIRECT. durable: small durable steps are one RWF_DSYNC write, not write and fdatasync."""
+
+    direct: bool
+    durable: bool
+
+
+def check_backend(options: Options) -> None:
+    """flush_backend as this write path can have it; before anything is made. Raises BackendUnavailable."""
+    if options.flush_backend == "io_uring" and options.write_path != "pool" and not options.readonly:
+        raise BackendUnavailable("io_uring", f"it writes from the pool, and write_path is {options.write_path!r}",
+                                 "use write_path='pool'")
+
+
+def choose_uring(options: Options, directory: str, io: IoTable) -> UringChoice:
+    """Tries io_uring in `directory`, where the commit log's files are made. Raises BackendUnavailable."""
+    found = uring_probe(directory, io, sqpoll=options.uring_sqpoll, iopoll=options.uring_iopoll)
+    setup = _number(found["setup"])
+    if setup:
+        _refuse_ring(setup, options)
+    if found["file"]:
+        code = _number(found["file"])
+        raise OSError(code, os.strerror(code), directory)
+    for step in ("write", "sync"):
+        if found[step]:
+            raise BackendUnavailable("io_uring", f"a {step} by io_uring failed: {os.strerror(_number(found[step]))}", _OTHERS)
+    reason = _no_direct(found, options)
+    direct = options.uring_direct != "off" and not reason
+    if reason and (options.uring_direct == "on" or options.uring_iopoll):
+        name = "uring_direct='on'" if options.uring_direct == "on" else "uring_iopoll=True"
+        raise BackendUnavailable("io_uring", f"{name} needs direct I/O, and {reason}", "leave it out, or move the store")
+    if reason and options.uring_direct == "auto":
+        emit(Event.DIRECT_REFUSED, path=directory, reason=reason)
+    durable = options.uring_durability == "dsync" or (
+        options.uring_durability == "auto" and direct and options.flush_mode == "sync" and found["direct_durable"] == 0)
+    return UringChoice(direct, durable)
+
+
+def say_registered(size: int, code: int) -> None:
+    """One line where the kernel does not take the pool's memory as registered buffers."""
+    emit(Event.BUFFERS_REFUSED, size=size, errno=code, limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _refuse_ring(code: int, options: Options) -> None:
+    wished = [n for n in ("uring_sqpoll", "uring_iopoll") if options[n]]
+    if code == errno.EINVAL and wished:
+        raise BackendUnavailable("io_uring", f"the kernel refuses a ring with {' and '.join(wished)}", "leave it out")
+    reason, cure = _REFUSED.get(code, (f"the kernel refuses a ring: {os.strerror(code)}", _OTHERS))
+    raise BackendUnavailable("io_uring", reason, cure)
+
+
+def _no_direct(found: dict[str, int | tuple[str, ...] | None], options: Options) -> str:
+    """Why direct I/O cannot be, or an empty text."""
+    if options.segment_size_bytes % BLOCK:
+        return f"segment_size_bytes {options.segment_size_bytes} is no multiple of {BLOCK}"
+    if found["direct"]:
+        return f"this file system has no direct I/O ({os.strerror(_number(found['direct']))})"
+    if _number(found["align"]) > BLOCK:
+        return f"direct I/O needs an alignment of {found['align']} here, more than {BLOCK}"
+    for step in ("direct_write", "direct_sync"):
+        if found[step]:
+            return f"{step.replace('_', ' ')} failed ({os.strerror(_number(found[step]))})"
+    return ""
