@@ -539,7 +539,8 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
-        hurry = pending > 0 and (now - last >= rmq_load(&w.commit_interval_max_ns) or rmq_load(&w.goal) > rmq_load(&log.committed))
+        hurry = pending > 0 and (now - last >= rmq_load(&w.commit_interval_max_ns)
+                                 or rmq_load(&w.goal) > rmq_load(&log.committed))
         if pending >= rmq_load(&w.commit_bytes_min) or hurry:
             idle = 0
             if rmq_mutex_try(&log.commit_lock):
