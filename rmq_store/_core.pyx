@@ -38,8 +38,7 @@ from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, 
 
 from rmq_store import errors
 from rmq_store.events import Event, emit
-from rmq_store.flush._uring import setup_flag_names
-from rmq_store.flush.backend import say_registered
+from rmq_store.flush.backend import say_ready
 
 
 cdef extern from "rmq_fork.h" nogil:
@@ -147,10 +146,7 @@ cdef class StoreCore:
         self.alloc.direct = choice.direct
         self.alloc.warm = self.alloc.warm and not choice.direct     # touched pages of a file written around the page cache
         facts = ring_writer_facts(self.ring)[0]
-        if facts.buffers_error < 0:
-            say_registered(self.pool.size, -facts.buffers_error)
-        emit(Event.RING_READY, depth=facts.depth, how="direct" if choice.direct else "through the page cache",
-             durability="RWF_DSYNC" if choice.durable else "fdatasync", flags=" ".join(setup_flag_names(facts.setup_flags)))
+        say_ready(choice, facts.depth, facts.setup_flags, self.pool.size, -facts.buffers_error)
 
     def _take_pool(self, options):
         """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""

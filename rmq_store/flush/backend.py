@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rmq_store.config.load import Options
 from rmq_store.errors import BackendUnavailable
 from rmq_store.events import Event, emit
-from rmq_store.flush._uring import uring_probe
+from rmq_store.flush._uring import setup_flag_names, uring_probe
 from rmq_store.io._io import IoTable
 
 __all__ = ["BLOCK", "UringChoice", "check_backend", "choose_uring"]
@@ -65,9 +65,12 @@ def choose_uring(options: Options, directory: str, io: IoTable) -> UringChoice:
     return UringChoice(direct, durable)
 
 
-def say_registered(size: int, code: int) -> None:
-    """One line where the kernel does not take the pool's memory as registered buffers."""
-    emit(Event.BUFFERS_REFUSED, size=size, errno=code, limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+def say_ready(choice: UringChoice, depth: int, flags: int, pool_size: int, refused: int) -> None:
+    """What the ring is like; and a warning where the kernel did not take the pool's memory as registered buffers (an errno)."""
+    if refused:
+        emit(Event.BUFFERS_REFUSED, size=pool_size, errno=refused, limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+    emit(Event.RING_READY, depth=depth, how="direct" if choice.direct else "through the page cache",
+         durability="RWF_DSYNC" if choice.durable else "fdatasync", flags=" ".join(setup_flag_names(flags)))
 
 
 def _number(value: object) -> int:
