@@ -57,6 +57,9 @@ class Event(Enum):
     QUEUE_CUT = "recovery", _WARNING, (
         "queue %(topic)s/%(queue_id)d cut at queue offset %(queue_offset)d: its entries led beyond the end of the"
         " log")
+    MANIFESTS_DROPPED = "integrity", _INFO, (
+        "dropped %(count)d manifests of %(path)s: the log ends at offset %(offset)d, their files are not sealed any more")
+    MANIFEST_FAILED = "integrity", _WARNING, "no manifest could be made for a sealed file of %(path)s: %(reason)s"
     QUEUES_SPOILT = "recovery", _WARNING, (
         "entries in %(path)s are damaged: what lies behind them is built again, from offset %(offset)d of the log on")
     QUEUE_REBUILT = "recovery", _WARNING, "queue %(topic)s/%(queue_id)d is built again from the log: %(reason)s"

@@ -15,6 +15,7 @@ from rmq_store.events import Event, emit
 from rmq_store.flush.backend import choose_uring
 from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
+from rmq_store.integrity.manifest import drop_stale
 from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
@@ -256,6 +257,7 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         store.cut_bytes = make_end(recovery, files, places.root, outcome, rules)
         if not recovery.starts():
             store._destroy_derived()
+        drop_stale(files, places.root, outcome.end)
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if rules.clean or readonly else outcome.uncovered
     dispatch_from = outcome.dispatch_from

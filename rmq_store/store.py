@@ -25,6 +25,8 @@ from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
+from rmq_store.integrity.scrubbing import ScrubResult, scrub
+from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
@@ -57,6 +59,7 @@ class MessageStore(StoreWait):
     _options_lock: threading.Lock
     _consuming: Consuming
     _watch: Watch | None = None
+    _sealer: Sealer | None = None
     _listeners: Listeners | None = None
     _cleaner: Cleaner | None = None
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
@@ -115,6 +118,8 @@ class MessageStore(StoreWait):
             places = Places(self.path, self.options)
             self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
             self._watch = Watch(self, self._tasks())
+            if self.options.manifest_enabled:
+                self._sealer = Sealer(self, self._files, places.commitlog)
         if self.options.signals:
             _close_on_signals()
         self._opened()
@@ -128,6 +133,17 @@ class MessageStore(StoreWait):
         return tasks
 
     # ---- durability and visibility
+
+    def scrub(self, **how: Any) -> ScrubResult:
+        """Reads the sealed files of the log against their manifests; see rmq_store.scrub for the arguments and the result.
+
+        Any thread, beside puts; takes no lock. Raises OSError; damage is in the result.
+        """
+        sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
+                 if getattr(self.options, name) is not None}
+        self._check_open()
+        return scrub(self.path, _limit=self._position("flushed"), remember=how.pop("remember", not self.readonly),
+                     **sizes | how)
 
     def flush(self) -> int:
         """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""
@@ -218,6 +234,8 @@ class MessageStore(StoreWait):
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
+        if self._sealer is not None:
+            self._sealer.stop()
         self._refuse_calls()
         if self._listeners is not None:
             self._listeners.stop()
@@ -264,6 +282,8 @@ class MessageStore(StoreWait):
 
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet."""
+        if self._sealer is not None:
+            self._sealer.stop()
         if self._watch is not None:
             self._watch.stop()
         self._end_failed_open()

@@ -37,6 +37,8 @@ COMMANDS = {
     "advise": "measure a directory's device with every back end, propose a profile and say why",
     "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
     "bench": "measure named workloads, and peers, on the disks of the directories given",
+    "verify": "hold log, queues, index and manifests of a store against each other, whatever state it is in",
+    "scrub": "read the sealed files of a log against their manifests: paced, resumable, beside a running store",
     "readback": "recover a store and print all that it returns, for comparison",
 }
 

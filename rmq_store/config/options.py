@@ -140,6 +140,9 @@ OPTIONS: tuple[Option, ...] = (
           "forceVerifyPropCRC"),
     _bool("index_recover_safe", False, "Recovery after a crash also goes back to what the index had on the device.",
           "messageIndexSafe"),
+    _bool("manifest_enabled", True, "Sealed commit-log files get a manifest of block checksums in `.manifest/`, which RocketMQ "
+          "does not look at."),
+    _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often it is looked for sealed files without a manifest."),
     _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch; then the abort file stays and the "
          "next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),

@@ -9,7 +9,7 @@ and sizing it leaves that, and it is removed, as 5.x does.
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.errors import CorruptionError
@@ -25,9 +25,10 @@ _QUEUE_ID_MAX = 0x7FFFFFFF
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-def load_queues(table: QueueTableOwner) -> int:
+def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> int:
     """Tells `table` of every queue in its directories; returns how many. They still have to be recovered.
 
+    on_damage: is given the CorruptionError of a queue, which is then left out.
     A missing directory holds no queues. Raises CorruptionError (path, expected, found) for a file of another size and for a gap
     between files, OSError where a directory cannot be read.
     """
@@ -37,11 +38,18 @@ def load_queues(table: QueueTableOwner) -> int:
                for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
     count = 0
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
-        starts = _files(table, path, table.file_size)
         ext_starts = ext.get((topic, queue_id), [])
-        if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
-            _refuse_gap(os.fsdecode(path), starts, table.file_size)
-            _refuse_gap(f"{table.ext_dir}/{os.fsdecode(topic)}/{queue_id}", ext_starts, table.ext_file_size)
+        try:
+            starts = _files(table, path, table.file_size)
+            if on_damage is not None:       # told before the table has it
+                _refuse_gap(os.fsdecode(path), starts, table.file_size)
+            if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
+                _refuse_gap(os.fsdecode(path), starts, table.file_size)
+                _refuse_gap(f"{table.ext_dir}/{os.fsdecode(topic)}/{queue_id}", ext_starts, table.ext_file_size)
+        except CorruptionError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
         count += 1
     return count
 

@@ -5,6 +5,9 @@ from libc.stdint cimport int64_t
 from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.segment._file cimport FileRow, LogFile
 
+# The first offset in [begin, stop) of one file where a whole, checked record of exactly this place lies; -1: none. Any thread.
+cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_property) noexcept nogil
+
 
 cdef class LogRecovery:
     # The row belongs to the store; it is borrowed while the store opens.

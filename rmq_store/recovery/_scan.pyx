@@ -93,7 +93,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, b
         at += v.size
 
 
-cdef int64_t _next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_property) noexcept nogil:
+cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_property) noexcept nogil:
     # The first offset in [begin, stop) where a whole, checked record of exactly this place lies; -1: none.
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
@@ -191,7 +191,7 @@ cdef class LogRecovery:
         cdef LogFile *f = self._file(begin)
         cdef int64_t at
         with nogil:
-            at = _next_good(f, begin, end, crc_property)
+            at = scan_next_good(f, begin, end, crc_property)
         log_file_release(f)
         return None if at < 0 else at
 

@@ -1,0 +1,35 @@
+"""`rmqstore scrub`: reads every sealed file of a log and holds it against its manifest, paced, beside a running store.
+
+What has been read stands in <store>/.manifest/scrub.json, so that a scrub that was stopped goes on where it was. Exit codes as
+those of verify.
+"""
+import argparse
+from collections import Counter
+
+from rmq_store.cli.common import keywords, store_arguments
+from rmq_store.cli.output import Output
+from rmq_store.cli.verify import Bar, rate, show, summary
+from rmq_store.integrity.scrubbing import scrub
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("--rate", type=float, default=64.0, metavar="MIB", help="read at most so many MiB a second, 0: as fast "
+                        "as it goes (default %(default)s)")
+    parser.add_argument("--restart", action="store_true", help="begin at the oldest file, not where the last scrub stopped")
+    parser.add_argument("--make-manifests", action="store_true", help="files without a manifest that read well get one, those "
+                        "of a Java broker too (in STORE/.manifest/)")
+    parser.add_argument("--no-state", action="store_true", help="write nothing: do not remember how far it got")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    with Bar() as bar:
+        result = scrub(args.store, bytes_per_s=rate(args.rate), restart=args.restart, make_manifests=args.make_manifests,
+                       remember=not args.no_state, progress=bar.at, **keywords(args))
+    seen: Counter[str] = Counter(f.severity for f in result.findings)
+    for finding in result.findings:
+        show(finding, out)
+    if result.resumed_at is not None:
+        out.say(f"went on at offset {result.resumed_at}, where an earlier scrub stopped")
+    out.say(f"read {result.files} sealed files, {result.bytes} bytes; made {result.manifests_made} manifests")
+    return summary(args.store, seen, Counter(f.kind for f in result.findings), out)

@@ -1,0 +1,78 @@
+"""`rmqstore verify`: a store held against itself. Reads only, any RocketMQ directory, also one that does not load.
+
+One line a finding, as JSON with --json, and a summary. Exit codes: 4 where the log itself is damaged, 1 where what is derived
+from it is, 0 where at most notes were made.
+"""
+import argparse
+from collections import Counter
+
+from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
+from rmq_store.cli.output import Output, Progress
+from rmq_store.integrity.findings import Finding
+from rmq_store.integrity.verification import verify
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("--no-manifests", action="store_true", help="do not read the log again for its manifests")
+    parser.add_argument("--rate", type=float, metavar="MIB", help="read at most so many MiB a second")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    seen: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    with Bar() as bar:
+        for finding in verify(args.store, manifests=not args.no_manifests, bytes_per_s=rate(args.rate), progress=bar.at,
+                              **keywords(args)):
+            seen[finding.severity] += 1
+            kinds[finding.kind] += finding.count
+            show(finding, out)
+    return summary(args.store, seen, kinds, out)
+
+
+def show(finding: Finding, out: Output) -> None:
+    """One finding, for people or for programs."""
+    if out.as_json:
+        out.record(finding.as_dict())
+    else:
+        out.line(str(finding))
+
+
+def summary(path: str, seen: Counter[str], kinds: Counter[str], out: Output) -> int:
+    """The last line, and the exit code."""
+    code = CORRUPT if seen["corrupt"] else FINDINGS if seen["finding"] else FINE
+    if out.as_json:
+        out.record({"kind": "summary", "path": path, "corrupt": seen["corrupt"], "finding": seen["finding"],
+                    "note": seen["note"], "kinds": dict(sorted(kinds.items()))})
+    elif code == FINE:
+        out.line(f"{path}: nothing wrong" + (f", {seen['note']} notes" if seen["note"] else ""))
+    else:
+        out.line(f"{path}: {seen['corrupt']} corrupt, {seen['finding']} findings, {seen['note']} notes")
+    return code
+
+
+def rate(mib: float | None) -> int | None:
+    """Bytes a second out of MiB; None: as fast as it goes."""
+    return None if mib is None or mib <= 0 else int(mib * (1 << 20))
+
+
+class Bar:
+    """Progress of a walk in several parts, on a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._what = ""
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.__exit__()
+
+    def at(self, what: str, done: int, total: int) -> None:
+        if what != self._what:
+            self.__exit__()
+            self._what, self._bar = what, Progress(what, total, "B" if what == "log" else what)
+        if self._bar is not None:
+            self._bar.at(done)

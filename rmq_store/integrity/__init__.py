@@ -1,0 +1,1 @@
+"""Is what lies on the disk what was put: manifests, scrubbing, verification, repair."""

@@ -1,0 +1,330 @@
+"""Whole stores held against themselves: log, queues, index, manifests, checkpoint. Reads only, also what does not load.
+
+Upstream has no such tool. One thread; a store that is open elsewhere may be looked at, what is on its way then is no fault.
+"""
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from rmq_store.config.load import Options, resolve
+from rmq_store.consumequeue._owner import QueueTableOwner
+from rmq_store.consumequeue.loader import load_queues
+from rmq_store.errors import CorruptionError
+from rmq_store.integrity import manifest
+from rmq_store.integrity._check import Checker
+from rmq_store.integrity.findings import SEVERITY, Finding
+from rmq_store.integrity.sealing import pacer
+from rmq_store.io._io import IoTable
+from rmq_store.io.files import ControlFiles
+from rmq_store.opening import Places, infer_sizes
+
+__all__ = ["Verification", "chosen_options", "verify"]
+
+PIECE = 16 << 20                # of the log, looked at between two reports of progress
+Progress = Callable[[str, int, int], None]      # (what, done, of how many)
+
+_LOG_NAME = re.compile(r"[0-9]{20}").fullmatch
+_INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
+
+
+def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
+    """The root and the options of a store that is only looked at, sizes taken from its files. Raises ConfigError, OSError."""
+    root = os.path.abspath(os.fsdecode(path))
+    keywords = dict(options)
+    chosen = resolve(keywords.pop("profile", None), keywords | {"readonly": True}, root, config=keywords.pop("config", None))
+    if not os.path.isdir(Places(root, chosen).commitlog):
+        raise FileNotFoundError(2, "not a message store: it has no commitlog directory", root)
+    return root, chosen.inferred(infer_sizes(root, chosen))
+
+
+def verify(path: Any, *, manifests: bool = True, bytes_per_s: int | None = None, progress: Progress | None = None,
+           _io: IoTable | None = None, **options: Any) -> Iterator[Finding]:
+    """Looks at every byte of the store in directory `path` that means something, and yields what is wrong.
+
+    Log: every record's place, parts, CRC-32 of the body and `__CRC32#`. Queues: each record has its entry (offset, size, tags
+    code), each entry its record. Index: each key has its entry, each entry its record, slots and chains lead to all of them.
+    Manifests, where there are some: every block. manifests=False: not those. bytes_per_s: of reading, None as fast as it goes.
+    options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
+    Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.
+    Raises ConfigError, OSError.
+    """
+    with Verification(path, options, _io) as v:
+        yield from v.run(manifests, pacer(bytes_per_s), progress or (lambda what, done, total: None))
+
+
+class Verification:
+    """One store opened for verification. Use as a context."""
+
+    def __init__(self, path: Any, options: dict[str, Any], io: IoTable | None = None) -> None:
+        self.root, self.options = chosen_options(path, options)
+        self.places = Places(self.root, self.options)
+        self.io = io if io is not None else IoTable()
+        self.files = ControlFiles(self.io)
+        self.checker: Checker | None = None
+        self.queues: QueueTableOwner | None = None
+        self.starts: list[int] = []
+        self.index_names: list[int] = []
+        self.clean = not os.path.exists(self.places.abort)
+        self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
+        self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
+
+    def __enter__(self) -> "Verification":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.checker is not None:
+            self.checker.close()
+
+    def run(self, manifests: bool, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
+        """Every finding, in the order log files, log, queues, index, manifests."""
+        if not self.clean:
+            yield self._finding("not_closed", self.places.abort, detail="the store is open, or was not closed in order: the "
+                                "next open recovers; what its end lacks in queues and index is added then")
+        yield from self._log_files()
+        with_index = self.options.index_enabled
+        self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes, list(self.options.delay_levels),
+                               self.options.record_crc_required)
+        for start in self.starts:
+            self.checker.add_file(start)
+        yield from self._load_queues()
+        if with_index:
+            yield from self._load_index()
+        yield from self._merged(self._walk_log(pace, progress))
+        yield from self._merged(self._walk_queues(progress))
+        if with_index:
+            yield from self._walk_index(progress)
+        yield from self._checkpoint()
+        if manifests:
+            yield from self._manifests(pace, progress)
+
+    def _finding(self, kind: str, path: str, **more: Any) -> Finding:
+        return Finding(kind, SEVERITY[kind], path, **more)
+
+    # ---- what there is
+
+    def _log_files(self) -> Iterator[Finding]:
+        size, found = self.options.segment_size_bytes, []
+        for entry in sorted(os.scandir(self.places.commitlog), key=lambda e: e.name):
+            if not (entry.name.isascii() and _LOG_NAME(entry.name)) or not entry.is_file(follow_symlinks=False):
+                yield self._finding("foreign_file", entry.path,
+                                    detail="no file of a commit log; RocketMQ 4.9 refuses a directory here")
+                continue
+            length = entry.stat(follow_symlinks=False).st_size
+            if length != size:
+                yield self._finding("log_file", entry.path, expected=size, found=length,
+                                    detail=f"it has {length} bytes where a file has {size}: the store does not load")
+            elif int(entry.name) <= (1 << 63) - 1 - size:
+                found.append(int(entry.name))
+        for start in found:
+            if self.starts and start != self.starts[-1] + size:
+                yield self._finding("log_gap", self.places.commitlog, offset=self.starts[-1] + size,
+                                    size=start - self.starts[-1] - size,
+                                    detail="files are missing: only what follows them is looked at")
+                self.starts = []
+            self.starts.append(start)
+
+    def _load_queues(self) -> Iterator[Finding]:
+        o, p = self.options, self.places
+        bad: list[CorruptionError] = []
+        self.queues = QueueTableOwner(
+            p.consumequeue, ext_dir=p.consumequeue_ext, tmp_dir="", fd_max=o.consumequeue_fd_max,
+            file_size=o.consumequeue_file_size_bytes, readonly=True, io=self.io,
+            ext_file_size=o.consumequeue_ext_file_size_bytes if o.consumequeue_ext_enabled else 0)
+        try:
+            load_queues(self.queues, bad.append)
+        except OSError as error:
+            yield self._finding("queue_file", p.consumequeue, detail=str(error))
+        for damage in bad:
+            yield self._finding("queue_file", str(damage.path), expected=damage.expected, found=damage.found,
+                                detail=f"expected {damage.expected}, found {damage.found}: the store does not load")
+        self.queues.recover(True)
+        assert self.checker is not None
+        self.checker.use_queues(self.queues)
+
+    def _load_index(self) -> Iterator[Finding]:
+        o, directory = self.options, self.places.index
+        size = 40 + 4 * o.index_slots + 20 * o.index_entries_max
+        names = sorted(e.name for e in os.scandir(directory)) if os.path.isdir(directory) else []
+        for name in names:
+            path = os.path.join(directory, name)
+            if not (name.isascii() and _INDEX_NAME(name)) or os.path.islink(path) or not os.path.isfile(path):
+                yield self._finding("foreign_file", path, detail="no index file")
+            elif os.stat(path).st_size != size:
+                yield self._finding("index_file", path, expected=size, found=os.stat(path).st_size,
+                                    detail=f"it has {os.stat(path).st_size} bytes where {o.index_slots} slots and "
+                                    f"{o.index_entries_max} entries make {size}: the store does not load")
+            else:
+                assert self.checker is not None
+                self.checker.add_index(directory, int(name), o.index_slots, o.index_entries_max)
+                self.index_names.append(int(name))
+
+    # ---- walking
+
+    def _walk_log(self, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
+        c = self.checker
+        assert c is not None
+        at = c.start()
+        total = (self.starts[-1] + self.options.segment_size_bytes - at) if self.starts else 0
+        begin = at
+        while at >= 0:
+            before = at
+            at, notes = c.log(at, PIECE)
+            for note in notes:
+                yield self._log_note(note)
+            pace((at if at >= 0 else c.end) - before)
+            progress("log", (at if at >= 0 else c.end) - begin, total)
+        if c.unindexed and self.options.index_enabled:
+            if not self.index_names:
+                yield self._finding("no_index", self.places.index, count=c.unindexed, offset=c.first_unindexed,
+                                    detail="records have keys, and there is no index file")
+            else:
+                kind = "index_behind" if self.clean else "not_dispatched"
+                yield self._finding(kind, self.places.index, count=c.unindexed, offset=c.first_unindexed,
+                                    detail="the index ends before the log does")
+
+    def _log_note(self, note: tuple[str, int, int, int, int, str | None, int]) -> Finding:
+        kind, offset, a, b, c, topic, queue_id = note
+        path = self._log_path(offset)
+        if kind == "log_hole":
+            self.holes.append((offset, a))
+            return self._finding(kind, path, offset=offset, size=a - offset,
+                                 detail=f"no record can be read up to {a}, where good ones follow; recovery would cut here")
+        if kind == "log_tail":
+            severity = "log_tail" if self.clean else "not_closed"
+            return self._finding(severity, path, offset=offset, size=a - offset,
+                                 detail="bytes that are no record behind the end of the data; the next open cuts them")
+        if kind in ("body_crc", "record_crc"):
+            self.bad_records.append((offset, a))
+            return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,
+                                 detail="the checksum of the record is wrong; recovery would cut here")
+        if kind == "index_missing":
+            return self._finding(kind, self.places.index, offset=offset, expected=a,
+                                 detail=f"the record's key with hash {a} is not in the index")
+        queue = os.path.join(self.places.consumequeue, topic or "", str(queue_id))
+        common = {"offset": offset, "topic": topic, "queue_id": queue_id, "queue_offset": a}
+        if kind == "queue_missing":
+            late = not self.clean and self.queues is not None and offset >= self._queued_end()
+            return self._finding("not_dispatched" if late else kind, queue, **common, detail="the record has no queue entry")
+        if kind == "queue_other":
+            return self._finding(kind, queue, **common, expected=offset, found=b,
+                                 detail=f"the record's entry leads to offset {b}, {c} bytes")
+        return self._finding(kind, queue, **common, expected=c, found=b,
+                             detail=f"the entry's tags code is {b}, the record's {c}")
+
+    def _queued_end(self) -> int:
+        if not hasattr(self, "_queued"):
+            assert self.queues is not None
+            self._queued = max((self.queues.max_physical_offset(t, q) for t, q in self.queues.queues()), default=-1)
+        return self._queued
+
+    def _log_path(self, offset: int) -> str:
+        start = self.starts[0] + (offset - self.starts[0]) // self.options.segment_size_bytes * self.options.segment_size_bytes
+        return os.path.join(self.places.commitlog, f"{start:020d}")
+
+    def _walk_queues(self, progress: Progress) -> Iterator[Finding]:
+        c, queues = self.checker, self.queues
+        assert c is not None and queues is not None
+        names = queues.queues()
+        for n, (topic, queue_id) in enumerate(names):
+            low, high, _ = queues.offsets(topic, queue_id)
+            at = low
+            while 0 <= at < high:
+                at, notes = c.queue(topic, queue_id, at, min(high, at + 100_000))
+                for _, offset, index, size, _, name, _ in notes:
+                    beyond = not self.clean and offset >= c.end
+                    path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
+                    yield self._finding(
+                        "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
+                        queue_id=queue_id, queue_offset=index,
+                        detail=f"the entry leads to offset {offset}, {size} bytes, where no such record lies")
+                if at < 0:
+                    break
+            progress("queues", n + 1, len(names))
+
+    def _walk_index(self, progress: Progress) -> Iterator[Finding]:
+        c = self.checker
+        assert c is not None
+        for i, name in enumerate(self.index_names):
+            path, at = os.path.join(self.places.index, f"{name:017d}"), 1
+            while at:
+                at, notes = c.index_file(i, at)
+                for _, offset, entry, key_hash, _, _, _ in notes:
+                    beyond = not self.clean and offset >= c.end
+                    yield self._finding(
+                        "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
+                        detail=f"entry {entry} leads to a record that has no key of hash {key_hash}")
+            for kind, offset, a, b, expected, _, _ in c.index_chains(i):
+                what = {"index_chain": f"entry {a} follows {b}", "index_slot": f"slot {a} leads to {b}",
+                        "index_header": f"byte {a} of the header is {b}"}[kind]
+                yield self._finding(kind, path, offset=offset or None, expected=expected, found=b,
+                                    detail=f"{what}, should be {expected}")
+            progress("index", i + 1, len(self.index_names))
+
+    def _checkpoint(self) -> Iterator[Finding]:
+        path = self.places.checkpoint
+        try:
+            with open(path, "rb") as f:
+                data = f.read(5000)
+        except OSError as error:
+            if self.starts:
+                yield self._finding("checkpoint", path, detail=f"{error.strerror}: after a crash all of the log is recovered")
+            return
+        if len(data) != 4096:
+            yield self._finding("checkpoint", path, expected=4096, found=len(data),
+                                detail=f"it has {len(data)} bytes, not 4096")
+            return
+        assert self.checker is not None
+        for n, name in enumerate(("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")):
+            value = int.from_bytes(data[8 * n:8 * n + 8], "big", signed=True)
+            if value < 0 or (self.starts and value > self.checker.last_timestamp > 0):
+                yield self._finding("checkpoint", path, expected=self.checker.last_timestamp, found=value,
+                                    detail=f"{name} is {value}, the newest record was stored at {self.checker.last_timestamp}")
+
+    # ---- manifests
+
+    def _manifests(self, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
+        starts = manifest.listed(self.root)
+        for n, start in enumerate(starts):
+            yield from self.manifest_findings(start, pace)
+            progress("manifests", n + 1, len(starts))
+
+    def manifest_findings(self, start: int, pace: manifest.Pace) -> Iterator[Finding]:
+        """What is not as it was when the file at `start` was sealed."""
+        path = os.path.join(self.places.commitlog, f"{start:020d}")
+        try:
+            made = manifest.read(self.root, start)
+        except CorruptionError as error:
+            yield self._finding("manifest_damaged", str(error.path), detail=f"expected {error.expected}, found {error.found}")
+            return
+        try:
+            fd = self.files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return          # cleaned since
+        try:
+            if made is not None:
+                for at, size, expected, found in manifest.compare(made, lambda at, n: self.files.read(fd, at, n), pace):
+                    yield self._finding("manifest_mismatch", path, offset=start + at, size=size, expected=expected, found=found,
+                                        detail=f"CRC-32C of these {size} bytes was {expected:#010x} when the file was sealed")
+        finally:
+            self.files.close(fd)
+
+    # ---- many of a kind in a row are one finding
+
+    @staticmethod
+    def _merged(findings: Iterator[Finding]) -> Iterator[Finding]:
+        open_rows: dict[tuple[str, str | None, int | None], Finding] = {}
+        for f in findings:
+            if f.queue_offset is None or f.severity == "corrupt":
+                yield f
+                continue
+            key = (f.kind, f.topic, f.queue_id)
+            row = open_rows.get(key)
+            if row is not None and row.queue_offset is not None and row.queue_offset + row.count == f.queue_offset:
+                open_rows[key] = replace(row, count=row.count + 1)
+            else:
+                if row is not None:
+                    yield row
+                open_rows[key] = f
+        yield from open_rows.values()

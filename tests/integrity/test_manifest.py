@@ -1,0 +1,197 @@
+"""Manifests and scrubbing: every byte of a sealed file is covered, and a manifest never outlives what it describes."""
+import errno
+import json
+import shutil
+import threading
+
+import pytest
+
+import rmq_store
+from rmq_store import MessageStore, errors
+from rmq_store.integrity import manifest
+from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.io.files import ControlFiles
+
+SMALL = {"segment_size_bytes": 1 << 17, "index_slots": 100, "index_entries_max": 1000}
+
+
+def fill(root, count=1500, until=None, **options):
+    """A store of several files; `until` files of it are sealed when it is closed."""
+    with MessageStore.open(root, **SMALL | {"manifest_interval_ms": 1} | options) as s:
+        s.put_many("T", [b"x" * 300] * count)
+        s.flush()
+        if until is not None:
+            wait(lambda: len(manifest.listed(str(root))) >= until)
+
+
+def wait(done):
+    event = threading.Event()
+    for _ in range(6000):
+        if done():
+            return
+        event.wait(0.01)
+    raise AssertionError("it does not happen")
+
+
+def starts(root):
+    return [int(p.name) for p in sorted((root / "commitlog").iterdir())]
+
+
+def flip(root, offset):
+    path = root / "commitlog" / f"{offset // (1 << 17) * (1 << 17):020d}"
+    data = bytearray(path.read_bytes())
+    data[offset % (1 << 17)] ^= 1
+    path.write_bytes(data)
+
+
+def test_sealed_files_get_one_and_java_sees_none_of_it(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    assert manifest.listed(str(root)) == starts(root)[:-1]
+    made = manifest.read(str(root), 0)
+    assert (made.start, made.size, made.block_size, len(made.sums)) == (0, 1 << 17, 65536, 2)
+    assert sorted(p.name for p in (root / "commitlog").iterdir()) == [f"{s:020d}" for s in starts(root)]
+    assert list(rmq_store.verify(root)) == []
+
+
+@pytest.mark.parametrize("place", [5, 40, 100, 70000, (1 << 17) - 1])
+def test_any_bit_of_a_sealed_file_is_covered(tmp_path, place):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    flip(root, (1 << 17) + place)
+    found = rmq_store.scrub(root, bytes_per_s=None).findings
+    assert [(f.kind, f.offset, f.size) for f in found] == [("manifest_mismatch", (1 << 17) + place // 65536 * 65536, 65536)]
+    assert "manifest_mismatch" in {f.kind for f in rmq_store.verify(root)}
+    assert "manifest_mismatch" not in {f.kind for f in rmq_store.verify(root, manifests=False)}
+
+
+def test_a_scrub_goes_on_where_it_stopped(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+
+    class Stop(Exception):
+        pass
+
+    def stop(what, done, total):
+        if done == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        rmq_store.scrub(root, bytes_per_s=None, progress=stop)
+    result = rmq_store.scrub(root, bytes_per_s=None)
+    assert (result.resumed_at, result.files) == (2 << 17, 2)
+    assert rmq_store.scrub(root, bytes_per_s=None).resumed_at is None       # through: the next one begins anew
+    with pytest.raises(Stop):
+        rmq_store.scrub(root, bytes_per_s=None, progress=stop)
+    assert rmq_store.scrub(root, bytes_per_s=None, restart=True).files == 4
+
+
+def test_a_scrub_may_write_nothing_or_make_what_is_missing(tmp_path):
+    root = tmp_path / "s"
+    fill(root, manifest_enabled=False)
+    assert rmq_store.scrub(root, bytes_per_s=None, remember=False).findings == [] and not (root / ".manifest").exists()
+    flip(root, (1 << 17) + 500)
+    result = rmq_store.scrub(root, bytes_per_s=None, make_manifests=True)
+    assert {f.kind for f in result.findings} == {"body_crc"} and result.manifests_made == 3
+    assert manifest.listed(str(root)) == [0, 2 << 17, 3 << 17]      # what does not read well is not given a good name
+
+
+def test_scrub_of_an_open_store(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        s.put_many("T", [b"x" * 300] * 1500)
+        s.flush()
+        assert s.scrub(bytes_per_s=None).files == 4
+        flip(tmp_path / "s", 700)
+        assert s.scrub(bytes_per_s=None).findings
+    with pytest.raises(errors.StoreClosed):
+        s.scrub()
+
+
+def test_a_manifest_goes_with_what_it_describes(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    flip(root, (3 << 17) + 700)             # recovery cuts here: files 3 and 4 are written anew
+    (root / "abort").write_bytes(b"")
+    with MessageStore.open(root, **SMALL) as s:
+        assert s.cut_bytes > 0
+        s.put_many("T", [b"y" * 300] * 900)
+    assert manifest.listed(str(root)) == [0, 1 << 17, 2 << 17]
+    assert list(rmq_store.verify(root)) == []
+    fill(root, count=1, until=len(starts(root)) - 1)
+    assert list(rmq_store.verify(root)) == []
+
+
+def test_a_damaged_manifest_is_said_and_made_again(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    path = root / ".manifest" / f"{1 << 17:020d}"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    assert [f.kind for f in rmq_store.verify(root)] == ["manifest_damaged"]
+    for hostile in (b"", b"RMQM", data[:-3], bytes(100), bytes(data[:32]) + b"\xff" * 8 + bytes(data[40:])):
+        path.write_bytes(hostile)
+        assert [f.kind for f in rmq_store.verify(root)] == ["manifest_damaged"]
+    fill(root, count=1, until=4)
+    assert list(rmq_store.verify(root)) == []
+
+
+@pytest.mark.parametrize("kind", ["open", "pwrite", "fsync", "rename", "sync_dir", "mkdir"])
+def test_a_failed_manifest_harms_nobody(tmp_path, kind, caplog):
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL | {"manifest_interval_ms": 1}) as s:
+        io.fail(kind, 1, errno.EIO, path=".manifest" if kind != "sync_dir" else "/s/.manifest", sticky=True)
+        s.put_many("T", [b"x" * 300] * 1500)
+        s.flush()
+        wait(lambda: "no manifest could be made" in caplog.text)
+        assert s.put("T", b"goes on", wait=True).status == 0
+        io.clear()
+        wait(lambda: len(manifest.listed(s.path)) >= 4)
+    assert list(rmq_store.verify(tmp_path / "s")) == []
+
+
+def test_whatever_call_is_the_last_a_manifest_is_whole_or_not_there(tmp_path):
+    root = tmp_path / "s"
+    fill(root, manifest_enabled=False)
+    for n in range(1, 30):
+        copy = tmp_path / f"c{n}"
+        shutil.copytree(root, copy)
+        io = ProbeIo(keep_bytes=False)
+        io.freeze("mutate", n)
+        rmq_store.scrub(copy, bytes_per_s=None, make_manifests=True, _io=io)
+        assert list(rmq_store.verify(copy)) == []
+        shutil.rmtree(copy)
+        if not io.frozen:
+            break
+    assert n > 5
+
+
+def test_the_command(tmp_path, rmqstore):
+    root = tmp_path / "s"
+    fill(root, manifest_enabled=False)
+    code, out, _ = rmqstore("scrub", root, "--rate", "0", "--make-manifests")
+    assert code == 0 and "read 4 sealed files" in out and "made 4 manifests" in out
+    flip(root, 99)
+    code, out, _ = rmqstore("scrub", root, "--rate", "0", "--no-state", "--json")
+    assert code == 4 and json.loads(out.splitlines()[0])["kind"] == "manifest_mismatch"
+
+
+def test_manifests_of_files_that_were_cleaned_go(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    (root / "commitlog" / ("0" * 20)).unlink()
+    fill(root, count=1, until=0)
+    with MessageStore.open(root, **SMALL | {"manifest_interval_ms": 1}):
+        wait(lambda: manifest.listed(str(root))[0] == 1 << 17)
+
+
+def test_round_trip(tmp_path):
+    files = ControlFiles(IoTable())
+    data = bytes(range(256)) * 700
+    made = manifest.make(lambda at, n: data[at:at + n], 4096, len(data), lambda n: None)
+    manifest.write(files, str(tmp_path), made)
+    again = manifest.read(str(tmp_path), 4096)
+    assert again == made and list(manifest.compare(again, lambda at, n: data[at:at + n], lambda n: None)) == []
+    short = data[:-1]
+    assert [at for at, *_ in manifest.compare(again, lambda at, n: short[at:at + n], lambda n: None)] == [131072]
+    assert manifest.read(str(tmp_path), 0) is None
