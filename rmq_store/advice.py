@@ -198,12 +198,13 @@ def _propose(path: str, facts: Capability, measured: list[Measured]) -> Advice:
     if facts.sync_reserved_s and facts.sync_written_s and profile != "tmpfs":
         ratio = facts.sync_reserved_s / facts.sync_written_s
         dear = ratio > 1.25
+        free = ratio < 1.1 and facts.commits_reserved == 0      # not told, or not clear: what the option says by itself is fine
         reasons.append(f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: under sync flush "
                        f"segment_prezero "
                        f"is worth it" if dear else f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: "
                        f"writing "
-                       "zeros ahead gains nothing")
-        if not dear:
+                       "zeros ahead gains little")
+        if free:
             options["segment_prezero"] = "off"
     fitted = _fitted(path, options)
     for name in ("pool_window_count", "segment_size_bytes", "index_slots", "index_entries_max"):

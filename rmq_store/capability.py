@@ -26,7 +26,8 @@ from rmq_store.io._io import IoTable
 __all__ = ["Capability", "probe"]
 
 BLOCK = 4096
-_SYNCS = 24                 # of each kind, where syncs are measured
+_SYNCS = 24                 # of each kind, where syncs are timed
+_COUNTED = 4                # and where journal commits are counted
 _SYNC_BUDGET_S = 1.0
 
 
@@ -123,33 +124,38 @@ def _try_reserving(found: Capability, fd: int) -> None:
 
 
 def _time_syncs(found: Capability, fd: int) -> None:
-    """A sync after each 4 KiB write: on blocks that are only reserved, then on the same ones, which are written by then."""
+    """A sync after each 4 KiB write: in turn on a block that is only reserved, and on the same one, which is written by then;
+    so what else goes on meets both. Journal commits are counted on further blocks, one kind after the other."""
     data = b"\x55" * BLOCK
+    clock = time.perf_counter
+
+    def step(i: int) -> float:
+        begin = clock()
+        os.pwrite(fd, data, i * BLOCK)
+        os.fdatasync(fd)
+        return clock() - begin
+
     with suppress(OSError):
-        os.posix_fallocate(fd, 0, _SYNCS * BLOCK)
+        os.posix_fallocate(fd, 0, (_SYNCS + _COUNTED) * BLOCK)
         os.fsync(fd)
-
-        def step(i: int) -> None:
-            os.pwrite(fd, data, i * BLOCK)
-            os.fdatasync(fd)
-
-        found.sync_reserved_s, found.commits_reserved, written = _timed(found.path, step, _SYNCS)
-        found.sync_written_s, found.commits_written, _ = _timed(found.path, step, written)
-
-
-def _timed(path: str, step: Callable[[int], None], count: int) -> tuple[float | None, float | None, int]:
-    """Median seconds, journal commits a step, steps done; fewer than `count` where they are slow, 5 at least."""
-    times = []
-    begin = time.perf_counter()
-    with device.DeviceWatch(Path(path)) as watch:
-        for i in range(count):
-            before = time.perf_counter()
-            step(i)
-            times.append(time.perf_counter() - before)
-            if len(times) >= 5 and time.perf_counter() - begin > _SYNC_BUDGET_S / 2:
+        begin = clock()
+        reserved, written = [], []
+        for i in range(_SYNCS):
+            reserved.append(step(i))
+            written.append(step(i))
+            if i >= 4 and clock() - begin > _SYNC_BUDGET_S:
                 break
-    commits = watch.figures(len(times)).get("journal_commits_per_step")
-    return (statistics.median(times) if times else None), commits, len(times)
+        found.sync_reserved_s, found.sync_written_s = statistics.median(reserved), statistics.median(written)
+        found.commits_reserved = _commits(found.path, step)
+        found.commits_written = _commits(found.path, step)
+
+
+def _commits(path: str, step: Callable[[int], float]) -> float | None:
+    """Journal commits a sync, where the kernel tells."""
+    with device.DeviceWatch(Path(path)) as watch:
+        for i in range(_COUNTED):
+            step(_SYNCS + i)
+    return watch.figures(_COUNTED).get("journal_commits_per_step")
 
 
 def _limits(place: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
-from rmq_store.flush.backend import choose_uring
+from rmq_store.flush.backend import choose_backend
 from rmq_store.index.geometry import find_geometry
 from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
@@ -185,9 +185,10 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     if not readonly:
         for tmp in places.tmps:
             _sweep(files, tmp)
+    options, ring = choose_backend(options, places.commitlog_tmp, io)
     store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
-    if options.flush_backend == "io_uring" and not readonly:
-        store._setup_ring(choose_uring(options, places.commitlog_tmp, io))
+    if ring is not None:
+        store._setup_ring(ring)
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)

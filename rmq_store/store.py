@@ -104,7 +104,7 @@ class MessageStore(StoreWait):
             raise
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=len(store._queue_list()), write_path=chosen.write_path, flush_mode=chosen.flush_mode,
-             flush_backend=chosen.flush_backend)
+             flush_backend=store.options.flush_backend)
         return store
 
     def _serve(self, io: IoTable) -> None:
@@ -469,6 +469,7 @@ class MessageStore(StoreWait):
                                 "needs_recovery": self.needs_recovery and self.readonly,
                                 "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
                                 "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
+                                "flush_backend": self.options.flush_backend,
                                 "compat": self.options.compat}
 
 

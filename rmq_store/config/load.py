@@ -68,7 +68,7 @@ class Options(Mapping[str, Any]):
 
     def origin(self, name: str) -> str:
         """`default`, `derived`, `files` (told by the files of the store), `memory`, `disk` (cut to
-        them), `profile NAME`, `file PATH`, `environment VARIABLE`,
+        them), `auto` (the back end that was chosen), `profile NAME`, `file PATH`, `environment VARIABLE`,
         `keyword` or `reconfigure`; with the name that was used, where it was upstream's."""
         return str(self._origins[name])
 

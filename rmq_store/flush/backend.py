@@ -1,4 +1,5 @@
-"""What flush_backend="io_uring" does in one directory: asked for and impossible is an error with its cure.
+"""Which flush back end a store gets in one directory: asked for and impossible is an error with its cure, `auto` is the best
+that works, with one log line that says why.
 
 Control plane, the opening thread. Everything is found out by doing it (_uring.uring_probe), nothing by version.
 """
@@ -13,7 +14,7 @@ from rmq_store.events import Event, emit
 from rmq_store.flush._uring import setup_flag_names, uring_probe
 from rmq_store.io._io import IoTable
 
-__all__ = ["BLOCK", "UringChoice", "check_backend", "choose_uring"]
+__all__ = ["BLOCK", "UringChoice", "check_backend", "choose_backend", "choose_uring"]
 
 BLOCK = 4096            # of direct writes
 _OTHERS = "use flush_backend='auto' or 'fdatasync'"
@@ -39,6 +40,49 @@ def check_backend(options: Options) -> None:
     if options.flush_backend == "io_uring" and options.write_path != "pool" and not options.readonly:
         raise BackendUnavailable("io_uring", f"it writes from the pool, and write_path is {options.write_path!r}",
                                  "use write_path='pool'")
+
+
+# What `auto` found out, once a process for each device and set of options that matter: a probe costs two syncs.
+_tried: dict[tuple[object, ...], tuple[UringChoice | None, str]] = {}
+
+
+def choose_backend(options: Options, directory: str, io: IoTable) -> tuple[Options, UringChoice | None]:
+    """The options with the back end that holds, and how the ring writes where it is io_uring.
+
+    Where a back end is named nothing is tried but io_uring itself; nor is anything on the mmap write path. Raises
+    BackendUnavailable where what was named cannot be.
+    """
+    if options.readonly or options.flush_backend in ("msync", "fdatasync"):
+        return options, None
+    if options.flush_backend == "io_uring":
+        return options, choose_uring(options, directory, io)
+    choice: UringChoice | None = None
+    reason = f"write_path {options.write_path} leaves the writing to the page cache"
+    if options.write_path == "pool":
+        key = (os.stat(directory).st_dev, options.flush_mode, options.segment_size_bytes % BLOCK == 0,
+               *(options[n] for n in options if n.startswith("uring_")))
+        cached = type(io) is IoTable        # what a test makes of the calls holds for that table alone
+        choice, reason = _tried[key] if cached and key in _tried else _try_uring(options, directory, io)
+        if cached:
+            _tried[key] = choice, reason
+    backend = "fdatasync" if choice is None else "io_uring"
+    emit(Event.BACKEND_CHOSEN, backend=backend, reason=reason)
+    return options.inferred({"flush_backend": backend}, "auto"), choice
+
+
+def _try_uring(options: Options, directory: str, io: IoTable) -> tuple[UringChoice | None, str]:
+    """How the ring would write, or None; and why. Without direct I/O it has nothing over pwrite and fdatasync."""
+    if options.uring_direct == "off":
+        return None, "uring_direct is off, and without direct I/O io_uring gains nothing"
+    try:
+        choice = choose_uring(options, directory, io)
+    except BackendUnavailable as error:
+        return None, error.reason
+    except OSError as error:
+        return None, f"trying io_uring failed ({error.strerror})"
+    if not choice.direct:
+        return None, "there is no direct I/O here, and without it io_uring gains nothing"
+    return choice, "io_uring and direct I/O work here"
 
 
 def choose_uring(options: Options, directory: str, io: IoTable) -> UringChoice:

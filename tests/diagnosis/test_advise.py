@@ -99,7 +99,9 @@ def test_the_profile_to_begin_with(sync, facts, profile):
 def test_zeros_ahead_only_where_they_gain():
     dear = propose(numbers("fdatasync", 3e-4, 1e4, 2e8), sync_reserved_s=1e-3, sync_written_s=3e-4)
     assert "segment_prezero" not in dear.options and any("3.3 times" in r and "worth it" in r for r in dear.reasons)
-    same = propose(numbers("fdatasync", 3e-4, 1e4, 2e8), sync_reserved_s=3e-4, sync_written_s=3e-4)
+    unclear = propose(numbers("fdatasync", 3e-4, 1e4, 2e8), sync_reserved_s=3e-4, sync_written_s=3e-4)
+    assert "segment_prezero" not in unclear.options
+    same = propose(numbers("fdatasync", 3e-4, 1e4, 2e8), sync_reserved_s=3e-4, sync_written_s=3e-4, commits_reserved=0.0)
     assert same.options["segment_prezero"] == "off"
 
 
