@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-spark fuzz bench wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-spark fuzz bench bench-full bench-micro wheel clean
 
 build:
 	tools/bootstrap
@@ -27,21 +27,30 @@ test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
 
-<<<<<<< HEAD
 test-spark:
 	tools/bootstrap --dev
 	tools/bootstrap --spark
 	$(PYTHON) -m pytest -m spark tests/spark $(ARGS)
-=======
+
 # RMQ_FUZZ_SECONDS (120) and RMQ_SEED say how long and which cases.
 fuzz:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m "" tests/fuzz -s $(ARGS)
->>>>>>> eba6179 (Fuzz whole stores: damaged directories answer or say what is wrong)
 
+# Ten minutes on an idle machine; ARGS="--dir DIR" for another disk than that of /var/tmp. bench-full takes hours.
 bench:
 	tools/bootstrap --dev
-	$(PYTHON) -m pytest -m "" bench $(ARGS)
+	$(PYTHON) -m bench.suite $(ARGS)
+
+bench-full:
+	tools/bootstrap --dev
+	$(PYTHON) -m bench.suite --full $(ARGS)
+
+bench-micro:
+	tools/bootstrap --dev
+	mkdir -p build
+	$(PYTHON) -m pytest bench/micro --benchmark-only --benchmark-json=build/micro.json -q
+	$(PYTHON) -m bench.micro.gate build/micro.json $(ARGS)
 
 wheel:
 	tools/wheel

@@ -3,7 +3,7 @@
 `ours` and `java` are the medians of the repeated runs, by case (bench/compare_rocketmq.py names the cases); a line whose
 figures are missing, because there is no java here or a part was left out, is shown as not measured.
 """
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,10 +91,10 @@ TARGETS = (
 )
 
 
-def judge(ours: Figures, java: Figures) -> list[Outcome]:
+def judge(ours: Figures, java: Figures, targets: Iterable[Target] = TARGETS) -> list[Outcome]:
     """Every target beside what was measured."""
     outcomes = []
-    for t in TARGETS:
+    for t in targets:
         sign = ">=" if t.at_least else "<="
         target = f"{sign} {t.limit:g}{' ' + t.unit if t.unit not in ('', 'x') else ''}{' x' if t.unit == 'x' else ''}"
         try:
@@ -108,12 +108,14 @@ def judge(ours: Figures, java: Figures) -> list[Outcome]:
     return outcomes
 
 
-def table(outcomes: list[Outcome], verdicts: bool = True) -> str:
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def table(outcomes: list[Outcome], verdicts: bool = True, peer: str = "RocketMQ") -> str:
     """The outcomes for people."""
-    def number(value: float | None) -> str:
-        return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     width = max(len(o.text) for o in outcomes)
-    lines = [f"{'':{width}}  {'ours':>12} {'RocketMQ':>12} {'measured':>10}  {'target':>12}"]
+    lines = [f"{'':{width}}  {'ours':>12} {peer:>12} {'measured':>10}  {'target':>12}"]
     for o in outcomes:
         figures = f"{number(o.ours):>12} {number(o.java):>12} {number(o.value):>10}"
         lines.append(f"{o.text:{width}}  {figures}  {o.target:>12}  {o.words() if verdicts else ''}".rstrip())

@@ -28,6 +28,8 @@ class Workload:
 
 WORKLOADS: dict[str, Workload] = {
     "put_async": Workload("one producer, asynchronous flush: puts a second, and each call's time", "puts"),
+    "put_sustained": Workload("one producer, asynchronous flush, each call timed, until all of --mib is on the device: "
+                              "the device is the limit", "puts"),
     "put_sync": Workload("one producer, each put durable when it returns", "puts", flush_mode="sync"),
     "put_many": Workload("batches in one call; with --flush-mode sync each batch is durable when the call returns", "puts",
                          batch=128),

@@ -40,8 +40,8 @@ def run(case: Case, base: Path) -> Figures:
     program = shutil.which("fio")
     if program is None:
         raise Skip("fio is not installed (package fio)")
-    if case.workload not in ("put_async", "put_sync", "put_many"):
-        raise Skip(f"fio has no workload {case.workload}: it knows put_async, put_sync, put_many")
+    if case.workload not in (known := ("put_async", "put_sustained", "put_sync", "put_many")):
+        raise Skip(f"fio has no workload {case.workload}: it knows {', '.join(known)}")
     size = case.cap_mib << 20
     sync = case.flush_mode == "sync"
     block = int(case.options.get("block", case.body * case.batch if sync else 1 << 20))

@@ -173,7 +173,7 @@ class RocksDb:
 
 
 _MADE: dict[str, Callable[[Case, Path], Any]] = {"append": Append, "sqlite": Sqlite, "lmdb": Lmdb, "rocksdb": RocksDb}
-_KNOWN = {"put_async", "put_sync", "put_many"}
+_KNOWN = {"put_async", "put_sustained", "put_sync", "put_many"}
 
 
 def run(case: Case, base: Path) -> Figures:

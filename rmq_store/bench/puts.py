@@ -111,8 +111,9 @@ def producers(case: Case, base: Path) -> Figures:
         figures, times, service = _stretch(case, base, "due")
         return {**figures, **times.figures(), "service_p999_us": service.quantile(.999) / 1e3,
                 "service_max_us": service.highest / 1e3, "histograms": histograms(response=times, service=service)}
-    if case.batch > 1 or case.flush_mode == "sync":
-        figures, times, _ = _stretch(case, base, "many" if case.batch > 1 else "slow")
+    if case.batch > 1 or case.flush_mode == "sync" or case.workload == "put_sustained":
+        kind = "many" if case.batch > 1 else "slow" if case.flush_mode == "sync" else "timed"
+        figures, times, _ = _stretch(case, base, kind)
         return {**figures, **times.figures(), "histograms": histograms(call=times)}
     figures, rounds, _ = _stretch(case, base, "plain")
     latency, times, _ = _stretch(case, base, "timed")

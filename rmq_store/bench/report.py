@@ -103,8 +103,8 @@ def html(title: str, machines: Mapping[str, Mapping[str, Any]], results: Sequenc
     parts.append("<h2>How to read</h2><ul><li>Figures are medians of the repetitions; histograms hold all of them.</li>"
                  "<li>Closed loop unless a rate is named: a stall then is one slow call. At a rate, latency counts from the "
                  "moment a put was due.</li><li>fio's quantiles: the sum of its write's and its sync's, an "
-                 "estimate.</li><li><i>foreign</i>: share of all CPUs used by others; above 0.15 a run was disturbed. <i>MiB+</i>: memory "
-                 "beyond the pool.</li></ul><h2>Measured on</h2>")
+                 "estimate.</li><li><i>foreign</i>: share of all CPUs used by others; above 0.15 a run was disturbed. "
+                 "<i>MiB+</i>: memory beyond the pool.</li></ul><h2>Measured on</h2>")
     parts += [_machine(name, facts) for name, facts in machines.items()]
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n")

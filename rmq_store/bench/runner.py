@@ -4,6 +4,7 @@ Control plane, one thread. Ctrl-C (and SIGTERM, where `interruptible` is around)
 directory before KeyboardInterrupt goes on.
 """
 import json
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,15 +122,15 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
 
 
 def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str], None],
-            one: Callable[[Case, Path, str], Run] = run_case) -> list[Run]:
+            one: Callable[[Case, Path, str], Run] = run_case, until: float = math.inf) -> list[Run]:
     """Every job `reps` times, in turns: all once, then all again. Each result: case, dir, runs (one of each repetition) or
-    skipped. What was skipped, or failed, once is not tried again."""
+    skipped. What was skipped, or failed, once is not tried again; after `until` (time.monotonic) nothing is repeated."""
     several = list(jobs)
     results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": place.shown(), "runs": []}
                           for case, place in several]
     for rep in range(reps):
         for (case, place), result in zip(several, results, strict=True):
-            if "skipped" in result or "error" in result:
+            if "skipped" in result or "error" in result or (rep and time.monotonic() > until):
                 continue
             told(f"{rep + 1}/{reps} {case.shown()} in {place.shown()}")
             run = one(case, place.path, place.cgroup)

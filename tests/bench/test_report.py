@@ -1,7 +1,11 @@
 """The parts of the benchmarks that turn samples into verdicts: a wrong one would praise or blame us for nothing."""
-from bench import targets
+from bench import goals, suite, targets
 from bench.compare_rocketmq import ALONE, PAIRS, flat
+from bench.micro import gate
+from rmq_store.bench.case import OURS, WORKLOADS
 from rmq_store.bench.figures import medians
+from rmq_store.bench.peers import PEERS
+from rmq_store.histogram._histogram import Histogram
 
 
 def test_medians_leave_out_what_is_no_number() -> None:
@@ -30,6 +34,53 @@ def test_idle_lines_are_told_apart() -> None:
     assert flat("idle", lines) == {"log_mmap_mib": 3, "log_pool_mib": 4, "queues_mib": 1, "queues_open_ms": 10.0}
 
 
+def test_goals_name_cases_that_exist_and_figures_that_runs_have() -> None:
+    everything = {case: _Everything() for case in (*goals.CASES, goals.AT_RATE)}
+    assert all(o.met is not None for o in targets.judge(everything, {}, goals.GOALS))
+    assert all(case.complete().subject in (OURS, *PEERS) for case in goals.CASES.values())
+
+
+def test_the_best_of_several_and_the_most_of_all() -> None:
+    f = {"page_mmap_msync": {"p50_us": 120.0}, "page_pool_fdatasync": {"p50_us": 80.0}, "page_fio": {"p50_us": 75.0},
+         "one": {"peak_beyond_pool_mib": 70.0, "pool_mib": 0.0},
+         "sustained": {"cpu_commit_secs": 1, "cpu_flush_secs": 2, "secs": 10}}
+    by_text = {o.text: o for o in targets.judge(f, {}, goals.GOALS)}
+    best = by_text["synchronous, 4 KiB: best back end beside fio write+fdatasync, p50"]
+    assert (best.ours, best.java, best.words()) == (80, 75, "PASS")
+    memory = by_text["memory beyond the pool, the most of all runs"]
+    core = by_text["sustained: commit and flush together, of one core"]
+    assert (memory.value, memory.words(), core.value, core.words()) == (70, "short of", 30, "short of")
+    assert by_text["put_many, 64 KiB a write: bandwidth beside fio's"].words() == "not measured"
+    assert targets.judge({}, {}, goals.GOALS)[0].met is None
+
+
+def test_the_gate_finds_what_became_dearer() -> None:
+    document = {"benchmarks": [{"name": n, "stats": {"min": m}} for n, m in (
+        (gate.YARDSTICK, 2.0), ("test_put", 1.0), ("test_get", 4.0), ("test_new", 1.0),
+        ("test_put_async_and_wait[pool]", 9.0))]}
+    now = gate.ratios(document)
+    assert now == {"test_put": 0.5, "test_get": 2.0, "test_new": 0.5}
+    assert gate.findings(now, {"test_put": 0.49, "test_get": 1.0, "test_gone": 1.0}) == [
+        "test_get: 2.00 x what it was, at most 1.4 x", "test_new: has no committed ratio, run this with --update"]
+
+
+def test_results_are_kept_with_merged_histograms() -> None:
+    runs = [{"msgs": n, "histograms": {"call": Histogram([1000 * n]).to_dict()}} for n in (1, 2)]
+    (kept,) = suite.compact([{"case": {}, "name": "x", "dir": "d", "runs": runs}])
+    assert kept["runs"] == [{"msgs": 1}, {"msgs": 2}]
+    counts = [[int(part) for part in pair.split(":")] for pair in kept["histograms"]["call"]["counts"].split()]
+    assert Histogram.from_dict({**kept["histograms"]["call"], "counts": counts}).count == 2
+
+
+def test_the_full_matrix_is_complete_and_makes_sense() -> None:
+    cases = [case.complete() for case in suite.matrix()]
+    assert len({str(case) for case in cases}) == len(cases)
+    assert {c.workload for c in (*cases, *suite.OTHERS, *goals.CASES.values())} == set(WORKLOADS)
+
+
 class _Everything(dict[str, float]):
     def __missing__(self, key: str) -> float:
         return 1.0
+
+    def __contains__(self, key: object) -> bool:
+        return True

@@ -1,0 +1,49 @@
+"""The regression gate of the micro benchmarks: each as a ratio to the yardstick of the same run, beside the ratios committed.
+
+Ratios, because two machines differ in speed and much less in proportion; minima, because others on the machine only ever add.
+
+    python -m pytest bench/micro --benchmark-only --benchmark-json=FILE && python -m bench.micro.gate FILE [--update]
+"""
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+RATIOS = Path(__file__).with_name("ratios.json")
+YARDSTICK = "test_yardstick"
+LIMIT = 1.4         # so much dearer than committed is a regression
+ON_THE_DEVICE = ("test_put_async_and_wait",)        # what these cost is the disk's affair
+
+
+def ratios(document: Mapping[str, list[dict[str, object]]]) -> dict[str, float]:
+    """pytest-benchmark's JSON -> minimum of each benchmark by that of the yardstick. Raises KeyError without a yardstick."""
+    lowest: dict[str, float] = {b["name"]: b["stats"]["min"] for b in document["benchmarks"]}       # type: ignore
+    yardstick = lowest.pop(YARDSTICK)
+    return {name: value / yardstick for name, value in sorted(lowest.items()) if not name.startswith(ON_THE_DEVICE)}
+
+
+def findings(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+    """What has become dearer than LIMIT times what was committed, and what the committed ratios do not know."""
+    found = [f"{name}: {now[name] / before[name]:.2f} x what it was, at most {LIMIT} x" for name in now
+             if name in before and now[name] > LIMIT * before[name]]
+    return found + [f"{name}: has no committed ratio, run this with --update" for name in now if name not in before]
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("result", type=Path, help="pytest-benchmark's JSON file")
+    p.add_argument("--update", action="store_true", help="commit to these ratios from now on")
+    args = p.parse_args(argv)
+    now = ratios(json.loads(args.result.read_text()))
+    if args.update:
+        RATIOS.write_text(json.dumps({k: float(f"{v:.3g}") for k, v in now.items()}, indent=1) + "\n")
+        print(f"{len(now)} ratios written to {RATIOS.name}")
+        return 0
+    found = findings(now, json.loads(RATIOS.read_text()))
+    print("\n".join(found) or f"{len(now)} benchmarks, none dearer than {LIMIT} x")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The bench suite: the promises of bench/goals.py, the other workloads, and the disk types, in one run with one report.
+
+Default: about ten minutes, three repetitions in turns; where it takes longer than --minutes less is repeated, nothing left out.
+--full: every combination of write path, back end and file state, five repetitions, hours. --smoke: does it all run? Nothing
+else may work on the machine meanwhile. Writes bench/results/suite-<time>.json and .html; what cannot run here is named with
+its reason.
+
+    python -m bench.suite --dir DIR [--full | --smoke] [--disk ext4,xfs,btrfs,tmpfs,throttled] [--only put_sync]
+"""
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench import goals, targets
+from rmq_store.bench import figures, machine, report
+from rmq_store.bench.case import OURS, WORKLOADS, Case, product
+from rmq_store.bench.disks import DISKS, Place, made
+from rmq_store.bench.runner import interruptible, run_all, run_case
+
+Result = dict[str, Any]
+
+ROOT = Path(__file__).parents[1]
+SMOKE = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64, "pretouch_mib": 0}
+SMALL_INDEX = {"index_slots": 100_000, "index_entries_max": 400_000}
+ON_A_MADE_DISK = {"seconds": 1.0, "cap_mib": 160, "segment_mib": 64}
+
+# Not judged: run once, so that the report shows every workload.
+OTHERS = (
+    Case("put_async", body=1024, rate=100_000, seconds=2),
+    Case("put_async", body=1024, rate=100_000, seconds=2, write_path="pool"),
+    Case("put_async", body=1024, subject="append", seconds=1),
+    Case("put_sync", body=1024, rate=2000, seconds=2), Case("put_sync", body=1024, subject="append", seconds=1, cap_mib=240),
+    Case("put_threads", body=1024, seconds=1.5), Case("put_threads", body=1024, seconds=1.5, write_path="pool"),
+    Case("put_many", body=1024, seconds=1.5), Case("put_many", body=1024, seconds=1.5, write_path="pool"),
+    Case("get", seconds=1, cap_mib=400), Case("get", subject="rocketmq", seconds=1), Case("query_key", seconds=1),
+    Case("scan", cap_mib=600), Case("recover", cap_mib=600), Case("mixed", seconds=2, rate=20_000), Case("mixed", seconds=2),
+)
+# io_uring step by step: what each of its means is worth for one durable page, and for a stream.
+URING_STEPS = tuple(
+    replace(goals.CASES[key], options=options, seconds=seconds, cap_mib=mib)
+    for options in ({"uring_direct": "off"}, {"uring_durability": "fdatasync"}, {"uring_durability": "dsync"},
+                    {"uring_sqpoll": "true"}, {"uring_depth": "1"})
+    for key, seconds, mib in (("page_uring", 1.0, 240), ("sustained", 4.0, 1500))
+    if not (key == "sustained" and "uring_durability" in options) and not (key == "page_uring" and "uring_depth" in options))
+# On every disk that is made: what file systems and devices change.
+ON_DISKS = (
+    Case("put_sync", body=1024), Case("put_sync", body=1024, write_path="pool"),
+    Case("put_sync", body=1024, file_state="sparse"),
+    Case("put_sync", body=1024, subject="fio", file_state="prezeroed"), Case("put_sync", body=1024, subject="sqlite"),
+    Case("put_async_window", body=1024), Case("put_async", body=1024, write_path="pool"),
+    Case("put_sync", body=1024, write_path="pool", flush_backend="io_uring"),
+)
+
+
+def matrix() -> Iterator[Case]:
+    """--full: everything crossed with everything that it can be crossed with."""
+    paths = {"write_path": ["mmap", "pool"], "flush_backend": ["msync", "fdatasync", "io_uring"]}
+    states = {"file_state": ["sparse", "fallocated", "prezeroed"]}
+    for body in (100, 1024, 4096, 65_536):
+        yield from product("put_sync", {**paths, **states}, body=body)
+        for name in ("put_async", "put_many"):
+            yield from product(name, {**paths, "flush_mode": ["async", "sync"]} if name == "put_many" else paths, body=body)
+        for peer in ("append", "fio", "sqlite", "lmdb", "rocksdb", "rocketmq"):
+            yield from product("put_sync", states if peer in ("append", "fio") else {}, subject=peer, body=body, cap_mib=400)
+            yield Case("put_async", subject=peer, body=body)
+    yield from product("put_sync_threads", {"producers": [1, 4, 16, 64, 256], **paths})
+    yield from product("put_threads", {"producers": [1, 2, 4, 16], "write_path": ["mmap", "pool"]})
+    for name in ("put_async_window", "put_asyncio"):
+        yield from product(name, {"window": [1, 16, 64, 512], **paths})
+    yield from product("put_async", {"rate": [10_000, 100_000, 500_000], "write_path": ["mmap", "pool"]}, seconds=10)
+
+
+def shrunk(case: Case) -> Case:
+    """For --smoke: the same case, so small that it shows nothing but that it runs."""
+    options = dict(case.options)
+    if case.subject == OURS:
+        options |= SMALL_INDEX
+    elif case.subject in ("rocketmq", "chronicle"):
+        options |= {"small": True}
+    own = dict(SMOKE)
+    if case.rate:
+        own["rate"] = min(case.rate, 5000)
+    return replace(case, options=options, label=case.shown(), **own)                     # type: ignore[arg-type]
+
+
+def compact(results: list[Result]) -> list[Result]:
+    """For the file: histograms of all repetitions merged, one line each."""
+    found = []
+    for r in results:
+        merged = {name: {**h.to_dict(), "counts": " ".join(f"{slot}:{n}" for slot, n in h.to_dict()["counts"])}
+                  for name, h in figures.merged(r).items()}
+        runs = [{k: v for k, v in run.items() if k != "histograms"} for run in r["runs"]]
+        found.append({**r, "runs": runs, "histograms": merged})
+    return found
+
+
+class Suite:
+    """The results so far, and how to get more of them."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.results: list[Result] = []
+        self.by_key: dict[str, Result] = {}
+        self.machines: dict[str, dict[str, object]] = {}
+
+    def run(self, jobs: list[tuple[Case, Place]], reps: int = 1, until: float = 0.0) -> list[Result]:
+        chosen = self.args.only.split(",") if self.args.only else list(WORKLOADS)
+        ready = [(shrunk(c.complete()) if self.args.smoke else c.complete(), p) for c, p in jobs if c.workload in chosen]
+        done = run_all(ready, reps, lambda text: print(text, file=sys.stderr, flush=True), run_case, until)
+        self.results += done
+        return done
+
+    def judged(self, place: Place, until: float) -> None:
+        chosen = self.args.only.split(",") if self.args.only else list(WORKLOADS)
+        cases = {k: c for k, c in goals.CASES.items() if c.workload in chosen}
+        # the first repetition of all, then the rate that follows from it, then the rest
+        for key, result in zip(cases, self.run([(c, place) for c in cases.values()], self.args.reps, until), strict=True):
+            self.by_key[key] = result
+        device = figures.medians(self.by_key.get("sustained", {"runs": []})["runs"])
+        if "sustained_per_s" in device:
+            case = replace(goals.CASES["sustained"], rate=int(device["sustained_per_s"] * goals.RATE_SHARE), seconds=4.0)
+            (self.by_key[goals.AT_RATE],) = self.run([(case, place)])
+
+    def on_made_disks(self, cases: tuple[Case, ...]) -> None:
+        kinds = [k for k in self.args.disk.split(",") if k and k != "none"]
+        with made(kinds, self.args.dir, 512 if self.args.smoke else 1024) as (places, refused):
+            for place in places:
+                self.machines[place.name] = machine.describe(place.path)
+                for c in cases:
+                    options = {**SMALL_INDEX, **c.options} if c.subject == OURS else c.options
+                    self.run([(replace(c, label=c.shown(), options=options, **ON_A_MADE_DISK), place)])
+        for kind, why in refused.items():
+            print(f"{kind}: {why}", file=sys.stderr)
+            self.results.append({"case": cases[0].to_dict(), "name": cases[0].shown(), "dir": kind, "runs": [], "skipped": why})
+
+    def outcomes(self) -> list[targets.Outcome]:
+        return targets.judge({k: figures.medians(r["runs"]) for k, r in self.by_key.items() if r["runs"]}, {}, goals.GOALS)
+
+
+def verdicts(outcomes: list[targets.Outcome]) -> list[tuple[str, ...]]:
+    """For the report."""
+    head = ("", "ours", "peer", "measured", "target", "")
+    return [head, *((o.text, targets.number(o.ours), targets.number(o.java), targets.number(o.value), o.target, o.words())
+                    for o in outcomes)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="on the disk to be measured, not tmpfs; 14 GiB free")
+    p.add_argument("--disk", default=",".join(DISKS), help="disks to be made, as root, or none: " + ", ".join(DISKS))
+    p.add_argument("--reps", type=int, help="repetitions of what is judged (3; 5 with --full)")
+    p.add_argument("--minutes", type=float, help="then nothing is repeated any more (8; unlimited with --full)")
+    p.add_argument("--only", default="", help="workloads, comma-separated: " + ", ".join(WORKLOADS))
+    p.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where the two files go")
+    p.add_argument("--full", action="store_true", help="every combination; hours")
+    p.add_argument("--smoke", action="store_true", help="shows in minutes that everything runs; measures nothing")
+    args = p.parse_args(argv)
+    args.reps = 1 if args.smoke else args.reps or (5 if args.full else 3)
+    until = time.monotonic() + 60 * (args.minutes or (1e6 if args.full else 8))
+    args.dir.mkdir(parents=True, exist_ok=True)
+    suite, place = Suite(args), Place(args.dir)
+    suite.machines[place.shown()] = machine.describe(args.dir)
+    with interruptible():
+        suite.judged(place, until)
+        suite.run([(c, place) for c in (*OTHERS, *URING_STEPS)])
+        if args.full:
+            suite.run([(c, place) for c in matrix()], args.reps)
+        suite.on_made_disks((*ON_DISKS, *matrix()) if args.full else ON_DISKS)
+    outcomes = suite.outcomes()
+    print("\n".join(figures.table_lines(suite.results)), end="\n\n")
+    if args.smoke:
+        print("smoke run: the figures mean nothing")
+    print(targets.table(outcomes, verdicts=not args.smoke, peer="peer"))
+    _write(args, suite, outcomes)
+    return 1 if any("error" in r for r in suite.results) else 0
+
+
+def _write(args: argparse.Namespace, suite: Suite, outcomes: list[targets.Outcome]) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / ("suite-" + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+    keys = {key: next(i for i, r in enumerate(suite.results) if r is result) for key, result in suite.by_key.items()}
+    path.with_suffix(".json").write_text(json.dumps({
+        "machines": suite.machines, "smoke": args.smoke, "reps": args.reps, "cases": keys,
+        "outcomes": [vars(o) | {"verdict": o.words()} for o in outcomes], "results": compact(suite.results)}, indent=1) + "\n")
+    page = report.html("rmq_store bench suite", suite.machines, suite.results, verdicts(outcomes), args.smoke)
+    path.with_suffix(".html").write_text(page, encoding="utf-8")
+    print(f"written to {path}.json and .html")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
