@@ -118,12 +118,12 @@ class MessageStore(StoreWait):
             places = Places(self.path, self.options)
             self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
             self._watch = Watch(self, self._tasks())
-            if self.options.manifest_enabled:
-                self._sealer = Sealer(self, self._files, places.commitlog)
         if self.options.signals:
             _close_on_signals()
         self._opened()
         _open_stores.add(self)
+        if not self.readonly and self.options.manifest_enabled:
+            self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
 
     def _tasks(self) -> list[Task]:
         """What the control thread does for this store."""

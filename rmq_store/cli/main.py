@@ -39,6 +39,7 @@ COMMANDS = {
     "bench": "measure named workloads, and peers, on the disks of the directories given",
     "verify": "hold log, queues, index and manifests of a store against each other, whatever state it is in",
     "scrub": "read the sealed files of a log against their manifests: paced, resumable, beside a running store",
+    "repair": "say what can be done about a damaged store, and do it; what is replaced is kept in .salvage/",
     "readback": "recover a store and print all that it returns, for comparison",
 }
 

@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.integrity import manifest
 from rmq_store.io.files import ControlFiles
@@ -59,9 +60,7 @@ class Sealer:
                 if not self._failed:
                     emit(Event.MANIFEST_FAILED, path=self._root, reason=error)
                 self._failed = True
-            except Exception:           # the store was closed between two lines
-                if not self._stop.is_set():
-                    raise
+            except StoreStateError:     # closed between two lines
                 return
 
     def seal(self, low: int, flushed: int) -> None:

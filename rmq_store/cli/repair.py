@@ -1,0 +1,40 @@
+"""`rmqstore repair`: tells what can be done about a damaged store (--dry-run), and does it, step by step, saying each.
+
+Nothing is deleted: what is replaced lies in STORE/.salvage/ afterwards. Exit codes: 0 whole now, or nothing to do; 1 something
+can be done (--dry-run) or is left; 4 where what is left is damage of the log itself.
+"""
+import argparse
+
+from rmq_store import MessageStore
+from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
+from rmq_store.cli.output import Output
+from rmq_store.cli.verify import show
+from rmq_store.integrity.repair import Step, repair
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("--dry-run", action="store_true", help="write nothing: only tell what would be done")
+    parser.add_argument("--restore", action="store_true", help="also put again what earlier recoveries cut off and kept in "
+                        ".salvage/ (as new messages, at the end of their queues)")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    def say(step: Step) -> None:
+        if out.as_json:
+            out.record({"step": step.kind, **{k: v for k, v in step.as_dict().items() if k != "kind"}, "dry_run": args.dry_run})
+        else:
+            where = "" if step.offset is None else f" at {step.offset}"
+            count = "" if step.count is None else f" ({step.count} messages)"
+            would = "would " if args.dry_run and step.kind != "none" else ""
+            out.line(f"{would}{step.kind}: {step.path}{where}: {step.detail}{count}")
+
+    result = repair(args.store, dry_run=args.dry_run, restore=args.restore, say=say, open_store=MessageStore.open,
+                    **keywords(args))
+    for finding in result.left:
+        show(finding, out)
+    if args.dry_run:
+        out.say("nothing to repair" if not result.steps else f"{len(result.steps)} steps; nothing was written")
+        return FINDINGS if result.steps else FINE
+    out.say(f"{len(result.steps)} steps, {len(result.left)} findings left")
+    return CORRUPT if any(f.severity == "corrupt" for f in result.left) else FINDINGS if result.left else FINE

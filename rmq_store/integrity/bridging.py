@@ -1,0 +1,149 @@
+"""What stands in place of damaged bytes of the log, so that the records behind them can be reached again.
+
+Recovery ends at the first bad record and cuts all that follows. Repair puts whole records there instead. A queue must keep its
+offsets: each message of which only the gap in its queue is left gets a tombstone at its queue offset, with the property DAMAGED
+and a body of zeros. What is left over becomes a record marked as rolled back, which no queue has. Pure functions over bytes;
+the damaged bytes themselves are kept aside by the caller.
+"""
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_blank, encode_record
+from rmq_store.codec.layout import BLANK_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.errors import CorruptionError
+
+__all__ = ["DAMAGED", "Lost", "Stretch", "fill", "find_lost", "records"]
+
+DAMAGED = "DAMAGED"             # property of a tombstone: where the damage began; also the topic of what is only filled
+HEADER_MAX = 200
+CHUNK = 4 << 20
+
+Read = Callable[[int, int], bytes]      # (log offset, size) -> bytes, fewer at the end of a file
+
+
+class Lost(NamedTuple):
+    """A message of which only its place in a queue is known."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class Stretch(NamedTuple):
+    """Damaged bytes [begin, end) of one file; `to_end`: nothing readable follows in this file."""
+
+    begin: int
+    end: int
+    to_end: bool
+
+
+def records(read: Read, begin: int, end: int) -> Iterator[tuple[int, DecodedRecord]]:
+    """(offset, record) from `begin` on to `end` or to the file's end-of-file record. Raises CorruptionError."""
+    at, chunk, chunk_at = begin, b"", begin
+    while at + BLANK_SIZE <= end:
+        for want in (HEADER_MAX, 0):
+            if want == 0:
+                want = max(int.from_bytes(chunk[at - chunk_at:at - chunk_at + 4], "big", signed=True), BLANK_SIZE)
+            if at + min(want, end - at) > chunk_at + len(chunk):
+                chunk, chunk_at = read(at, min(max(want, CHUNK), end - at)), at
+        raw = memoryview(chunk)[at - chunk_at:]
+        record = decode_record(raw)
+        if isinstance(record, Blank):
+            return
+        yield at, record
+        at += record.size
+
+
+def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stretch]) -> dict[Stretch, list[Lost]]:
+    """Which messages lay in each stretch: the offsets that queues lack between the records before and behind it.
+
+    file_ends: (begin, end) of each file, ascending. A record that is readable, but for its checksum, tells its own place.
+    """
+    lost: dict[Stretch, list[Lost]] = {s: [] for s in stretches}
+    seen: dict[tuple[str, int], tuple[int, int]] = {}
+    by_begin = {s.begin: s for s in stretches}
+    for first, last in file_ends:
+        at = first
+        while at < last:
+            inside = by_begin.get(at)
+            if inside is not None:
+                _still_readable(lost, seen, inside, read(inside.begin, inside.end - inside.begin))
+                at = inside.end
+                continue
+            stop = min((s.begin for s in stretches if at < s.begin < last), default=last)
+            try:
+                for offset, record in records(read, at, stop):
+                    _gap(lost, seen, stretches, offset, record)
+            except CorruptionError:
+                pass            # the end of the data
+            at = stop
+    return lost
+
+
+def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretch: Stretch,
+                    data: bytes) -> None:
+    """A record of which only the checksum is wrong may be the last one of its queue: it still says where it belongs."""
+    try:
+        record = decode_record(data)
+    except CorruptionError:
+        return
+    if isinstance(record, Blank) or record.size != len(data) or record.physical_offset != stretch.begin:
+        return
+    queue = record.topic, record.queue_id
+    if queue in seen and seen[queue][0] + 1 == record.queue_offset:
+        lost[stretch].append(Lost(*queue, record.queue_offset))
+        seen[queue] = record.queue_offset, stretch.begin
+
+
+def _gap(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretches: list[Stretch], offset: int,
+         record: DecodedRecord) -> None:
+    if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        return
+    queue = record.topic, record.queue_id
+    queue_offset, before = seen.get(queue, (record.queue_offset - 1, offset))
+    if record.queue_offset > queue_offset + 1:
+        place = next((s for s in stretches if before < s.begin < offset), None)
+        if place is not None:
+            lost[place] += [Lost(*queue, n) for n in range(queue_offset + 1, record.queue_offset)]
+    seen[queue] = record.queue_offset, offset
+
+
+def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_property: bool = False) -> bytes | None:
+    """The bytes to write from stretch.begin on; None where what was lost does not fit.
+
+    Where a good record follows in the file they are as long as the stretch; else they end with an end-of-file record.
+    """
+    room, parts, at = stretch.end - stretch.begin, [], stretch.begin
+    for n, message in enumerate(lost):
+        last = n == len(lost) - 1 and not stretch.to_end
+        part = _stone(message.topic, message.queue_id, message.queue_offset, at, stretch, store_timestamp,
+                      room if last else None, 0, crc_property)
+        if part is None or len(part) > room - (BLANK_SIZE if stretch.to_end else 0):
+            return None
+        parts.append(part)
+        room -= len(part)
+        at += len(part)
+    if stretch.to_end:
+        if room < BLANK_SIZE:
+            return None
+        return b"".join(parts) + encode_blank(room)
+    if room:
+        part = _stone(DAMAGED, 0, 0, at, stretch, store_timestamp, room, TRANSACTION_ROLLBACK, crc_property)
+        if part is None:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _stone(topic: str, queue_id: int, queue_offset: int, at: int, stretch: Stretch, store_timestamp: int, size: int | None,
+           sys_flag: int, crc_property: bool) -> bytes | None:
+    """One record, `size` bytes long (None: as short as it can be)."""
+    def record(body: int) -> bytes:
+        return encode_record(topic, bytes(body), queue_id=queue_id, queue_offset=queue_offset, physical_offset=at,
+                             sys_flag=sys_flag, store_timestamp=store_timestamp, born_timestamp=store_timestamp,
+                             properties={DAMAGED: str(stretch.begin)}, crc_property=crc_property)
+
+    short = record(0)
+    if size is None:
+        return short
+    return record(size - len(short)) if size >= len(short) else None
