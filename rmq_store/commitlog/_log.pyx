@@ -244,6 +244,12 @@ cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) no
     return offset >= rmq_load(&log.reusable)
 
 
+cdef inline bint _all_free(Log *log) noexcept nogil:
+    # As much as there will ever be: all is in the file, and nobody reads it here any more.
+    cdef int64_t committed = rmq_load(&log.committed)
+    return rmq_load(&log.wrote) == committed and rmq_load(&log.reusable) >= committed - (DIRECT_BLOCK - 1 if log.direct else 0)
+
+
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
     cdef int64_t deadline = log.io.mono_ns(log.io.ctx) + timeout_ns
     cdef int64_t now, before = rmq_load(&log.reusable)
@@ -254,8 +260,7 @@ cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
         if rmq_load32(&log.fence) != 0:
             return -rmq_load32(&log.fence)
         log_reclaim(log, True)
-        if (rmq_load(&log.reusable) > before
-                or (rmq_load(&log.wrote) == rmq_load(&log.committed) and rmq_load(&log.pinned) == INT64_MAX)):
+        if rmq_load(&log.reusable) > before or _all_free(log):
             return 0
         now = log.io.mono_ns(log.io.ctx)
         if now >= deadline:

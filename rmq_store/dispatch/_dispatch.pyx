@@ -144,13 +144,18 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             d.stopped_at = at
             d.bad_records += 1
             at = end if end < limit else limit
-    if pinned:
-        log_unpin(log)
     published = queues_publish(d.queues)
     if published < 0 and rc == 0:
         rc = <int> published
     if published >= 0:
         rmq_store(&log.dispatched, at)
+    if pinned:
+        # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
+        # something else holds it back.
+        if rc < 0 or published < 0 or (at >= limit and limit < rmq_load(&log.committed)) or not log_pin(log, at):
+            log_unpin(log)
+        else:
+            rmq_event_wake(&log.room)
     return rc
 
 
