@@ -65,5 +65,5 @@ def run(case: Case, base: Path) -> Figures:
         waits = _quantiles(after["lat_ns"])
         latency = {k: v + waits[k] for k, v in latency.items()}
         highest += after["lat_ns"]["max"] / 1e3
-    return {**figures, **{k: round(v, 3) for k, v in latency.items()}, "max_us": highest,
+    return {**figures, **{k: round(min(v, highest), 3) for k, v in latency.items()}, "max_us": highest,
             "mean_us": round(1e6 / write["iops"], 3) if write["iops"] else 0.0}

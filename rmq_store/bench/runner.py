@@ -117,6 +117,8 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
     before = figures.pop("memory_before", None)
     if before is not None:
         figures["peak_beyond_pool_mib"] = round(max(0, peak["anon"] - before) / (1 << 20), 1)
+        if figures.get("msgs"):
+            figures["memory_bytes_per_msg"] = round(max(0, peak["anon"] - before) / figures["msgs"], 2)
         figures["peak_dirty_mib"] = round(peak["dirty"] / (1 << 20), 1)
     return figures
 

@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reps", type=int, default=1, help="repetitions, in turns; medians are shown (1)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="also write results.json, report.html and *.hgrm there")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                        help="an option of the store (docs/options.md); may be repeated")
+                        help="an option of the store (docs/options.md), or of a peer: fio.direct=1; may be repeated")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
@@ -127,11 +127,13 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     common = {"seconds": args.seconds, "pretouch_mib": args.pretouch_mib}
     found: list[Case] = []
     for workload in args.workloads.split(","):
-        found += product(workload, settings, options=options, **common)
+        ours = {k: v for k, v in options.items() if k.partition(".")[0] not in PEERS}
+        found += product(workload, settings, options=ours, **common)
         for peer in filter(None, args.peer.split(",")):
             module_of(peer)
             own = {k: v for k, v in settings.items() if k not in ("write_path", "flush_backend", "props")}
-            found += product(workload, own, subject=peer, **common)
+            theirs = {k.removeprefix(f"{peer}."): v for k, v in options.items() if k.startswith(f"{peer}.")}
+            found += product(workload, own, subject=peer, options=theirs, **common)
     return found
 
 

@@ -11,7 +11,6 @@ cdef extern from "rmq_histogram.h" nogil:
     int64_t rmq_histogram_low(int slot)
     void rmq_histogram_add(rmq_histogram *h, int64_t value)
     void rmq_histogram_add_shared(rmq_histogram *h, int64_t value)
-    void rmq_histogram_add_corrected(rmq_histogram *h, int64_t value, int64_t interval)
     void rmq_histogram_merge(rmq_histogram *to, const rmq_histogram *source)
     int64_t rmq_histogram_highest(const rmq_histogram *h)
     int64_t rmq_histogram_lowest(const rmq_histogram *h)

@@ -4,6 +4,27 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 
+cdef void _add_hidden(rmq_histogram *h, int64_t value, int64_t times, int64_t interval) noexcept nogil:
+    # Bucket by bucket, not wait by wait: a stall of a second hides millions of waits of 100 ns.
+    cdef int64_t low, high, first, last
+    cdef int slot
+    if value < 2 * interval:
+        return
+    for slot in range(rmq_histogram_slot(interval), rmq_histogram_slot(value - interval) + 1):
+        low = max(rmq_histogram_low(slot), interval)
+        high = value - interval
+        if slot < RMQ_HISTOGRAM_SLOTS - 1:
+            high = min(high, rmq_histogram_low(slot + 1) - 1)
+        first = (value - high + interval - 1) // interval       # low <= value - k x interval <= high
+        last = (value - low) // interval
+        if last < first:
+            continue
+        h.counts[slot] += times * (last - first + 1)
+        h.count += times * (last - first + 1)
+        h.total += times * ((last - first + 1) * value - interval * ((first + last) * (last - first + 1) // 2))
+    h.below = max(h.below, INT64_MAX - (value - (value - interval) // interval * interval))
+
+
 cdef class Histogram:
     """Durations in nanoseconds in log-linear buckets: 64 for each doubling, so a quantile is at most 0.8 % off.
 
@@ -25,15 +46,28 @@ cdef class Histogram:
         """Counts one duration."""
         rmq_histogram_add(self.h, ns)
 
-    def add_corrected(self, int64_t ns, int64_t interval_ns):
-        """Counts a duration of a closed loop that meant to begin one every `interval_ns`, and the waits that a stall hid.
-
-        Correction of coordinated omission as HdrHistogram's recordValueWithExpectedInterval does it."""
-        rmq_histogram_add_corrected(self.h, ns, interval_ns)
-
     def merge(self, Histogram other not None):
         """Adds all that `other` counted."""
         rmq_histogram_merge(self.h, other.h)
+
+    def corrected(self, int64_t interval_ns):
+        """A new histogram with also the waits that stalls kept a closed loop from measuring, had it begun every `interval_ns`.
+
+        For a duration v: v - interval, v - 2 x interval and so on, while at least interval_ns. Correction of coordinated
+        omission as HdrHistogram's copyCorrectedForCoordinatedOmission does it. interval_ns < 1: a plain copy."""
+        cdef Histogram made = Histogram()
+        cdef int64_t low, high, value
+        cdef int i
+        made.merge(self)
+        if interval_ns < 1:
+            return made
+        for i in range(RMQ_HISTOGRAM_SLOTS):
+            if self.h.counts[i]:
+                low = rmq_histogram_low(i)
+                high = rmq_histogram_low(i + 1) - 1 if i < RMQ_HISTOGRAM_SLOTS - 1 else rmq_histogram_highest(self.h)
+                value = min(max(low + (high - low) // 2, rmq_histogram_lowest(self.h)), rmq_histogram_highest(self.h))
+                _add_hidden(made.h, value, self.h.counts[i], interval_ns)
+        return made
 
     def reset(self):
         """Empties it."""

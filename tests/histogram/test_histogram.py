@@ -49,13 +49,26 @@ def test_merged_histograms_count_everything() -> None:
 
 
 def test_correction_adds_the_waits_that_a_stall_hid() -> None:
-    corrected = Histogram()
-    corrected.add_corrected(95, 10)             # nine more should have begun meanwhile; the last waits that count are 15 and 85
+    corrected = Histogram([95]).corrected(10)       # eight more should have begun meanwhile
     assert corrected.buckets() == Histogram([95, 85, 75, 65, 55, 45, 35, 25, 15]).buckets()
-    corrected.reset()
-    corrected.add_corrected(9, 10)
-    corrected.add_corrected(50, 0)
-    assert corrected.count == 2
+    assert (corrected.lowest, corrected.highest, corrected.mean) == (15, 95, 55)
+    assert Histogram([9, 19]).corrected(10).buckets() == Histogram([9, 19]).buckets()
+    assert Histogram([50]).corrected(0).count == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_correction_is_that_of_wait_by_wait(seed: int) -> None:
+    rng = random.Random(seed)
+    interval = rng.randrange(1, 5000)
+    for value in (rng.randrange(64), rng.randrange(1 << 20), rng.randrange(1 << 24)):
+        one = Histogram([value])
+        exact = [value, *range(value - interval, interval - 1, -interval)]
+        corrected = one.corrected(interval)
+        assert corrected.to_dict() == Histogram(exact).to_dict()
+
+
+def test_correction_of_a_long_stall_ends() -> None:
+    assert Histogram([10**12] * 3).corrected(100).count == 3 * 10**10
 
 
 @pytest.mark.parametrize("copy", [lambda h: Histogram.from_dict(json.loads(json.dumps(h.to_dict()))),
