@@ -191,20 +191,14 @@ def _propose(path: str, facts: Capability, measured: list[Measured]) -> Advice:
         best = max(good, key=lambda m: _score(m, good))
         options["write_path"], options["flush_backend"] = best.write_path, best.flush_backend
         reasons.append(f"{best.name}: the best of them over the three figures, {_score(best, good) * 100:.0f} % of the best "
-                       f"of each "
-                       "in the mean")
+                       "of each in the mean")
         if best.write_path == "mmap":
             options = {k: v for k, v in options.items() if not k.startswith("pool_")}
     if facts.sync_reserved_s and facts.sync_written_s and profile != "tmpfs":
         ratio = facts.sync_reserved_s / facts.sync_written_s
-        dear = ratio > 1.25
-        free = ratio < 1.1 and facts.commits_reserved == 0      # not told, or not clear: what the option says by itself is fine
-        reasons.append(f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: under sync flush "
-                       f"segment_prezero "
-                       f"is worth it" if dear else f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: "
-                       f"writing "
-                       "zeros ahead gains little")
-        if free:
+        reasons.append(f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: "
+                       + ("under sync flush segment_prezero is worth it" if ratio > 1.25 else "writing zeros ahead gains little"))
+        if ratio < 1.1 and facts.commits_reserved == 0:     # told, and clear; else the option's own default is fine
             options["segment_prezero"] = "off"
     fitted = _fitted(path, options)
     for name in ("pool_window_count", "segment_size_bytes", "index_slots", "index_entries_max"):

@@ -88,8 +88,7 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         yield Finding("note", "file system", where, "a store here is gone with the next reboot, as profile tmpfs says")
     elif kind in ("tmpfs", "ramfs"):
         yield Finding("finding", "file system", where, "a store here is gone with the next reboot, and its files take "
-                      "memory; a "
-                      "sync does nothing", "a directory on a disk; or profile tmpfs, if that is what you want")
+                      "memory; a sync does nothing", "a directory on a disk; or profile tmpfs, if that is what you want")
     elif kind == "overlay":
         yield Finding("finding", "file system", where, "the writable layer of a container: gone with the container, and slower",
                       "mount a volume, and put the store there")
@@ -98,8 +97,7 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
                       "connection fails the store for writing", "a local disk or a block volume")
     elif kind == "btrfs" and not _no_copy_on_write(c):
         yield Finding("finding", "file system", where, "it copies on write: reserved space is no promise, so a full disk can "
-                      "show "
-                      "in the middle of a file, and each sync writes new blocks",
+                      "show in the middle of a file, and each sync writes new blocks",
                       "chattr +C on the empty directory before the store is made, or another file system")
     else:
         level = "ok" if kind in (*_GOOD, "btrfs") else "note"
@@ -108,8 +106,7 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     options = c.mount_options.split(",")
     if any(option in options for option in _NO_BARRIER):
         yield Finding("finding", "mount options", f"{c.mount_point} is mounted with barriers off", "a power cut can take "
-                      "what a "
-                      "sync confirmed, unless the device's write cache has a battery", "mount it with barrier=1")
+                      "what a sync confirmed, unless the device's write cache has a battery", "mount it with barrier=1")
     if "data=journal" in options:
         yield Finding("note", "mount options", f"{c.mount_point} is mounted with data=journal", "all data is written twice",
                       "mount it with data=ordered")
@@ -144,8 +141,7 @@ def _space(c: Capability, o: Options, root: str) -> Iterator[Finding]:
                       "no commit-log file can be made", "another file system")
     elif c.writable and not c.fallocate_reserves:
         yield Finding("finding", "reserving space", "posix_fallocate takes no blocks", "a full disk shows in the middle of a "
-                      "file, "
-                      "as a failed write, and not before", "a file system that reserves, ext4 or xfs")
+                      "file, as a failed write, and not before", "a file system that reserves, ext4 or xfs")
 
 
 def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
@@ -155,8 +151,7 @@ def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     commits = "" if c.commits_reserved is None else (f"; journal commits a sync: {c.commits_reserved:.1f} and "
                                                      f"{c.commits_written or 0:.1f}")
     fact = (f"a 4 KiB write and fdatasync takes {reserved * 1e6:,.0f} µs on reserved blocks, {written * 1e6:,.0f} µs on "
-            f"written "
-            f"ones{commits}")
+            f"written ones{commits}")
     dearer = reserved > 1.25 * written
     if dearer and o.flush_mode == "sync" and o.segment_prezero == "off":
         yield Finding("finding", "syncs", fact, "each synchronous put pays for the journal", "segment_prezero='window'")
@@ -173,9 +168,8 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if refusal is not None:
         code, step = refusal
         cause, cure = _why_no_ring(c, code)
-        yield Finding(wanted, "io_uring", f"{step} fails: {os.strerror(code)}{cause}", "flush_backend io_uring cannot be "
-                      "used; auto "
-                      "takes fdatasync", cure)
+        yield Finding(wanted, "io_uring", f"{step} fails: {os.strerror(code)}{cause}",
+                      "flush_backend io_uring cannot be used; auto takes fdatasync", cure)
     else:
         flags = ", ".join(c.uring.get("flags") or ()) or "none"
         yield Finding("ok", "io_uring", f"works (set-up flags: {flags})", "flush_backend io_uring can be used")
@@ -192,14 +186,25 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     yield from _second_opinion(c, refusal)
 
 
+def _backend(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+    """What flush_backend="auto" comes to, by the rule of flush.backend.choose_backend."""
+    if o.flush_backend != "auto":
+        yield Finding("ok", "flush back end", f"{o.flush_backend} ({o.origin('flush_backend')})", "taken as it is named")
+    elif o.write_path != "pool":
+        yield Finding("ok", "flush back end", "auto: fdatasync", f"write_path {o.write_path} leaves writing to the page cache")
+    elif c.uring_refusal() is None and not c.direct_refusal() and o.uring_direct != "off":
+        yield Finding("ok", "flush back end", "auto: io_uring", "io_uring and direct I/O work here")
+    else:
+        yield Finding("ok", "flush back end", "auto: fdatasync", "io_uring without direct I/O, or none at all, gains nothing")
+
+
 def _why_no_ring(c: Capability, code: int) -> tuple[str, str]:
     if code in (errno.EPERM, errno.EACCES) and c.io_uring_disabled:
         return f" (kernel.io_uring_disabled = {c.io_uring_disabled})", "sysctl kernel.io_uring_disabled=0"
     if code in (errno.EPERM, errno.ENOSYS) and c.seccomp == "filter":
         name = c.container or "a sandbox"
-        return f" (a seccomp filter is active: {name})", ("allow io_uring_setup, io_uring_enter and io_uring_register in its "
-                                                          "seccomp "
-                                                         "profile")
+        cure = "allow io_uring_setup, io_uring_enter and io_uring_register in its seccomp profile"
+        return f" (a seccomp filter is active: {name})", cure
     if code == errno.ENOSYS:
         return f" (kernel {c.kernel})", "a kernel with io_uring, 5.6 or later"
     if code == errno.ENOMEM:
@@ -230,16 +235,13 @@ def _memory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     else:
         yield Finding("ok", "memory", fact, "enough")
     if o.pool_mlock and pool and c.memlock is not None and 0 <= c.memlock < 2 * pool and os.geteuid() != 0:
-        yield Finding("finding" if o.given("pool_mlock") else "note", "memlock", f"the limit is {_limit(c.memlock)}, the "
-                      f"pool needs "
-                      f"{_size(2 * pool)} (it is mapped twice)", "opening is refused" if o.given("pool_mlock") else "the "
-                      "pool stays "
-                      "unlocked", "raise the limit (ulimit -l, LimitMEMLOCK=), or pool_mlock=False")
+        level, consequence = ("finding", "opening is refused") if o.given("pool_mlock") else ("note", "the pool stays unlocked")
+        yield Finding(level, "memlock", f"the limit is {_limit(c.memlock)}, the pool needs {_size(2 * pool)} (it is mapped "
+                      "twice)", consequence, "raise the limit (ulimit -l, LimitMEMLOCK=), or pool_mlock=False")
     swap = psutil.swap_memory().total
     if pool and swap and not o.pool_mlock:
         yield Finding("note", "swap", f"{_size(swap)} of swap", "memory of the pool can be swapped out, and puts then wait "
-                      "for the "
-                      "disk", "pool_mlock=True, or no swap")
+                      "for the disk", "pool_mlock=True, or no swap")
     if o.pool_hugepages:
         name = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
         with suppress(OSError):
@@ -254,8 +256,7 @@ def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     need = o.consumequeue_fd_max + 64
     if c.files is not None and 0 <= c.files < need:
         yield Finding("finding", "open files", f"the limit is {c.files}, a store uses up to {need}", "reading and dispatch "
-                      "can fail "
-                      "with EMFILE", "ulimit -n 65536 (LimitNOFILE=), or a smaller consumequeue_fd_max")
+                      "can fail with EMFILE", "ulimit -n 65536 (LimitNOFILE=), or a smaller consumequeue_fd_max")
     maps = 0
     with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count") as file:
         maps = int(file.read())
@@ -267,8 +268,7 @@ def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if c.device_limits:
         told = ", ".join(f"{name} {value:,}" for name, value in sorted(c.device_limits.items()))
         yield Finding("note", "device limits", f"a cgroup limits this device: {told} a second", "bursts beyond it wait: the "
-                      "pool "
-                      "fills, then puts wait", "profile cloud_block, or a higher io.max")
+                      "pool fills, then puts wait", "profile cloud_block, or a higher io.max")
 
 
 def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
@@ -278,8 +278,7 @@ def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     cache, fua = c.device.get("write_cache"), c.device.get("fua")
     kind = "rotating" if c.device.get("rotational") == "1" else "not rotating"
     consequence = {"write back": "a sync flushes its cache", "write through": "it has no volatile cache: a sync costs little "
-                   "more "
-                   "than the write"}.get(cache or "", "its cache is not told")
+                   "more than the write"}.get(cache or "", "its cache is not told")
     if fua == "1":
         consequence += "; direct durable writes need no flush of their own"
     if kind == "rotating" and (c.container or str(name).startswith(("vd", "xvd"))):
@@ -298,8 +297,7 @@ def _store(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         yield Finding("note", "store", f"open in process {pid}", "its numbers move while you look")
     else:
         yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly, or a broker has it open: "
-                      "the next "
-                      "open recovers", "stop what has it open; open it once for writing, or run rmqstore readback")
+                      "the next open recovers", "stop what has it open; open it once for writing, or run rmqstore readback")
 
 
 def _size(value: int) -> str:
@@ -314,4 +312,4 @@ def _limit(value: int | None) -> str:
 
 
 _Rule = Callable[[Capability, Options, str], Iterator[Finding]]
-_RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _uring, _memory, _limits, _store)
+_RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _uring, _backend, _memory, _limits, _store)

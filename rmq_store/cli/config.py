@@ -2,13 +2,15 @@
 (convert). Reads no message; the main thread only."""
 import argparse
 import os
+import textwrap
 from typing import Any
 
 from rmq_store.cli.common import FINE, keywords, option_arguments
 from rmq_store.cli.output import Output
 from rmq_store.config import sources, toml
 from rmq_store.config.load import resolve
-from rmq_store.config.options import BY_NAME, Option
+from rmq_store.config.options import BY_NAME, BY_UPSTREAM, Option
+from rmq_store.errors import ConfigError
 from rmq_store.opening import fit_sizes, infer_sizes
 
 
@@ -18,6 +20,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("store", nargs="?", metavar="STORE", help="a store, whose files tell some sizes")
     show.add_argument("--changed", action="store_true", help="only what is not the default")
     option_arguments(show)
+    table = commands.add_parser("options", help="what each option means: its range, its default, upstream's names")
+    table.add_argument("names", nargs="*", metavar="NAME", help="only these, our names or upstream's")
+    table.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    table.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     profiles = commands.add_parser("profiles", help="the profiles there are, and what each sets")
     profiles.add_argument("--json", action="store_true", help="JSON lines instead of text")
     profiles.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
@@ -29,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    return {"show": _show, "profiles": _profiles, "convert": _convert}[args.what](args, out)
+    return {"show": _show, "options": _options, "profiles": _profiles, "convert": _convert}[args.what](args, out)
 
 
 def _show(args: argparse.Namespace, out: Output) -> int:
@@ -47,6 +53,26 @@ def _show(args: argparse.Namespace, out: Output) -> int:
     else:
         out.table(("option", "change", "origin", "value"),
                   [(o.name, o.change, options.origin(o.name), text_of(o, v)) for o, v in rows])
+    return FINE
+
+
+def _options(args: argparse.Namespace, out: Output) -> int:
+    wanted = [BY_NAME.get(name) or BY_UPSTREAM.get(name) for name in args.names] or list(BY_NAME.values())
+    for name, option in zip(args.names, wanted, strict=False):
+        if option is None:
+            resolve(None, {name: ""})       # the error that names the nearest one, or says what became of it
+            raise ConfigError(f"option {name} is known and has no effect here: see docs/options.md")
+    for option in filter(None, wanted):
+        fields = {"option": option.name, "default": option.default, "range": option.span(), "unit": option.unit,
+                  "change": option.change, "upstream": list(option.upstream), "text": option.text}
+        if out.as_json:
+            out.record(fields)
+            continue
+        default = text_of(option, option.default) if option.default is not None else f"none: {option.none}"
+        out.line(f"{option.name} = {default}    ({option.span()}; {option.change})")
+        out.line(textwrap.fill(option.text, 100, initial_indent="    ", subsequent_indent="    "))
+        if option.upstream:
+            out.line(f"    upstream: {', '.join(option.upstream)}")
     return FINE
 
 

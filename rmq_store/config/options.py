@@ -36,6 +36,14 @@ class Option:
     change: str = "reopen"
     wins: object = None
 
+    def span(self) -> str:
+        """What it may be, for people."""
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.kind == "int":
+            return f"{self.low} to {self.high} {self.unit}"
+        return {"bool": "true or false", "path": "a directory", "levels": "levels", "host": "ip:port"}.get(self.kind, self.kind)
+
     def convert(self, value: object) -> object:
         """The value, checked. ValueError says what was expected."""
         if value is None and self.none:

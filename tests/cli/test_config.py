@@ -53,6 +53,19 @@ def test_profiles_are_listed_with_the_user_s(json_lines, rmqstore, tmp_path):
     assert code == 64 and "did you mean flush_mode?" in err
 
 
+def test_every_option_is_explained(rmqstore, json_lines):
+    code, lines = json_lines("config", "options")
+    assert code == 0 and [line["option"] for line in lines] == [o.name for o in OPTIONS]
+    assert all(line["text"] and line["range"] for line in lines)
+    code, out, _ = rmqstore("config", "options", "flushDiskType", "segment_size_bytes")
+    assert code == 0 and out.startswith("flush_mode = async    (async or sync; reopen)")
+    assert "segment_size_bytes = 1073741824 bytes    (4096 to 2147483647 bytes; fixed)" in out
+    assert "upstream: mappedFileSizeCommitLog, mapedFileSizeCommitLog" in out
+    code, _, err = rmqstore("config", "options", "flush_mod")
+    assert code == 64 and "did you mean flush_mode?" in err
+    assert rmqstore("config", "options", "brokerName")[0] == 64
+
+
 def test_a_broker_conf_becomes_toml(rmqstore, tmp_path):
     conf, toml = tmp_path / "broker.conf", tmp_path / "rmq.toml"
     conf.write_text('brokerName=a\nflushDiskType=SYNC_FLUSH\nmessageDelayLevel=1s 2s\nenableConsumeQueueExt=true\n'

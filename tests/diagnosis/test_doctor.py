@@ -130,6 +130,15 @@ def test_what_is_worth_knowing_is_no_finding(facts, subject):
     assert [i.level for i in judged(healthy(**facts)) if i.subject == subject] == ["note"]
 
 
+@pytest.mark.parametrize(("facts", "options", "fact"), [
+    ({}, {}, "auto: fdatasync"), ({}, {"write_path": "pool"}, "auto: io_uring"),
+    ({}, {"write_path": "pool", "uring_direct": "off"}, "auto: fdatasync"),
+    ({"uring": {"setup": errno.EPERM}, "uring_opcodes": {}}, {"write_path": "pool"}, "auto: fdatasync"),
+    ({}, {"flush_backend": "msync"}, "msync (keyword)")])
+def test_the_back_end_that_a_store_would_get(facts, options, fact):
+    assert [i.fact for i in judged(healthy(**facts), **options) if i.subject == "flush back end"] == [fact]
+
+
 def test_unwritten_blocks_are_explained():
     item = next(i for i in judged(healthy(sync_reserved_s=2e-3, sync_written_s=3e-4, commits_reserved=1.0, commits_written=0.0))
                 if i.subject == "syncs")
