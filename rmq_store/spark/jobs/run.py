@@ -18,7 +18,7 @@ from rmq_store.spark.schema import ddl
 
 __all__ = ["JOBS", "JobDataSource", "run_job"]
 
-JOBS = {"audit": "audit"}
+JOBS = {"audit": "audit", "rebuild_queues": "queues", "rebuild_index": "index", "export": "export"}
 
 
 def job_module(name: str) -> Any:

@@ -1,0 +1,184 @@
+"""Spark on a store beside Spark on Parquet, in one run: python -m bench.spark.ratios --dir DIR [--mib 1024] [--out FILE]
+
+Prints a line a measurement and, last, the ratios with their goals; --out writes them as JSON. Each figure is the best of
+--reps. `DIR` wants three times the size of the log. With --mib 64 it takes seconds and shows that everything runs, no more.
+"""
+import argparse
+import json
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+
+from rmq_store import MessageStore
+from rmq_store.bulk._columns import Split
+from rmq_store.spark import jobs, local_session, read_store, register, scan
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.splits import plan
+from rmq_store.spark.staging import commit_staged
+from rmq_store.spark.stores import log_files
+from rmq_store.spark.writer import WriteOptions, stage
+
+META = ["topic", "queueId", "queueOffset", "storeTimestamp", "physicalOffset", "storeSize"]
+GOALS = {"full_vs_parquet": 0.60, "metadata_mrows_s": 2.0, "kernel_queues_gib_s": 1.5, "queues_vs_shuffle": 3.0,
+         "kernel_audit_gib_s": 2.0, "export_vs_parquet_parquet": 2.0, "staged_mib_s": 400.0, "planning_1000_files_ms": 50.0}
+LOWER = {"planning_1000_files_ms"}
+
+
+def make_store(root: Path, mib: int) -> int:
+    """A log of about so many MiB in four files or more, bodies of 900 to 1148 bytes of noise; returns its records."""
+    noise = os.urandom(1 << 20)
+    n = 0
+    with MessageStore.open(root, segment_size_bytes=max(1 << 20, mib * (1 << 20) // 4)) as store:
+        while store.max_log_offset < mib << 20:
+            store.put_many(f"Topic{n // 1000 % 3}", [noise[(n + i) * 911 % 900_000:][:900 + (n + i) % 249] for i in range(250)],
+                           queue_id=n // 250 % 4, tags="TagA", properties={"UNIQ_KEY": f"7F0000010A2B18B4AAC2{n:012X}",
+                                                                           "user": "value"})
+            n += 250
+    return n
+
+
+def best(what: str, call, reps: int, rows: int, size: int) -> float:
+    """Seconds of the fastest run."""
+    seconds = []
+    for _ in range(reps):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    found = min(seconds)
+    print(f"{what:44} {found:8.3f} s {size / found / (1 << 20):9.0f} MiB/s {rows / found / 1e6:7.2f} M rows/s", flush=True)
+    return found
+
+
+def noop(df) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+def native(root: str, work) -> None:
+    for file in log_files(root):
+        work(["", file.path, file.start, file.start, file.end, file.newest, False])
+
+
+def audit_part(piece) -> None:
+    _, path, start, begin, end, newest, aligned = piece
+    with Split(path, start, begin, end, newest=newest, aligned=aligned, verify="crc") as split:
+        while not split.done:
+            split.skip()
+
+
+def planning(directory: Path) -> float:
+    log = directory / "many" / "commitlog"
+    log.mkdir(parents=True)
+    for i in range(1000):
+        with open(log / f"{i << 30:020d}", "wb") as file:
+            file.truncate(1 << 30)
+    with open(log / f"{999 << 30:020d}", "r+b") as file:
+        file.write(b"\0\0\0\x5b")
+    options = ReadOptions.parse({"path": str(directory / "many")})
+    begin = time.perf_counter()
+    assert len(plan(options)) == 8000
+    return (time.perf_counter() - begin) * 1000
+
+
+def measure(spark, place: Path, mib: int, reps: int) -> dict[str, float]:
+    from rmq_store.bulk._rebuild import queue_part
+
+    root = str(place / "store")
+    rows = make_store(Path(root), mib)
+    with MessageStore.open(root, readonly=True) as store:
+        size = store.max_log_offset
+    register(spark)
+    plain, packed = str(place / "plain"), str(place / "snappy")
+    read_store(spark, root).write.option("compression", "uncompressed").parquet(plain)
+    read_store(spark, root).write.option("compression", "snappy").parquet(packed)
+
+    def timed(what, call):
+        return best(what, call, reps, rows, size)
+
+    full = timed("full rows, store", lambda: noop(read_store(spark, root)))
+    parquet = timed("full rows, Parquet uncompressed", lambda: noop(spark.read.parquet(plain)))
+    snappy = timed("full rows, Parquet snappy", lambda: noop(spark.read.parquet(packed)))
+    meta = timed("six metadata columns, store", lambda: noop(scan(spark, root, META)))
+    digest = "sum(length(body)) AS n, bit_xor(xxhash64(body)) AS h"
+    ours = timed("xxhash64 of bodies, store", lambda: scan(spark, root, ["body"]).selectExpr(*digest.split(", ")).collect())
+    theirs = timed("xxhash64 of bodies, Parquet", lambda: spark.read.parquet(plain).selectExpr(*digest.split(", ")).collect())
+    target = place / "queues"
+
+    def rebuild_native():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        native(root, lambda piece: queue_part(piece, str(target), 6_000_000))
+
+    kernel_queues = timed("consume queues, kernel, one thread", rebuild_native)
+    kernel_audit = timed("CRC audit, kernel, one thread", lambda: native(root, audit_part))
+    rebuilt = timed("consume queues, job", lambda: jobs.rebuild_queues(spark, root))
+    shuffled = timed("consume queues, shuffle and sort, no write", lambda: noop(
+        scan(spark, root, ["topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tags"])
+        .repartition("topic", "queueId").sortWithinPartitions("topic", "queueId", "queueOffset")))
+    audited = timed("CRC audit, job", lambda: jobs.audit(spark, root))
+
+    def export():
+        shutil.rmtree(place / "out", ignore_errors=True)
+        jobs.export(spark, root, str(place / "out"), compression="none")
+
+    exported = timed("export to Parquet, job", export)
+    copied = timed("Parquet to Parquet, Spark", lambda: spark.read.parquet(plain).write.mode("overwrite")
+                   .option("compression", "uncompressed").parquet(str(place / "copy")))
+    staged_s, commit_s = ingest(plain, place, rows, size)
+    return {"full_vs_parquet": parquet / full, "full_vs_snappy": snappy / full, "body_hash_vs_parquet": theirs / ours,
+            "metadata_mrows_s": rows / meta / 1e6, "kernel_queues_gib_s": size / kernel_queues / (1 << 30),
+            "queues_job_gib_s": size / rebuilt / (1 << 30), "queues_vs_shuffle": shuffled / rebuilt,
+            "kernel_audit_gib_s": size / kernel_audit / (1 << 30), "audit_job_gib_s": size / audited / (1 << 30),
+            "export_vs_parquet_parquet": copied / exported, "staged_mib_s": size / staged_s / (1 << 20),
+            "commit_mib_s": size / commit_s / (1 << 20), "planning_1000_files_ms": planning(place)}
+
+
+def ingest(parquet: str, place: Path, rows: int, size: int) -> tuple[float, float]:
+    """Encoding and staging in one thread, and the commit, without Spark around them."""
+    import pyarrow.dataset as ds
+
+    root = str(place / "ingested")
+    options = WriteOptions.parse({"path": root})
+    batches = list(ds.dataset(parquet, format="parquet").to_batches(
+        columns=["topic", "body", "properties", "queueId", "bornTimestamp"], batch_size=4096))
+    begin = time.perf_counter()
+    message = stage(root, "bench", 0, iter(batches), options)
+    middle = time.perf_counter()
+    commit_staged(root, "bench", 0, [message.staged], {}, "bench")
+    end = time.perf_counter()
+    for what, seconds in (("staging, one thread", middle - begin), ("commit", end - middle)):
+        print(f"{what:44} {seconds:8.3f} s {size / seconds / (1 << 20):9.0f} MiB/s {rows / seconds / 1e6:7.2f} M rows/s")
+    return middle - begin, end - middle
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", required=True)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    place = Path(args.dir) / "rmq-store-bench-spark"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    spark = local_session("rmq_store bench")
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        found = measure(spark, place, args.mib, args.reps)
+    finally:
+        spark.stop()
+        shutil.rmtree(place, ignore_errors=True)
+    print()
+    for name, value in found.items():
+        goal = GOALS.get(name)
+        met = goal is None or (value <= goal if name in LOWER else value >= goal)
+        print(f"{name:30} {value:10.2f}" + ("" if goal is None else f"   goal {goal:g}: {'met' if met else 'MISSED'}"))
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            json.dump({"mib": args.mib, "reps": args.reps, "cpus": os.cpu_count(), "machine": platform.platform(),
+                       "load": os.getloadavg(), "found": found, "goals": GOALS}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""`rmqstore spark`: the jobs of rmq_store.spark from the command line, on a local session or any master.
+
+Control plane, the main thread only. Results go to standard output, as JSON lines under --json.
+"""
+import argparse
+import dataclasses
+from typing import Any
+
+from rmq_store.cli.common import CORRUPT, FINDINGS, FINE
+from rmq_store.cli.output import Output
+from rmq_store.errors import ConfigError, RmqStoreError
+
+JOBS = {
+    "audit": "check every record and checksum, and that the parts of the log meet",
+    "rebuild-queues": "make the consume queues from the log",
+    "rebuild-index": "make the index files from the log",
+    "export": "write messages as Parquet files with a manifest; again: what came since",
+    "statistics": "messages and bytes by broker, topic and queue",
+    "keys": "the keys with the most messages",
+    "retention": "what a store would keep if it kept so many hours",
+    "diff": "messages that differ between two stores",
+    "replay": "copy messages into another store",
+    "merge": "copy the messages of several stores into one",
+    "compact": "copy the newest message of each key into another store",
+    "query": "run SQL over the view `messages`",
+}
+TWO = ("export", "diff", "replay", "merge", "compact")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, what in JOBS.items():
+        job = jobs.add_parser(name, help=what, description=what.capitalize() + ".")
+        job.add_argument("store", metavar="STORE", help="a store's root, a comma list, a glob, or JSON {name: root}")
+        if name in TWO:
+            job.add_argument("target", metavar="TARGET", help="where the result goes, or the other store")
+        if name == "query":
+            job.add_argument("sql", metavar="SQL", help="such as: SELECT topic, count(*) FROM messages GROUP BY 1")
+        if name.startswith("rebuild"):
+            job.add_argument("--install", action="store_true", help="put them in place, under the store's lock")
+        if name == "retention":
+            job.add_argument("--hours", default="24,48,72,168", help="comma list (%(default)s)")
+        if name in ("replay", "merge", "compact"):
+            job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="what makes a repeated run do nothing")
+        job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
+                         help="an option of the read (docs/spark.md), or store.NAME of the target; may be repeated")
+        job.add_argument("--master", default="local[*]", help="Spark master (%(default)s); spark-submit's wins")
+        job.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; may be repeated")
+        job.add_argument("--json", action="store_true", help="JSON lines instead of text")
+        job.add_argument("-v", "--verbose", action="store_true", help="also log what is done, on standard error")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    from rmq_store.spark import SparkUnavailable, local_session
+
+    options = pairs(args.options)
+    try:
+        session = local_session("rmqstore spark " + args.job, args.master, **pairs(args.conf))
+    except SparkUnavailable as error:
+        raise RmqStoreError(str(error)) from error
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        return _job(session, args, out, options)
+    finally:
+        session.stop()
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """NAME=VALUE arguments as a mapping."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{text}: expected NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str, Any]) -> int:
+    from rmq_store.spark import jobs, scan
+
+    job, store = args.job, args.store
+    if job == "audit":
+        report = jobs.audit(session, store, **options)
+        for broker, file, offset, what in report.findings:
+            _show(out, {"broker": broker, "file": file, "offset": offset, "what": what})
+        _show(out, {"files": report.files, "records": report.records, "bytes": report.bytes, "findings": len(report.findings)})
+        return CORRUPT if report.findings else FINE
+    if job in ("rebuild-queues", "rebuild-index"):
+        make = jobs.rebuild_queues if job == "rebuild-queues" else jobs.rebuild_index
+        _show(out, dataclasses.asdict(make(session, store, install=args.install)))
+        return FINE
+    if job == "export":
+        _show(out, dataclasses.asdict(jobs.export(session, store, args.target, **options)))
+        return FINE
+    if job in ("replay", "merge", "compact"):
+        app, _, version = args.txn.partition(":")
+        to = {name[6:]: value for name, value in options.items() if name.startswith("store.")}
+        read = {name: value for name, value in options.items() if not name.startswith("store.")}
+        getattr(jobs, job)(session, store, args.target, app, int(version or 0), to, **read)
+        return FINE
+    if job == "diff":
+        found = _rows(out, jobs.diff(session, store, args.target, **options))
+        return FINDINGS if found else FINE
+    if job == "query":
+        scan(session, store, **options).createOrReplaceTempView("messages")
+        _rows(out, session.sql(args.sql))
+    elif job == "retention":
+        _rows(out, jobs.retention(session, store, tuple(int(h) for h in args.hours.split(",")), **options))
+    else:
+        _rows(out, (jobs.topic_statistics if job == "statistics" else jobs.key_statistics)(session, store, **options))
+    return FINE
+
+
+def _show(out: Output, fields: dict[str, Any]) -> None:
+    if out.as_json:
+        out.record(fields)
+    else:
+        out.line("  ".join(f"{name} {value}" for name, value in fields.items()))
+
+
+def _rows(out: Output, df: Any) -> int:
+    """Prints a DataFrame's rows as they come; returns how many."""
+    rows = [tuple(row) for row in df.collect()] if not out.as_json else []
+    if not out.as_json:
+        out.table(tuple(df.columns), rows)
+        return len(rows)
+    count = 0
+    for row in df.toLocalIterator():
+        out.record(row.asDict())
+        count += 1
+    return count

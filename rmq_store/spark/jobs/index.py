@@ -1,0 +1,115 @@
+"""Index files rebuilt from the log, in two passes: which keys belong to which file, then one task a file.
+
+An index file holds a fixed number of keys in the order of the log, so counting them in each part says where every file begins.
+"""
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rmq_store.bulk._rebuild import count_keys, index_part
+from rmq_store.index.geometry import find_geometry
+from rmq_store.spark.jobs.pieces import check_chain, whole_log
+from rmq_store.spark.jobs.queues import put_in_place
+from rmq_store.spark.schema import arrow_schema
+from rmq_store.spark.stores import index_files
+
+__all__ = ["RebuiltIndex", "rebuild_index"]
+
+COLUMNS = {"part": "INT", "path": "STRING", "begin": "BIGINT", "first": "BIGINT", "position": "BIGINT", "keys": "BIGINT"}
+
+
+@dataclass(frozen=True)
+class RebuiltIndex:
+    """What a rebuild made. directory: where the index files are now."""
+
+    directory: str
+    files: int
+    keys: int
+
+
+def plan(arguments: dict[str, Any]) -> list[Any]:
+    if "files" not in arguments:
+        return list(enumerate(whole_log(arguments["root"], arguments["splitSize"])))
+    return list(enumerate(arguments["files"]))
+
+
+def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    number, what = part
+    if "files" not in arguments:
+        keys, first, position = count_keys(what)
+        row = {"part": number, "path": what[1], "begin": what[3], "first": first, "position": position, "keys": keys}
+    else:
+        begin, skip, take = what
+        pieces = whole_log(arguments["root"], arguments["splitSize"])[begin:]
+        keys = index_part(pieces, arguments["directory"], arguments["directory"] + ".tmp", number, arguments["slots"],
+                          arguments["entries"], skip, take)
+        row = {"part": number, "keys": keys}
+    yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
+
+
+def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int = 128 << 20, slots: int | None = None,
+                  entries: int | None = None) -> RebuiltIndex:
+    """Makes the index files of the store at `root` from its log; install and errors as rebuild_queues.
+
+    slots, entries: their geometry; None: that of the files there, else upstream's 5,000,000 and 20,000,000. Files are called
+    after the store time of their first key: upstream calls them after the moment they were made.
+    """
+    from rmq_store.spark.jobs.run import run_job
+
+    target = os.path.join(os.path.abspath(root), ".spark", "rebuild", "index")
+    for directory in (target, target + ".tmp"):
+        shutil.rmtree(directory, ignore_errors=True)
+        os.makedirs(directory)
+    found = _geometry(root)
+    common: dict[str, Any] = {"root": os.path.abspath(root), "splitSize": split_size, "directory": target,
+                              "slots": slots or found[0], "entries": entries or found[1]}
+    counted = sorted(run_job(spark, "rebuild_index", common).collect(), key=lambda row: row.part)
+    check_chain((r.path, r.begin, r.first, r.position) for r in counted)
+    files = _files([r["keys"] for r in counted], common["entries"] - 1)
+    made = 0
+    if files:
+        made = sum(r["keys"] for r in run_job(spark, "rebuild_index", {**common, "files": files}).collect())
+    _rename(target, len(files))
+    shutil.rmtree(target + ".tmp")
+    directory = put_in_place(root, target, "index") if install else target
+    return RebuiltIndex(directory, len(files), made)
+
+
+def _files(keys: list[int], each: int) -> list[tuple[int, int, int]]:
+    """For each index file: the part its first key is in, the keys of that part before it, how many keys it takes."""
+    total = sum(keys)
+    found = []
+    part = before = 0
+    for first in range(0, total, each):
+        while before + keys[part] <= first:
+            before += keys[part]
+            part += 1
+        found.append((part, first - before, min(each, total - first)))
+    return found
+
+
+def _geometry(root: str) -> tuple[int, int]:
+    for path in index_files(root):
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            shape = find_geometry(lambda at, n, fd=fd: os.pread(fd, n, at), os.fstat(fd).st_size)   # type: ignore[misc]
+        if shape is not None:
+            return shape
+    return 5_000_000, 20_000_000
+
+
+def _rename(directory: str, count: int) -> None:
+    last = 0
+    for number in range(count):
+        made = os.path.join(directory, f"{number:017d}")
+        with open(made, "rb", buffering=0) as file:
+            begin = int.from_bytes(file.read(8), "big", signed=True)
+        moment = time.localtime(max(0, begin) // 1000)
+        name = max(last + 1, int(time.strftime("%Y%m%d%H%M%S", moment)) * 1000 + max(0, begin) % 1000)
+        os.rename(made, os.path.join(directory, f"{name:017d}"))
+        last = name

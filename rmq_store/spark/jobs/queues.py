@@ -1,0 +1,128 @@
+"""Consume queues rebuilt from the log: map-only, because an entry's place is its record's queueOffset.
+
+Tasks write disjoint slots of new files under <root>/.spark/rebuild; the driver checks that the parts met and that no queue has
+a hole or two records for one place, writes the fillers before a queue's first message, syncs, and swaps the directories under
+the store's lock.
+"""
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rmq_store.bulk._rebuild import queue_part
+from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.io._io import IoTable
+from rmq_store.io.files import ControlFiles
+from rmq_store.recovery import lockfile
+from rmq_store.spark.jobs.pieces import check_chain, whole_log
+from rmq_store.spark.schema import arrow_schema
+from rmq_store.spark.stores import queue_files, queues
+
+__all__ = ["RebuiltQueues", "rebuild_queues"]
+
+COLUMNS = {"path": "STRING", "begin": "BIGINT", "first": "BIGINT", "position": "BIGINT", "topic": "STRING", "queueId": "INT",
+           "low": "BIGINT", "high": "BIGINT", "entries": "BIGINT"}
+_FILLER = (0).to_bytes(8, "big") + (0x7FFFFFFF).to_bytes(4, "big") + bytes(8)
+
+
+@dataclass(frozen=True)
+class RebuiltQueues:
+    """What a rebuild made. directory: where the queues are now."""
+
+    directory: str
+    queues: int
+    entries: int
+
+
+def plan(arguments: dict[str, Any]) -> list[Any]:
+    return whole_log(arguments["root"], arguments["splitSize"])
+
+
+def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    rows, first, position = queue_part(part, arguments["directory"], arguments["fileSize"])
+    place = {"path": part[1], "begin": part[3], "first": first, "position": position}
+    made = [{**place, "topic": t, "queueId": q, "low": low, "high": high, "entries": n} for t, q, low, high, n in rows]
+    yield pa.RecordBatch.from_pylist(made or [place], schema=arrow_schema(COLUMNS))
+
+
+def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int = 128 << 20,
+                   file_size: int | None = None) -> RebuiltQueues:
+    """Makes the consume queues of the store at `root` from its log.
+
+    install=False leaves them in <root>/.spark/rebuild/consumequeue; True puts them in place, under the store's lock, and what
+    was there into <root>/.spark/replaced-<time>. Raises CorruptionError (damage in the log, or a queue whose offsets have
+    holes or doubles: such a store wants recovery), StoreLocked, ConfigError (a store with extension files).
+    """
+    from rmq_store.spark.jobs.run import run_job
+
+    if os.path.isdir(os.path.join(root, "consumequeue_ext")):
+        raise ConfigError(f"{root} has consume-queue extension files, which hold what a log does not: they cannot be rebuilt")
+    target = os.path.join(root, ".spark", "rebuild", "consumequeue")
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    size = file_size or present_file_size(root)
+    rows = run_job(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": os.path.abspath(target),
+                                             "fileSize": size, "splitSize": split_size}).collect()
+    check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
+    found: dict[tuple[str, int], list[int]] = {}
+    for row in rows:
+        if row.topic is not None:
+            queue = found.setdefault((row.topic, row.queueId), [row.low, row.high, 0])
+            queue[:] = min(queue[0], row.low), max(queue[1], row.high), queue[2] + row.entries
+    for (topic, queue_id), (low, high, entries) in found.items():
+        if entries != high - low + 1:
+            raise CorruptionError(root, None, f"{high - low + 1} records for offsets {low} to {high} of {topic}/{queue_id}",
+                                  f"{entries}")
+        _fillers(os.path.join(target, topic, str(queue_id)), low, size)
+    for place, _, names in os.walk(target):
+        for name in names:
+            _sync(os.path.join(place, name))
+        _sync(place)
+    directory = target
+    if install:
+        directory = put_in_place(root, target, "consumequeue")
+    return RebuiltQueues(directory, len(found), sum(q[2] for q in found.values()))
+
+
+def present_file_size(root: str) -> int:
+    """Bytes of the consume-queue files that are there; upstream's 6,000,000 where there is none."""
+    for _, _, directory in queues(root):
+        for _, _, size in queue_files(directory):
+            return size
+    return 6_000_000
+
+
+def _fillers(directory: str, low: int, file_size: int) -> None:
+    """What dispatch writes before the first message of a queue that does not begin at 0."""
+    begin = low * 20 - low * 20 % file_size
+    if begin < low * 20:
+        with open(os.path.join(directory, f"{begin:020d}"), "r+b") as file:
+            file.write(_FILLER * (low - begin // 20))
+
+
+def put_in_place(root: str, made: str, name: str) -> str:
+    """Swaps a directory of a store for a new one, under the store's lock; returns its path."""
+    files = ControlFiles(IoTable())
+    place = os.path.join(root, name)
+    lock = lockfile.acquire(files, root)
+    try:
+        if os.path.isdir(place):
+            os.rename(place, os.path.join(root, ".spark", f"replaced-{name}-{time.time_ns()}"))
+        os.rename(made, place)
+        _sync(root)
+        _sync(os.path.join(root, ".spark"))
+    finally:
+        lockfile.release(files, lock)
+    return place
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

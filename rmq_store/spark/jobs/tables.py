@@ -1,0 +1,107 @@
+"""Jobs that are queries: statistics, what a retention would keep, differences, and copies into another store.
+
+They read what they need of each message and nothing more; bodies travel only where messages are copied.
+"""
+from typing import Any
+
+from rmq_store.spark.scan import register, scan
+
+__all__ = ["compact", "diff", "key_statistics", "merge", "replay", "retention", "topic_statistics"]
+
+
+def topic_statistics(spark: Any, path: Any, **options: Any) -> Any:
+    """A row for each broker, topic and queue: messages, bytes, first and last store time."""
+    from pyspark.sql import functions as f
+
+    df = scan(spark, path, ["brokerName", "topic", "queueId", "storeSize", "storeTimestamp"], **options)
+    return (df.groupBy("brokerName", "topic", "queueId")
+            .agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"), f.min("storeTimestamp").alias("firstTime"),
+                 f.max("storeTimestamp").alias("lastTime")).orderBy("brokerName", "topic", "queueId"))
+
+
+def key_statistics(spark: Any, path: Any, limit: int = 100, **options: Any) -> Any:
+    """The keys with the most messages: topic, key, messages, bytes."""
+    from pyspark.sql import functions as f
+
+    df = scan(spark, path, ["topic", "keys", "storeSize"], **options).where("keys is not null")
+    each = df.select("topic", f.explode(f.split("keys", " +")).alias("key"), "storeSize").where("key <> ''")
+    return (each.groupBy("topic", "key").agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"))
+            .orderBy(f.desc("messages"), "topic", "key").limit(limit))
+
+
+def retention(spark: Any, path: Any, hours: Any = (24, 48, 72, 168), now: int | None = None, **options: Any) -> Any:
+    """What a store would keep if it kept so many hours: hours, messages, bytes, and their share. now: ms since 1970, default
+    the newest store time."""
+    from pyspark.sql import functions as f
+
+    df = scan(spark, path, ["storeTimestamp", "storeSize"], **options)
+    ages = df.select(f.unix_millis("storeTimestamp").alias("ms"), "storeSize")
+    top = f.lit(now) if now is not None else f.lit(ages.agg(f.max("ms")).collect()[0][0])
+
+    def keeping(h: int) -> Any:
+        inside = f.col("ms") >= top - h * 3_600_000
+        return ages.agg(f.lit(h).alias("hours"), f.sum(f.when(inside, 1).otherwise(0)).alias("messages"),
+                        f.sum(f.when(inside, f.col("storeSize")).otherwise(0)).alias("bytes"), f.sum("storeSize").alias("all"))
+
+    kept = [keeping(int(h)) for h in hours]
+    whole = kept[0]
+    for row in kept[1:]:
+        whole = whole.unionAll(row)
+    return whole.select("hours", "messages", "bytes", (f.col("bytes") / f.col("all")).alias("share")).orderBy("hours")
+
+
+def diff(spark: Any, left: Any, right: Any, **options: Any) -> Any:
+    """Messages that differ between two stores, by topic, queueId and queueOffset: what is `left`, `right` (only there) or
+    `content` (another body, flag or properties)."""
+    from pyspark.sql import functions as f
+
+    key = ["topic", "queueId", "queueOffset"]
+
+    def side(path: Any, name: str) -> Any:
+        df = scan(spark, path, [*key, "bodyCrc", "flag", "properties", "physicalOffset"], properties_format="raw", **options)
+        return df.select(*key, f.struct("bodyCrc", "flag", f.xxhash64("properties")).alias(f"{name}Content"),
+                         f.col("physicalOffset").alias(f"{name}PhysicalOffset"))
+
+    both = side(left, "left").join(side(right, "right"), key, "full_outer")
+    what = (f.when(f.col("rightContent").isNull(), "left").when(f.col("leftContent").isNull(), "right")
+            .when(f.col("leftContent") != f.col("rightContent"), "content"))
+    return (both.withColumn("what", what).where("what is not null")
+            .select(*key, "what", "leftPhysicalOffset", "rightPhysicalOffset").orderBy(*key))
+
+
+def replay(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: int = 0, store: dict[str, Any] | None = None,
+           **options: Any) -> None:
+    """Copies messages into the store at `target`, in the order of the source's log, once for txn_app_id and txn_version.
+
+    options: those of a read, which say which messages (topics, tags, times, offsets). store: options of the target. Bodies,
+    flags, properties, tags, keys, queue ids and born times stay; places, store times and hosts are the target's.
+    """
+    _write(scan(spark, source, **options), target, txn_app_id, txn_version, store)
+
+
+def merge(spark: Any, sources: dict[str, str], target: str, txn_app_id: str, txn_version: int = 0,
+          store: dict[str, Any] | None = None, **options: Any) -> None:
+    """Copies the messages of several brokers into one store, broker by broker: {"broker name": root}. Else as replay."""
+    replay(spark, sources, target, txn_app_id, txn_version, store, **options)
+
+
+def compact(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: int = 0, store: dict[str, Any] | None = None,
+            **options: Any) -> None:
+    """Copies the newest message of each topic and KEYS into the store at `target`, in the order of the log; messages without
+    keys are left out. The choice is made on metadata; only what survives is read with its body. Else as replay."""
+    from pyspark.sql import functions as f
+
+    keys = scan(spark, source, ["topic", "keys", "brokerName", "physicalOffset", "storeTimestamp"], **options)
+    newest = (keys.where("keys is not null").groupBy("topic", "keys")
+              .agg(f.max(f.struct("storeTimestamp", "physicalOffset", "brokerName")).alias("last"))
+              .select(f.col("last.brokerName").alias("brokerName"), f.col("last.physicalOffset").alias("physicalOffset")))
+    whole = scan(spark, source, **options).join(newest, ["brokerName", "physicalOffset"], "left_semi")
+    _write(whole.repartition(1).sortWithinPartitions("brokerName", "physicalOffset"), target, txn_app_id, txn_version, store)
+
+
+def _write(df: Any, target: str, app: str, version: int, store: dict[str, Any] | None) -> None:
+    register(df.sparkSession)
+    writer = df.write.format("rocketmq_store").mode("append").option("txnAppId", app).option("txnVersion", str(version))
+    for name, value in (store or {}).items():
+        writer = writer.option(f"store.{name}", str(value))
+    writer.save(target)
