@@ -122,8 +122,8 @@ class Suite:
         for key, result in zip(cases, self.run([(c, place) for c in cases.values()], self.args.reps, until), strict=True):
             self.by_key[key] = result
         device = figures.medians(self.by_key.get("sustained", {"runs": []})["runs"])
-        if "sustained_per_s" in device:
-            case = replace(goals.CASES["sustained"], rate=int(device["sustained_per_s"] * goals.RATE_SHARE), seconds=4.0)
+        if "flushed_per_s" in device:
+            case = replace(goals.CASES["sustained"], rate=int(device["flushed_per_s"] * goals.RATE_SHARE), seconds=4.0)
             (self.by_key[goals.AT_RATE],) = self.run([(case, place)])
 
     def on_made_disks(self, cases: tuple[Case, ...]) -> None:
@@ -154,14 +154,14 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="on the disk to be measured, not tmpfs; 14 GiB free")
     p.add_argument("--disk", default=",".join(DISKS), help="disks to be made, as root, or none: " + ", ".join(DISKS))
     p.add_argument("--reps", type=int, help="repetitions of what is judged (3; 5 with --full)")
-    p.add_argument("--minutes", type=float, help="then nothing is repeated any more (8; unlimited with --full)")
+    p.add_argument("--minutes", type=float, help="then nothing is repeated any more (7; unlimited with --full)")
     p.add_argument("--only", default="", help="workloads, comma-separated: " + ", ".join(WORKLOADS))
     p.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where the two files go")
     p.add_argument("--full", action="store_true", help="every combination; hours")
     p.add_argument("--smoke", action="store_true", help="shows in minutes that everything runs; measures nothing")
     args = p.parse_args(argv)
     args.reps = 1 if args.smoke else args.reps or (5 if args.full else 3)
-    until = time.monotonic() + 60 * (args.minutes or (1e6 if args.full else 8))
+    until = time.monotonic() + 60 * (args.minutes or (1e6 if args.full else 7))
     args.dir.mkdir(parents=True, exist_ok=True)
     suite, place = Suite(args), Place(args.dir)
     suite.machines[place.shown()] = machine.describe(args.dir)

@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def drive(store: MessageStore, case: Case, kind: str, most: int) -> list[Produce
     return producers
 
 
+def _elapsed_ms(step: Callable[[], object]) -> float:
+    start = CLOCK()
+    step()
+    return (CLOCK() - start) / 1e6
+
+
 def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, Histogram]:
     """One measured stretch on a store of its own, which is removed again."""
     path = base / kind
@@ -95,7 +102,8 @@ def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, His
         before = store.stats()
         with measuring(store, path) as measured:        # the work of the background threads belongs to the messages
             producers = drive(store, case, kind, most)
-            drain_ms = messages.drain(store)
+            flush_ms = _elapsed_ms(store.flush)
+            drain_ms = flush_ms + messages.drain(store)
         measured.finish(before, sum(p.count for p in producers))
     shutil.rmtree(path)
     count = sum(p.count for p in producers)
@@ -107,7 +115,10 @@ def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, His
     if kind != "due":
         measured.figures |= corrected(times, int(seconds * 1e9 * case.producers / max(times.count, 1)))
     return {**measured.figures, "record_bytes": size, "msgs_per_s": round(count / seconds),
-            "mib_per_s": round(count * size / seconds / (1 << 20), 1), "drain_ms": round(drain_ms, 2),
+            "mib_per_s": round(count * size / seconds / (1 << 20), 1),
+            "flush_ms": round(flush_ms, 2), "drain_ms": round(drain_ms, 2),
+            "flushed_secs": round(seconds + flush_ms / 1e3, 4), "flushed_per_s": round(count / (seconds + flush_ms / 1e3)),
+            "flushed_mib_per_s": round(count * size / (seconds + flush_ms / 1e3) / (1 << 20), 1),
             "sustained_per_s": round(count / (seconds + drain_ms / 1e3)),
             "sustained_mib_per_s": round(count * size / (seconds + drain_ms / 1e3) / (1 << 20), 1),
             "producer_faults": sum(p.faults for p in producers),

@@ -43,7 +43,7 @@ def test_goals_name_cases_that_exist_and_figures_that_runs_have() -> None:
 def test_the_best_of_several_and_the_most_of_all() -> None:
     f = {"page_mmap_msync": {"p50_us": 120.0}, "page_pool_fdatasync": {"p50_us": 80.0}, "page_fio": {"p50_us": 75.0},
          "one": {"peak_beyond_pool_mib": 70.0, "pool_mib": 0.0},
-         "sustained": {"cpu_commit_secs": 1, "cpu_flush_secs": 2, "secs": 10}}
+         "sustained": {"cpu_commit_secs": 1, "cpu_ring_secs": 2, "flushed_secs": 10}}
     by_text = {o.text: o for o in targets.judge(f, {}, goals.GOALS)}
     best = by_text["synchronous, 4 KiB: best back end beside fio write+fdatasync, p50"]
     assert (best.ours, best.java, best.words()) == (80, 75, "PASS")
