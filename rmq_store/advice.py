@@ -197,7 +197,8 @@ def _propose(path: str, facts: Capability, measured: list[Measured]) -> Advice:
     if facts.sync_reserved_s and facts.sync_written_s and profile != "tmpfs":
         ratio = facts.sync_reserved_s / facts.sync_written_s
         reasons.append(f"a sync on reserved blocks takes {ratio:.1f} times that on written ones: "
-                       + ("under sync flush segment_prezero is worth it" if ratio > 1.25 else "writing zeros ahead gains little"))
+                       + ("under sync flush segment_prezero is worth it" if ratio > 1.25 else
+                          "writing zeros ahead gains little"))
         if ratio < 1.1 and facts.commits_reserved == 0:     # told, and clear; else the option's own default is fine
             options["segment_prezero"] = "off"
     fitted = _fitted(path, options)
