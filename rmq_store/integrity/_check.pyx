@@ -13,7 +13,8 @@ from libc.string cimport memchr, memcmp
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32, java_hash,
-                                      properties_scan, record_crc_check, record_parse, rmq_get32, rmq_get64)
+                                      properties_scan, record_crc_check, record_parse, rmq_get32, rmq_get64,
+                                      topic_fits)
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.consumequeue._state cimport is_ext_address, unit_blank
@@ -41,9 +42,10 @@ cdef enum Kind:
     INDEX_CHAIN = 10        # entry a: previous is b, should be c
     INDEX_SLOT = 11         # slot a leads to b, should be c
     INDEX_HEADER = 12       # field a is b, should be c
+    RECORD_HEADER = 13      # the record at offset, size a, claims a queue that cannot be; b: its queue offset
 
 KINDS = ("log_hole", "body_crc", "record_crc", "log_tail", "queue_missing", "queue_other", "queue_tags", "queue_wrong",
-         "index_missing", "index_wrong", "index_chain", "index_slot", "index_header")
+         "index_missing", "index_wrong", "index_chain", "index_slot", "index_header", "record_header")
 
 cdef struct Note:
     int kind
@@ -283,6 +285,10 @@ cdef class Checker:
             self._note_queue(BODY_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
         elif record_crc_check(v) == 0 or (self.crc_property and record_crc_check(v) < 0):
             self._note_queue(RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+        elif v.queue_id < 0 or v.queue_offset < 0 or not topic_fits(v.topic, v.topic_size):
+            # No checksum of upstream's covers the header. Dispatch steps over such a record.
+            self._note_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+            return
         properties_scan(v.properties, v.properties_size, &p)
         if self.queues is not None and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
             self._queued(v, &p)

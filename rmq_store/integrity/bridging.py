@@ -12,7 +12,7 @@ from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_b
 from rmq_store.codec.layout import BLANK_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.errors import CorruptionError
 
-__all__ = ["DAMAGED", "Lost", "Stretch", "fill", "find_lost", "records"]
+__all__ = ["DAMAGED", "Lost", "Misfit", "Stretch", "fill", "find_lost", "records"]
 
 DAMAGED = "DAMAGED"             # property of a tombstone: where the damage began; also the topic of what is only filled
 HEADER_MAX = 200
@@ -27,6 +27,16 @@ class Lost(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+
+
+class Misfit(NamedTuple):
+    """A record whose queue offset does not follow the one before it in its queue, with no damage between them."""
+
+    offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    before: int             # the queue offset of the one before
 
 
 class Stretch(NamedTuple):
@@ -54,12 +64,15 @@ def records(read: Read, begin: int, end: int) -> Iterator[tuple[int, DecodedReco
         at += record.size
 
 
-def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stretch]) -> dict[Stretch, list[Lost]]:
-    """Which messages lay in each stretch: the offsets that queues lack between the records before and behind it.
+def find_lost(read: Read, file_ends: list[tuple[int, int]],
+              stretches: list[Stretch]) -> tuple[dict[Stretch, list[Lost]], list[Misfit]]:
+    """Which messages lay in each stretch: the offsets that queues lack between the records before and behind it. And the first
+    records of queues whose offsets do not fit otherwise: some header must have rotted, and nothing says which.
 
     file_ends: (begin, end) of each file, ascending. A record that is readable, but for its checksum, tells its own place.
     """
     lost: dict[Stretch, list[Lost]] = {s: [] for s in stretches}
+    misfits: dict[tuple[str, int], Misfit] = {}
     seen: dict[tuple[str, int], tuple[int, int]] = {}
     by_begin = {s.begin: s for s in stretches}
     for first, last in file_ends:
@@ -73,11 +86,11 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stre
             stop = min((s.begin for s in stretches if at < s.begin < last), default=last)
             try:
                 for offset, record in records(read, at, stop):
-                    _gap(lost, seen, stretches, offset, record)
+                    _gap(lost, misfits, seen, stretches, offset, record)
             except CorruptionError:
                 pass            # the end of the data
             at = stop
-    return lost
+    return lost, list(misfits.values())
 
 
 def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretch: Stretch,
@@ -95,16 +108,21 @@ def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int],
         seen[queue] = record.queue_offset, stretch.begin
 
 
-def _gap(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretches: list[Stretch], offset: int,
-         record: DecodedRecord) -> None:
+def _gap(lost: dict[Stretch, list[Lost]], misfits: dict[tuple[str, int], Misfit], seen: dict[tuple[str, int], tuple[int, int]],
+         stretches: list[Stretch], offset: int, record: DecodedRecord) -> None:
     if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
         return
     queue = record.topic, record.queue_id
     queue_offset, before = seen.get(queue, (record.queue_offset - 1, offset))
     if record.queue_offset > queue_offset + 1:
         place = next((s for s in stretches if before < s.begin < offset), None)
-        if place is not None:
+        missing = record.queue_offset - queue_offset - 1
+        if place is not None and missing * BLANK_SIZE < place.end - place.begin:
             lost[place] += [Lost(*queue, n) for n in range(queue_offset + 1, record.queue_offset)]
+        else:
+            misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, queue_offset))
+    elif record.queue_offset <= queue_offset:
+        misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, queue_offset))
     seen[queue] = record.queue_offset, offset
 
 

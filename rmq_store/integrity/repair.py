@@ -83,7 +83,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         work = _Repair(root, options, io, files, dry_run, step)
         work.extend(Places(root, chosen).commitlog, chosen.segment_size_bytes)
         result.findings = work.look()
-        work.bridge()
+        work.bridge(any(f.kind in DERIVED for f in result.findings))
         rebuild = work.rebuild(result.findings)
     if rebuild is not None and not dry_run:
         _reopen(open_store, root, options, rebuild, io)
@@ -125,6 +125,7 @@ class _Repair:
         self.salvage = os.path.join(root, SALVAGE)
         self.verification: Verification
         self.bridged = self.extended = False
+        self.misfits: list[bridging.Misfit] = []
         self.given: Callable[[str], bool] = chosen_options(root, options)[1].given
 
     # ---- a last file that is too short
@@ -140,8 +141,8 @@ class _Repair:
                 self.step("none", path,
                           f"it has {length} bytes, not {size}; only a last file that is too short can be made whole")
                 continue
-            if len(names) == 1 or length == 0:
-                continue            # no other file says what the size is; an empty one is removed by the next open
+            if length == 0:
+                continue            # the next open removes it
             self.step("extend", path, f"from {length} to {size} bytes, with zeros", offset=length, size=size - length)
             self.extended = True
             if not self.dry_run:
@@ -165,7 +166,7 @@ class _Repair:
 
     # ---- damaged stretches of the log
 
-    def bridge(self) -> None:
+    def bridge(self, rebuild: bool) -> None:
         v = self.verification
         size, first = v.options.segment_size_bytes, v.starts[0] if v.starts else 0
         stretches = []
@@ -174,9 +175,13 @@ class _Repair:
                 file_end = first + ((begin - first) // size + 1) * size
                 stretches.append(bridging.Stretch(begin, min(end, file_end), min(end, file_end) == file_end))
                 begin = min(end, file_end)
-        if not stretches:
+        if not stretches and not rebuild:
             return
-        lost = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches)
+        lost, self.misfits = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches)
+        for m in self.misfits:
+            self.step("none", v._log_path(m.offset), f"{m.topic}/{m.queue_id}: queue offset {m.queue_offset} follows "
+                      f"{m.before}: a record's header has rotted, and building queues again would shift what is behind it",
+                      offset=m.offset)
         for stretch in stretches:
             self._bridge(stretch, lost[stretch])
 
@@ -249,8 +254,8 @@ class _Repair:
             if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
                 self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store has what was "
                           "there", offset=finding.offset, size=finding.size)
-        if not wrong and not self.bridged:
-            return sizes if self.extended else None
+        if self.misfits or not (wrong or self.bridged):
+            return sizes if self.extended or self.bridged else None
         aside = os.path.join(self.salvage, f"rebuilt-{time.time_ns() // 1_000_000}")
         places = [p for p in (v.places.consumequeue, v.places.consumequeue_ext, v.places.index, v.places.checkpoint)
                   if os.path.exists(p)]

@@ -195,6 +195,10 @@ class Verification:
             severity = "log_tail" if self.clean else "not_closed"
             return self._finding(severity, path, offset=offset, size=a - offset,
                                  detail="bytes that are no record behind the end of the data; the next open cuts them")
+        if kind == "record_header":
+            self.bad_records.append((offset, a))
+            return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,
+                                 detail="the record claims a queue that cannot be: no queue and no index gets it")
         if kind in ("body_crc", "record_crc"):
             self.bad_records.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,

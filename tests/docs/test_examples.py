@@ -5,7 +5,7 @@ import re
 import pytest
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-PAGES = ["cleaning.md", "work-queue.md"]
+PAGES = ["cleaning.md", "integrity.md", "work-queue.md"]
 
 
 def examples():

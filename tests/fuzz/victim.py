@@ -21,7 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, errors, verify
+from rmq_store.integrity.repair import repair
 from rmq_store.io._io import ProbeIo
 from tests.fuzz.damage import damage
 from tests.golden_store import GoldenCase, unpack
@@ -202,7 +203,9 @@ def one(seed: str, n: int, base: tuple[str, Path, dict[str, Any]], log: dict[int
     whole = content(root / "commitlog") == content(original / "commitlog")
     given = usable(options) if random.random() < 0.6 else {k: v for k, v in usable(options).items() if "compat" in k}
     answers = []
-    for step in (lambda: readonly(root, given, log if whole else None), lambda: put_some(root, given, log if whole else None)):
+    steps = (lambda: tools(root, given), lambda: readonly(root, given, log if whole else None),
+             lambda: put_some(root, given, log if whole else None))
+    for step in steps:
         try:
             step()
             answers.append("fine")
@@ -215,6 +218,26 @@ def one(seed: str, n: int, base: tuple[str, Path, dict[str, Any]], log: dict[int
         except BaseException:
             return {"finding": traceback.format_exc()}
     return {"answers": answers}
+
+
+def tools(root: Path, options: dict[str, Any]) -> None:
+    """What is there to be used on damaged stores: it finds, and repairs a copy, or says why not."""
+    found = [str(f) for f in verify(root, **options)]
+    steps = repair(root, dry_run=True, restore=True, **options).steps
+    if not found and steps:
+        raise Finding(f"nothing is wrong, and repair would {steps}")
+    copy = root.with_name("repaired")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(root, copy, symlinks=True, ignore=ignore_specials)
+    result = repair(copy, dry_run=False, open_store=MessageStore.open, **options)
+    if result.left and not any(s.kind == "none" for s in result.steps):
+        again = repair(copy, dry_run=False, open_store=MessageStore.open, **options)
+        if again.left:
+            raise Finding(f"repair leaves {[str(f) for f in again.left][:3]} after {[s.kind for s in result.steps]}")
+
+
+def ignore_specials(directory: str, names: list[str]) -> list[str]:
+    return [n for n in names if (Path(directory) / n).is_fifo()]
 
 
 def readonly(root: Path, options: dict[str, Any], log: dict[int, bytes] | None) -> None:

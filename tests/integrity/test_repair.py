@@ -198,3 +198,21 @@ def test_too_few_bytes_hold_no_tombstone():
     assert bridging.fill(bridging.Stretch(1000, 1007, True), [], 1) is None
     assert len(bridging.fill(bridging.Stretch(1000, 1300, False), [bridging.Lost("T", 0, 7)], 1)) == 300
     assert bridging.fill(bridging.Stretch(1000, 1300, False), [bridging.Lost("T", 0, n) for n in range(9)], 1) is None
+
+
+def test_a_header_that_rotted_is_no_reason_to_shift_a_queue(root, places):
+    """No checksum covers it: the record claims queue offset 40 and the next one goes on at 18. Nobody knows which lies."""
+    patch(root, places[100][0] + 27, bytes([40]))
+    before = tree(root)
+    found = [f for f in rmq_store.verify(root) if f.severity != "note"]
+    assert {f.kind for f in found} == {"queue_other", "queue_wrong"}
+    result = fix(root)
+    assert {s.kind for s in result.steps} == {"none"} and {f.kind for f in result.left} == {"queue_other", "queue_wrong"}
+    assert {k: v for k, v in tree(root).items() if k != "lock"} == {k: v for k, v in before.items() if k != "lock"}
+
+
+def test_a_header_that_cannot_be_is_bridged(root, places):
+    patch(root, places[100][0] + 12, b"\xff\xff\xff\x61")      # a negative queue id
+    assert [f.kind for f in rmq_store.verify(root) if f.severity == "corrupt"] == ["record_header"]
+    assert [s.kind for s in fix(root).steps] == ["bridge", "rebuild"]
+    assert readable(root) == expected([100])
