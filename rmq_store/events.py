@@ -91,6 +91,13 @@ class Event(Enum):
         "group %(group)s had committed offset %(offset)d of %(topic)s/%(queue_id)d, which ends at %(end)d: it goes on there")
     CONFIG_BACKUP_USED = "consumer", _WARNING, "read %(file)s in place of the file it is a copy of: %(reason)s"
 
+    # delay
+    DELAY_SKIPPED = "delay", _WARNING, (
+        "%(count)d delayed messages of %(path)s could not be delivered and were passed over, the last one at offset "
+        "%(offset)d: unreadable, damaged, or without a real topic and queue; they stay in SCHEDULE_TOPIC_XXXX")
+    DELAY_REPEATED = "delay", _WARNING, (
+        "delivering delayed messages of %(path)s failed %(count)d times (errno %(errno)d last) and is tried again")
+
     # cleaning
     LOG_FILES_DELETED = "cleaning", _INFO, (
         "deleted %(count)d commit-log files (%(size)d bytes) of %(path)s, reason %(reason)s: the log begins at offset "

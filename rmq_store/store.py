@@ -22,6 +22,7 @@ from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.progress import Lag, lag_of, reset
 from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
+from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
@@ -61,6 +62,7 @@ class MessageStore(StoreWait):
     _watch: Watch | None = None
     _sealer: Sealer | None = None
     _listeners: Listeners | None = None
+    _delay: DelayService | None = None
     _cleaner: Cleaner | None = None
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
     _closer: int = 0                # the thread inside close()
@@ -118,6 +120,8 @@ class MessageStore(StoreWait):
             places = Places(self.path, self.options)
             self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
             self._watch = Watch(self, self._tasks())
+        if not self.readonly and self.options.delay == "deliver":
+            self._delay = DelayService(self, self._files)
         if self.options.signals:
             _close_on_signals()
         self._opened()
@@ -128,6 +132,8 @@ class MessageStore(StoreWait):
     def _tasks(self) -> list[Task]:
         """What the control thread does for this store."""
         tasks: list[Task] = [("writing consumer offsets", self.options.offsets_flush_interval_ms, _flush_offsets)]
+        if self.options.delay == "deliver":
+            tasks.append(("writing delay offsets", self.options.delay_offset_flush_interval_ms, _write_delay_offsets))
         if Cleaner.wanted(self.options):
             tasks.append(("cleaning", self.options.clean_interval_ms, _clean))
         return tasks
@@ -180,6 +186,14 @@ class MessageStore(StoreWait):
                 self._loop_hubs.pop(other).close()
             hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)
         return hub
+
+    # ---- delay
+
+    def delay_levels(self) -> list[DelayLevel]:
+        """How far each delay level is that has, or had, messages: list of (level, delay_ms, offset, max_offset, waiting,
+        next_due). Any thread; read-only, it tells what config/delayOffset.json says. Upstream: ScheduleMessageService."""
+        self._check_open()
+        return delay_levels(self, self._delay, self._files)
 
     # ---- options
 
@@ -237,6 +251,8 @@ class MessageStore(StoreWait):
         if self._sealer is not None:
             self._sealer.stop()
         self._refuse_calls()
+        if self._delay is not None:
+            self._delay.stop()
         if self._listeners is not None:
             self._listeners.stop()
         if self._watch is not None:
@@ -245,6 +261,8 @@ class MessageStore(StoreWait):
         problems, lag = self._stop(self.options.close_timeout_ms)
         if not problems:        # else the log may have less than the offsets would say
             self._attempt(problems, "writing consumer offsets", self._consuming.flush)
+            if self._delay is not None:
+                self._attempt(problems, "writing delay offsets", self._delay.write)
         if self._cleaner is not None:
             self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
@@ -286,6 +304,8 @@ class MessageStore(StoreWait):
             self._sealer.stop()
         if self._watch is not None:
             self._watch.stop()
+        if self._delay is not None:
+            self._delay.stop()
         self._end_failed_open()
         self._let_go([], ControlFiles(io))
 
@@ -491,6 +511,11 @@ def _known_offsets(store: MessageStore) -> dict[tuple[str, str], dict[int, int]]
 
 def _flush_offsets(store: MessageStore, stop: threading.Event) -> None:
     store._consuming.flush()
+
+
+def _write_delay_offsets(store: MessageStore, stop: threading.Event) -> None:
+    if store._delay is not None:
+        store._delay.write()
 
 
 def _clean(store: MessageStore, stop: threading.Event) -> None:

@@ -19,10 +19,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
         stats = plain(store.stats())
         queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
                   for queue_id in sorted(store.queues(topic))]
+        delays = store.delay_levels()
     if out.as_json:
         out.record({"kind": "store", "path": args.store, **stats})
         for queue in queues:
             out.record({"kind": "queue", **queue})
+        for level in delays:
+            out.record({"kind": "delay_level", **level._asdict()})
     else:
         width = max(map(len, stats), default=0)
         for name, value in stats.items():
@@ -32,6 +35,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.table(("topic", "queue", "min", "max", "messages", "oldest"), [
                 (q["topic"], q["queue_id"], q["min_offset"], q["max_offset"], q["messages"],
                  "" if q["earliest_time"] is None else time_text(q["earliest_time"])) for q in queues])
+        if delays:
+            out.line()
+            out.table(("delay level", "seconds", "delivered", "waiting"), [
+                (level.level, level.delay_ms / 1000, level.offset, level.waiting) for level in delays])
     return FINDINGS if stats.get("needs_recovery") else FINE
 
 

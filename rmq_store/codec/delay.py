@@ -5,14 +5,15 @@
 The queue entry of such a record carries the delivery time in place of the tags code (_delay.pxd: delay_tags_code).
 Source: CommitLog.asyncPutMessage (4.9.8), HookUtils.transformDelayLevelMessage (5.3.3), ScheduleMessageService.
 """
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT, Compat
 from rmq_store.errors import MessageIllegal
 
-__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "delay_rewrite", "deliver_timestamp", "parse_delay_level"]
+__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "delay_rewrite", "deliver_timestamp", "parse_delay_level",
+           "with_delay_level"]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 # 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
@@ -57,6 +58,20 @@ def parse_delay_level(value: str | None) -> int:
     if not digits.isascii() or not digits.isdigit() or not -1 << 31 <= int(value) < 1 << 31:
         raise MessageIllegal(f"property DELAY is {value!r}: it is the number of a delay level, 1 to {len(DELAY_LEVELS_MS)}")
     return int(value)
+
+
+def with_delay_level(properties: Mapping[str, str] | bytes | None, level: int) -> Mapping[str, str] | bytes:
+    """The properties and DELAY. Raises MessageIllegal for what is no level, and where DELAY is there already."""
+    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level < 1 << 31:
+        raise MessageIllegal(f"delay_level is {level!r}: give the number of a level, from 1 on, or 0 for no delay")
+    given = decode_properties(properties) if isinstance(properties, bytes) else properties or {}
+    if "DELAY" in given:
+        raise MessageIllegal("delay_level and the property DELAY are two names for one thing: give one of them")
+    if level == 0:
+        return properties if properties is not None else {}
+    if isinstance(properties, bytes):
+        return properties + (b"\x02" if properties and not properties.endswith(b"\x02") else b"") + b"DELAY\x01%d\x02" % level
+    return {**given, "DELAY": str(level)}
 
 
 def deliver_timestamp(level: int, store_timestamp: int, levels: Sequence[int] = DELAY_LEVELS_MS) -> int:

@@ -129,8 +129,11 @@ OPTIONS: tuple[Option, ...] = (
     _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (5.2 and later).", "enabledAppendPropCRC"),
     _bool("duplication_enabled", False, "Dispatch stops at the confirm offset, which somebody else moves.",
           "duplicationEnable"),
-    _choice("delay", None, ("store_only",), "What to do with a message that has a delay level. `store_only` stores it in "
-            "SCHEDULE_TOPIC_XXXX, from where nothing delivers it.", none="refuse it"),
+    _choice("delay", "deliver", ("deliver", "store_only", "refuse"), "What to do with a message that has a delay level: store "
+            "it and deliver it when it is due, with what the store already holds; `store_only`: store it in SCHEDULE_TOPIC_XXXX "
+            "for a broker that delivers, and deliver nothing; `refuse`: neither."),
+    _int("delay_offset_flush_interval_ms", 10_000, "ms", 1, _HOUR_MS, "Period of writing config/delayOffset.json. What was "
+         "delivered since the last time is delivered again after a crash.", "flushDelayOffsetInterval"),
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, s m h d.",
            upstream={"messageDelayLevel": None}),
     _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another one has held the "

@@ -8,7 +8,7 @@ Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with upstream's spelli
 from collections.abc import Mapping
 
 _NO_REPLICATION = "this store does not replicate"
-_NO_DELIVERY = "delayed messages are not delivered by this store"
+_NO_DELIVERY = "one native thread delivers delayed messages, in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
 _NO_LMQ = "there are no light message queues"
 _NO_COMPACTION = "there is no compaction"
@@ -78,7 +78,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,
         "logicQueueSwapMapInterval": 3_600_000, "logicQueueSwapMapReserveFileNum": 20, "cleanSwapedMapInterval": 300_000},
     _NO_DELIVERY: {
-        "flushDelayOffsetInterval": 10_000, "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
+        "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
     _NO_LMQ: {"maxLmqConsumeQueueNum": 20_000},
     _NO_TIMER: {

@@ -301,7 +301,7 @@ class Consumer:
             self._topics_known.add(topic, readQueueNums=1, writeQueueNums=1)
         else:
             topic = retry_topic(self.group)
-            if self._store.options.delay not in (None, "store_only"):
+            if self._store.options.delay == "deliver":
                 properties["DELAY"] = str(min(delay_level or 3 + times, len(self._store.options.delay_levels)))
         self._store.put(topic, message.body, properties=properties, flag=message.flag, sys_flag=message.sys_flag,
                         born_timestamp=message.born_timestamp, born_host=message.born_host, reconsume_times=times + 1)

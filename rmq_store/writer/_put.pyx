@@ -25,7 +25,7 @@ from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec._properties import encode_properties
-from rmq_store.codec.delay import delay_rewrite
+from rmq_store.codec.delay import delay_rewrite, with_delay_level
 from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
 from rmq_store.status import PutStatus
 
@@ -143,7 +143,7 @@ cdef class StorePut(StoreCore):
         options = self.options
         self.host = host_bytes(options.store_host)
         self.host_v6 = len(self.host) == 20
-        self.delay_allowed = options.delay == "store_only"
+        self.delay_allowed = options.delay != "refuse"
         self.record_crc = options.record_crc
         self._properties(&self.plain, None, None, None)
         self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
@@ -450,12 +450,14 @@ cdef class StorePut(StoreCore):
         return r
 
     def put(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None,
-            born_host=None, reconsume_times=0, prepared_transaction_offset=0, wait=None):
+            born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, wait=None):
         """Stores one message; returns a PutResult.
 
         topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks. properties: a
         mapping of str to str, which may carry upstream's reserved names, or bytes stored as given. born_timestamp: ms since
-        1970, default now. born_host: "ip:port", default the store's own. wait: None = as flush_mode and the property WAIT say,
+        1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much later (option
+        delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of the message
+        that waits. wait: None = as flush_mode and the property WAIT say,
         True = return when it is on the device, False = do not wait for that.
 
         Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
@@ -464,8 +466,11 @@ cdef class StorePut(StoreCore):
         Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
         """
         cdef bint wants = False
-        cdef PutResult r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                                     reconsume_times, prepared_transaction_offset, wait, &wants)
+        cdef PutResult r
+        if delay_level is not None:
+            properties = with_delay_level(properties, delay_level)
+        r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                      reconsume_times, prepared_transaction_offset, wait, &wants)
         if wants:
             r.code = self._durable(r.offset + r.size)
         else:
@@ -480,6 +485,6 @@ cdef class StorePut(StoreCore):
             return topic, queue_id, properties
         if not self.delay_allowed:
             raise errors.ServiceNotAvailable(
-                "the message has a delay level, and this store delivers no delayed messages: open it with "
-                "delay='store_only' to store it for a broker that does, or leave DELAY out")
+                "the message has a delay level, and this store is open with delay='refuse': open it without, or with "
+                "delay='store_only' to store it for a broker that delivers")
         return rewritten

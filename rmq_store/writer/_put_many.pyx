@@ -17,6 +17,7 @@ from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.delay import with_delay_level
 from rmq_store.status import PutStatus
 
 cdef enum:
@@ -379,15 +380,19 @@ cdef class StorePutMany(StorePut):
         return self._finish_many(r, wants)
 
     def put_async(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
-                  born_timestamp=None, born_host=None, reconsume_times=0, prepared_transaction_offset=0, wait=None):
+                  born_timestamp=None, born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None,
+                  wait=None):
         """As put, but returns at once with a PutFuture (result(timeout), done(), add_done_callback, awaitable under asyncio).
 
         The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
         asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
         """
         cdef bint wants = False
-        cdef PutResult r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                                     reconsume_times, prepared_transaction_offset, wait, &wants)
+        cdef PutResult r
+        if delay_level is not None:
+            properties = with_delay_level(properties, delay_level)
+        r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                      reconsume_times, prepared_transaction_offset, wait, &wants)
         if not wants:
             self._nudge()
         return future_new(self, r, wants)

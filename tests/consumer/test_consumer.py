@@ -10,7 +10,8 @@ from rmq_store import MessageStore, errors
 from rmq_store.consumer.consumer import origin_topic
 from rmq_store.io._io import ProbeIo
 
-SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "consumequeue_file_size_bytes": 200}
+# store_only: what is tried again is there at once.
+SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "consumequeue_file_size_bytes": 200, "delay": "store_only"}
 
 
 @pytest.fixture

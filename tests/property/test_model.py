@@ -276,7 +276,7 @@ class StoreMachine(RuleBasedStateMachine):
             elif case == "tags":
                 self.store.put("T", b"x", tags="a\x01b")
             elif case == "delay":
-                self.store.put("T", b"x", properties={"DELAY": "3"})
+                self.store.put("T", b"x", properties={"DELAY": "x3"})
             elif case == "batch":
                 self.store.put_batch("T", encode_batch([b"a", b"b"])[:-1])
             elif case == "many":

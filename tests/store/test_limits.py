@@ -88,7 +88,7 @@ def test_a_record_must_fit_a_file(tmp_path):
 
 def test_delayed_puts_do_not_vanish(tmp_path):
     small = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
-    with MessageStore.open(tmp_path / "s", **small) as s:
+    with MessageStore.open(tmp_path / "s", delay="refuse", **small) as s:
         with pytest.raises(errors.ServiceNotAvailable, match="store_only"):
             s.put("T", b"x", properties={"DELAY": "3"})
         with pytest.raises(errors.ServiceNotAvailable):
