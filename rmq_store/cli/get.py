@@ -3,6 +3,7 @@ import argparse
 from typing import Any
 
 from rmq_store.cli.common import FINDINGS, FINE, body_argument, message_fields, message_line, open_store, store_arguments
+from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 from rmq_store.status import GetStatus
 
@@ -17,12 +18,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "the end")
     parser.add_argument("-c", "--count", type=_count, default=32, metavar="N", help="messages at most (32)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")
+    parser.add_argument("-w", "--wait", type=float, metavar="SECONDS", help="where there is no message, wait so long for one that "
+                        "a running writer stores")
     body_argument(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
-        return _show(store, args, out)
+        found = _show(store, args, out)
+    if found == FINE or args.wait is None:
+        return found
+    taken = 0
+
+    def show(message: Any) -> bool:
+        nonlocal taken
+        taken += 1
+        _line(message, args, out)
+        return taken < args.count
+
+    follow(args, 0 if args.offset is None else args.offset, args.wait, show, out.flush, until_some=True)
+    return FINE if taken else FINDINGS
 
 
 def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
@@ -35,10 +50,7 @@ def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
     while taken < args.count:
         result = store.get(args.topic, args.queue, offset, max_count=args.count - taken, tags=args.tags)
         for message in result:
-            if out.as_json:
-                out.record(message_fields(message, args.body))
-            else:
-                out.line(message_line(message, args.body))
+            _line(message, args, out)
             taken += 1
         if result.status not in _GO_ON or result.next_offset <= offset:
             break
@@ -47,6 +59,13 @@ def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
         out.say(f"{result.status.name}: the queue {args.topic}/{args.queue} has offsets {result.min_offset} to "
                 f"{result.max_offset}")
     return FINE if taken else FINDINGS
+
+
+def _line(message: Any, args: argparse.Namespace, out: Output) -> None:
+    if out.as_json:
+        out.record(message_fields(message, args.body))
+    else:
+        out.line(message_line(message, args.body))
 
 
 def _count(text: str) -> int:

@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": "write a small store, show what is in it and what is durable",
     "put": "store the lines of standard input, or of a file, as messages",
     "get": "show the messages of a queue from an offset on",
+    "tail": "show the messages of a queue as they come",
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
     "offsets": "show how far consumer groups are, or set one on, back or ahead",

@@ -20,8 +20,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", "--keys", help="keys of each message, separated by blanks")
     parser.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", dest="properties",
                         help="a property of each message; may be repeated")
-    parser.add_argument("--delay-level", type=int, metavar="N", help="deliver each message so much later: the Nth of delay_levels "
-                        "(1s 5s 10s 30s 1m ...), by whichever process has the store open then")
+    parser.add_argument("--delay-level", type=int, metavar="N", help="deliver each message so much later: the Nth of "
+                        "delay_levels (1s 5s 10s 30s 1m ...), by the process that has the store open then")
     parser.add_argument("--whole", action="store_true", help="all of FILE is the body of one message")
     parser.add_argument("--sync", action="store_true", help="wait for the device at each message, not only at the end")
 

@@ -130,8 +130,8 @@ OPTIONS: tuple[Option, ...] = (
     _bool("duplication_enabled", False, "Dispatch stops at the confirm offset, which somebody else moves.",
           "duplicationEnable"),
     _choice("delay", "deliver", ("deliver", "store_only", "refuse"), "What to do with a message that has a delay level: store "
-            "it and deliver it when it is due, with what the store already holds; `store_only`: store it in SCHEDULE_TOPIC_XXXX "
-            "for a broker that delivers, and deliver nothing; `refuse`: neither."),
+            "it and deliver it when it is due, with what the store already holds; `store_only`: store it in "
+            "SCHEDULE_TOPIC_XXXX for a broker that delivers, and deliver nothing; `refuse`: neither."),
     _int("delay_offset_flush_interval_ms", 10_000, "ms", 1, _HOUR_MS, "Period of writing config/delayOffset.json. What was "
          "delivered since the last time is delivered again after a crash.", "flushDelayOffsetInterval"),
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, s m h d.",

@@ -1,7 +1,8 @@
 """The timer of delayed messages. Contract in _timer.pxd.
 
 A message is delivered as a copy: body, flag, system flag, born time and host, store host, reconsume times and properties
-(DELAY, REAL_TOPIC and REAL_QID among them) as they are; topic and queue are the real ones; everything else is that of a new message.
+(DELAY, REAL_TOPIC and REAL_QID among them) as they are; topic and queue are the real ones; everything else is that of a new
+message.
 The order of steps makes repeats possible and losses not: the copy is appended, the level's offset moves, and only when the copy
 is durable the offset is written to the file.
 

@@ -1,0 +1,35 @@
+"""`rmqstore tail`: messages of one queue as they come. Read-only, beside a running writer; it takes nothing and blocks nobody."""
+import argparse
+from typing import Any
+
+from rmq_store.cli.common import FINE, body_argument, message_fields, message_line, store_arguments
+from rmq_store.cli.follow import follow
+from rmq_store.cli.output import Output
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("-t", "--topic", required=True)
+    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-i", "--offset", type=int, metavar="N", help="queue offset to begin at (the end); -3: three from "
+                        "the end")
+    parser.add_argument("-c", "--count", type=int, metavar="N", help="end after so many messages")
+    parser.add_argument("--for", type=float, metavar="SECONDS", dest="seconds", help="end after so many seconds (Ctrl-C)")
+    parser.add_argument("--tags", help="only messages with one of these tags, a||b")
+    body_argument(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    taken = 0
+
+    def show(message: Any) -> bool:
+        nonlocal taken
+        taken += 1
+        if out.as_json:
+            out.record(message_fields(message, args.body))
+        else:
+            out.line(message_line(message, args.body))
+        return args.count is None or taken < args.count
+
+    follow(args, args.offset, args.seconds, show, out.flush)
+    return FINE
