@@ -1,7 +1,7 @@
 """Following a queue that another process writes: for tail and for get --wait.
 
-A read-only store shows what was there when it was opened, and no other process can wake this one. So the queue's files are looked
-at, ten times a second, and the store is opened again when they changed. Main thread only.
+A read-only store shows what was there when it was opened, and no other process can wake this one. So the queue's files are
+looked at, ten times a second, and the store is opened again when they changed. Main thread only.
 """
 import argparse
 import os

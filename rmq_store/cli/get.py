@@ -18,8 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "the end")
     parser.add_argument("-c", "--count", type=_count, default=32, metavar="N", help="messages at most (32)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")
-    parser.add_argument("-w", "--wait", type=float, metavar="SECONDS", help="where there is no message, wait so long for one that "
-                        "a running writer stores")
+    parser.add_argument("-w", "--wait", type=float, metavar="SECONDS", help="where there is no message, wait so long for one "
+                        "that a running writer stores")
     body_argument(parser)
 
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         nonlocal taken
         taken += 1
         _line(message, args, out)
-        return taken < args.count
+        return bool(taken < args.count)
 
     follow(args, 0 if args.offset is None else args.offset, args.wait, show, out.flush, until_some=True)
     return FINE if taken else FINDINGS

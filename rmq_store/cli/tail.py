@@ -1,4 +1,4 @@
-"""`rmqstore tail`: messages of one queue as they come. Read-only, beside a running writer; it takes nothing and blocks nobody."""
+"""`rmqstore tail`: messages of one queue as they come. Read-only, beside a running writer; takes nothing, blocks nobody."""
 import argparse
 from typing import Any
 

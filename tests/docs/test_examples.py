@@ -18,3 +18,12 @@ def examples():
 def test_example(page, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", ["delayed-messages.md", "asyncio-threads-fork.md"])
+def test_page(page, tmp_path):
+    """The examples of these pages go on from one another; `path` is the store's directory."""
+    known = {"path": tmp_path / "store"}
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)):
+        exec(compile(code, f"{page}-{number}", "exec"), known)
+    known.clear()
