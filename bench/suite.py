@@ -1,6 +1,7 @@
 """The bench suite: the promises of bench/goals.py, the other workloads, and the disk types, in one run with one report.
 
-Default: about ten minutes, three repetitions in turns; where it takes longer than --minutes less is repeated, nothing left out.
+Default: about ten minutes, three repetitions in turns. After --minutes nothing is repeated any more, four minutes later nothing
+that is not judged is begun any more; what is judged runs once in any case.
 --full: every combination of write path, back end and file state, five repetitions, hours. --smoke: does it all run? Nothing
 else may work on the machine meanwhile. Writes bench/results/suite-<time>.json and .html; what cannot run here is named with
 its reason.
@@ -9,6 +10,7 @@ its reason.
 """
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +30,8 @@ ROOT = Path(__file__).parents[1]
 SMOKE = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64, "pretouch_mib": 0}
 SMALL_INDEX = {"index_slots": 100_000, "index_entries_max": 400_000}
 ON_A_MADE_DISK = {"seconds": 1.0, "cap_mib": 160, "segment_mib": 64}
+
+EXTRA_MINUTES = 4       # for what is not judged, after --minutes; what does not fit is left out and says so
 
 # Not judged: run once, so that the report shows every workload.
 OTHERS = (
@@ -107,11 +111,12 @@ class Suite:
         self.results: list[Result] = []
         self.by_key: dict[str, Result] = {}
         self.machines: dict[str, dict[str, object]] = {}
+        self.stop = math.inf
 
-    def run(self, jobs: list[tuple[Case, Place]], reps: int = 1, until: float = 0.0) -> list[Result]:
+    def run(self, jobs: list[tuple[Case, Place]], reps: int = 1, until: float = math.inf) -> list[Result]:
         chosen = self.args.only.split(",") if self.args.only else list(WORKLOADS)
         ready = [(shrunk(c.complete()) if self.args.smoke else c.complete(), p) for c, p in jobs if c.workload in chosen]
-        done = run_all(ready, reps, lambda text: print(text, file=sys.stderr, flush=True), run_case, until)
+        done = run_all(ready, reps, lambda text: print(text, file=sys.stderr, flush=True), run_case, until, self.stop)
         self.results += done
         return done
 
@@ -167,6 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     suite.machines[place.shown()] = machine.describe(args.dir)
     with interruptible():
         suite.judged(place, until)
+        suite.stop = until + 60 * EXTRA_MINUTES
         suite.run([(c, place) for c in (*OTHERS, *URING_STEPS)])
         if args.full:
             suite.run([(c, place) for c in matrix()], args.reps)

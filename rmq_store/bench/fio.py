@@ -55,7 +55,7 @@ def run(case: Case, base: Path) -> Figures:
     write, after = job["write"], job.get("sync", {})
     seconds = write["runtime"] / 1e3
     figures: Figures = {"block": block, "iops": write["iops"], "secs": seconds,
-                        "mib_per_s": round(write["io_bytes"] / seconds / (1 << 20), 1),
+                        "mib_per_s": round(write["io_bytes"] / seconds / (1 << 20), 3),
                         "command": " ".join(command[1:]).replace(str(base), "DIR")}
     if sync:
         figures |= {"msgs": write["total_ios"] * case.batch, "msgs_per_s": round(write["total_ios"] * case.batch / seconds)}

@@ -124,15 +124,21 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
 
 
 def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str], None],
-            one: Callable[[Case, Path, str], Run] = run_case, until: float = math.inf) -> list[Run]:
+            one: Callable[[Case, Path, str], Run] = run_case, until: float = math.inf,
+            stop: float = math.inf) -> list[Run]:
     """Every job `reps` times, in turns: all once, then all again. Each result: case, dir, runs (one of each repetition) or
-    skipped. What was skipped, or failed, once is not tried again; after `until` (time.monotonic) nothing is repeated."""
+    skipped. What was skipped, or failed, once is not tried again. After `until` (time.monotonic) nothing is repeated, after
+    `stop` nothing is begun."""
     several = list(jobs)
     results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": place.shown(), "runs": []}
                           for case, place in several]
     for rep in range(reps):
         for (case, place), result in zip(several, results, strict=True):
             if "skipped" in result or "error" in result or (rep and time.monotonic() > until):
+                continue
+            if time.monotonic() > stop:
+                if not rep:
+                    result["skipped"] = "no time left"
                 continue
             told(f"{rep + 1}/{reps} {case.shown()} in {place.shown()}")
             run = one(case, place.path, place.cgroup)

@@ -1,4 +1,5 @@
 """Every workload and every peer that is here runs and says what tables and verdicts are made from. Measures nothing."""
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def test_repetitions_alternate_and_a_skipped_case_is_not_tried_again(tmp_path: P
     assert [figures.medians(r["runs"]).get("msgs_per_s") for r in results] == [4, None, 5]
     lines = figures.table_lines(results)
     assert lines[-1] == f"skipped: {cases[1][0].name()} in here: no"
+
+
+def test_time_that_is_up_ends_repetitions_then_everything(tmp_path: Path) -> None:
+    cases = [(Case(w), Place(tmp_path)) for w in ("put_sync", "get")]
+
+    def one(case: Case, path: Path, cgroup: str) -> dict[str, object]:
+        return {"msgs_per_s": 1}
+
+    up = time.monotonic() - 1
+    results = run_all(cases, 3, lambda text: None, one, up)
+    assert [len(r["runs"]) for r in results] == [1, 1]
+    results = run_all(cases, 3, lambda text: None, one, up, up)
+    assert [(r["runs"], r["skipped"]) for r in results] == [([], "no time left")] * 2
 
 
 def test_hgrm_is_what_hdrhistogram_plotters_read() -> None:

@@ -13,6 +13,7 @@ import pytest
 from rmq_store.bench.case import WORKLOADS
 from rmq_store.bench.disks import DISKS
 from rmq_store.bench.peers import PEERS
+from rmq_store.cli import bench, main
 
 SMALL = ["--seconds", "0.02", "--mib", "4", "--segment-mib", "16", "-o", "index_slots=1000", "-o", "index_entries_max=50000"]
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,14 @@ def test_what_makes_no_sense_is_refused(rmqstore, tmp_path, arguments):
     assert code == 64 and "expected" in err and not out
 
 
+def test_options_go_to_whom_they_name():
+    args = main.build_parser("bench").parse_args(["bench", "put_sync", "--peer", "fio,append", "-o", "fio.direct=1", "-o",
+                                                  "put_lock=spin", "--file-state", "sparse,prezeroed"])
+    found = [(c.subject, c.file_state, c.options) for c in bench._cases(args)]
+    assert found == [(subject, state, options) for subject, options in (
+        ("rmq_store", {"put_lock": "spin"}), ("fio", {"direct": "1"}), ("append", {})) for state in ("sparse", "prezeroed")]
+
+
 def test_too_little_room_is_said_before(rmqstore, tmp_path):
     code, out, _ = rmqstore("bench", "put_sync", "--dir", tmp_path, "--mib", str(1 << 40))
     assert code == 3 and "MiB free" in out and "give less --mib" in out
@@ -59,12 +68,12 @@ def test_interrupted_it_leaves_nothing(tmp_path, number):
     """Stopped while the run is under way: 130, no process, no data."""
     command = [sys.executable, "-m", "rmq_store", "bench", "put_async", "--dir", str(tmp_path), "--seconds", "600", "--mib",
                "64", "--segment-mib", "16", "--rate", "10"]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as bench:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as running:
         while not list(tmp_path.glob("rmqbench.*/data/due/commitlog/0*")):
-            assert bench.poll() is None
-        (run,) = (p for p in Path("/proc").iterdir() if p.name.isdigit() and _parent(p) == bench.pid)
-        bench.send_signal(number)
-        assert bench.wait() == 130
+            assert running.poll() is None
+        (run,) = (p for p in Path("/proc").iterdir() if p.name.isdigit() and _parent(p) == running.pid)
+        running.send_signal(number)
+        assert running.wait() == 130
         assert not run.exists()
     assert not list(tmp_path.iterdir())
 
