@@ -336,6 +336,11 @@ unsigned rmq_ring_drain(rmq_ring *r) {
         }
         if (!some) pause_ms(1);
     }
+    /* Now, not when the kernel gets to it after the ring is gone: registered files keep their file system busy. */
+    if (r->busy == 0 && r->facts.files_error == 0) {
+        io_uring_unregister_files(&r->uring);
+        r->facts.files_error = 1;
+    }
     return r->busy;
 }
 

@@ -576,6 +576,7 @@ cdef void *_run(void *arg) noexcept nogil:
             _run_sync(w)
         else:
             _run_async(w)
+        rmq_ring_drain(w.ring)      # nothing is in flight, unless the device does not answer after an error
     return NULL
 
 

@@ -24,9 +24,12 @@ import zlib
 from typing import Any
 
 from rmq_store import MessageStore
+from rmq_store.flush._uring import uring_probe
 
 CONFIGS = ["mmap-sync-msync", "mmap-sync-fdatasync", "mmap-async-msync", "mmap-async-fdatasync",
            "pool-sync-fdatasync", "pool-async-fdatasync", "pool-sync-msync", "pool-async-msync"]
+if uring_probe(tempfile.gettempdir())["setup"] == 0:
+    CONFIGS += ["pool-sync-io_uring", "pool-async-io_uring"]
 OPTIONS: dict[str, Any] = {
     "segment_size_bytes": 1 << 17, "index_slots": 500, "index_entries_max": 4000, "consumequeue_file_size_bytes": 20 * 300,
     "pool_window_size_bytes": 1 << 15, "message_size_max_bytes": 1 << 15, "flush_interval_ms": 20, "commit_interval_ms": 5,
