@@ -20,6 +20,7 @@ cdef enum:
 
 cdef enum:
     CHUNK = 1 << 20
+    BLOCK = 4096            # a write that is cut off, by a kill or the power, ends at a multiple of it
 
 REASONS = ("end of file", "end of data", "unknown magic code", "impossible size", "wrong checksum", "record of another place")
 
@@ -55,6 +56,24 @@ cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_pr
     return 0
 
 
+cdef bint _cut_short(const LogFile *f, const RecordView *v) noexcept nogil:
+    # No checksum covers the properties. Writes of whole blocks may end inside of them: from a block's beginning on they are zeros,
+    # which no properties are. Such a record was never durable.
+    cdef int64_t begin = v.properties - <const char *> f.map
+    cdef int64_t end = begin + v.properties_size
+    cdef int64_t block = (begin + BLOCK - 1) & ~(<int64_t> BLOCK - 1)
+    cdef int64_t at, stop
+    while block < end:
+        at = block
+        stop = block + BLOCK if block + BLOCK < end else end
+        while at < stop and f.map[at] == 0:
+            at += 1
+        if at == stop:
+            return True
+        block += BLOCK
+    return False
+
+
 cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, bint check_crc, bint crc_property,
                 Walk *w) noexcept nogil:
     cdef int64_t at = begin
@@ -79,6 +98,13 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, b
         if status != RECORD_OK:
             if status == RECORD_BAD_MAGIC:
                 w.reason = END_ZEROS if v.magic == 0 and v.size == 0 else END_MAGIC
+                if w.reason == END_ZEROS and w.last_record >= 0 and record_parse(
+                        f.map + (w.last_record - f.start), at - w.last_record, &v) == RECORD_OK and _cut_short(f, &v):
+                    w.end = w.last_record
+                    w.records -= 1
+                    w.last_record = -1
+                    if w.first_after == w.end:
+                        w.first_after = -1
             else:
                 w.reason = END_SIZE
             return

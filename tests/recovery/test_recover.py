@@ -166,3 +166,29 @@ def test_stale_time_never_runs_backwards(tmp_path):
         last = s.put("T", b"x").store_timestamp
     with MessageStore.open(tmp_path / "s", **SMALL) as s:
         assert s.put("T", b"y").store_timestamp >= last
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_a_last_record_whose_properties_were_cut_off_at_a_block_was_never_stored(tmp_path, blocks):
+    """A killed process leaves whole blocks: the body may be there with a good checksum, and half of the properties."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    with MessageStore.open(live, **SMALL) as s:
+        first = s.put("T", b"whole", keys="k", properties={"a": "x" * 100})
+        body = b"b" * (4096 * blocks - first.size - 400)
+        torn = s.put("T", body, keys="k", properties={"a": "y" * 5000})
+        s.flush()
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    log = image / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    assert torn.offset + torn.size - 5000 < 4096 * blocks < torn.offset + torn.size - 4096
+    whole_blocks = [data[:n].ljust(len(data), b"\0") for n in range(4096 * blocks, torn.offset + torn.size, 4096)]
+    assert len(whole_blocks) == 2
+    for cut in whole_blocks:
+        log.write_bytes(cut)
+        shutil.rmtree(image / "consumequeue", ignore_errors=True)
+        with MessageStore.open(image, **SMALL) as s:
+            assert bodies_of(s) == [b"whole"] and s.max_log_offset == torn.offset
+        (image / "abort").write_bytes(b"")
+    log.write_bytes(data)
+    with MessageStore.open(image, **SMALL) as s:
+        assert bodies_of(s) == [b"whole", body] and s.get("T", 0, 1).messages[0].properties["a"] == "y" * 5000
