@@ -10,8 +10,8 @@
  * report success after a failed write.)
  *
  * Thread-safety: none. rmq_ring_new, _pool and _free may be called by the thread that opens and closes, everything else by the
- * one thread that called rmq_ring_enable. Every system call but dontfork, enable and letting go of registered files goes through
- * the I/O table. */
+ * one thread that called rmq_ring_enable. Every system call but dontfork, enable and letting go of registered files goes
+ * through the I/O table. */
 #ifndef RMQ_RING_H
 #define RMQ_RING_H
 #include "rmq_io.h"
@@ -77,7 +77,7 @@ int rmq_ring_turn(rmq_ring *r, unsigned wait, int *in_sync);
 /* The oldest flight, if it is complete: 1 and a copy of it; else 0. */
 int rmq_ring_take(rmq_ring *r, rmq_flight *out);
 /* After an error, or before the end: waits until the kernel uses no memory of a flight any more, for at most about a second
- * if it does not answer, and lets go of registered files. Returns the number of flights that are still in the kernel's hands. */
+ * if it does not answer, and lets go of registered files. Returns the number of flights still in the kernel's hands. */
 unsigned rmq_ring_drain(rmq_ring *r);
 /* The oldest flight whatever became of it: 1, or 0 if there is none. For giving owners back after a drain. */
 int rmq_ring_abandon(rmq_ring *r, rmq_flight *out);

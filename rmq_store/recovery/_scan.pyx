@@ -57,8 +57,8 @@ cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_pr
 
 
 cdef bint _cut_short(const LogFile *f, const RecordView *v) noexcept nogil:
-    # No checksum covers the properties. Writes of whole blocks may end inside of them: from a block's beginning on they are zeros,
-    # which no properties are. Such a record was never durable.
+    # No checksum covers the properties. Writes of whole blocks may end inside of them: from a block's beginning on they are
+    # zeros, which no properties are. Such a record was never durable.
     cdef int64_t begin = v.properties - <const char *> f.map
     cdef int64_t end = begin + v.properties_size
     cdef int64_t block = (begin + BLOCK - 1) & ~(<int64_t> BLOCK - 1)

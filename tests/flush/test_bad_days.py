@@ -72,7 +72,8 @@ def test_a_sandbox_without_io_uring(tmp_path, code):
 
 
 @pytest.mark.parametrize("kind,code,text", [
-    ("ring_setup", errno.EPERM, "forbidden"), ("ring_setup", errno.ENOMEM, "memlock"), ("ring_setup", errno.EMFILE, "descriptor"),
+    ("ring_setup", errno.EPERM, "forbidden"), ("ring_setup", errno.ENOMEM, "memlock"),
+    ("ring_setup", errno.EMFILE, "descriptor"),
     ("ring_write", errno.EOPNOTSUPP, "a write by io_uring failed"), ("ring_sync", errno.EINVAL, "a sync by io_uring failed"),
 ])
 def test_a_refusal_names_its_reason_and_leaves_nothing_behind(tmp_path, kind, code, text):
@@ -274,7 +275,8 @@ VICTIM = """
     import os, sys, threading
     from rmq_store import MessageStore
     from rmq_store.errors import RmqStoreError
-    store = MessageStore.open(sys.argv[1], flush_backend="io_uring", flush_mode="sync", signals=True, segment_size_bytes=1 << 20)
+    store = MessageStore.open(sys.argv[1], flush_backend="io_uring", flush_mode="sync", signals=True,
+                              segment_size_bytes=1 << 20)
     def produce(k):
         i = 0
         try:
