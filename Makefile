@@ -30,7 +30,7 @@ test-interop:
 test-spark:
 	tools/bootstrap --dev
 	tools/bootstrap --spark
-	$(PYTHON) -m pytest -m spark tests/spark $(ARGS)
+	$(PYTHON) -m pytest -m "not slow" tests/spark $(ARGS)
 
 # RMQ_FUZZ_SECONDS (120) and RMQ_SEED say how long and which cases.
 fuzz:

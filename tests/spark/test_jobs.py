@@ -197,7 +197,7 @@ def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
 def test_tables_and_copies(spark, tmp_path):
     from rmq_store.spark import jobs
 
-    small = {"segment_size_bytes": 65536}
+    small = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}
     for name, n in (("a", 60), ("b", 40)):
         with MessageStore.open(tmp_path / name, **small) as store:
             for i in range(n):

@@ -118,11 +118,11 @@ def test_two_brokers_share_a_limit(tmp_path):
 @pytest.mark.spark
 def test_a_query_over_a_growing_store_restarts_without_loss_or_repeat(spark, tmp_path):
     """Runs of AvailableNow, each a new query on the same checkpoint, while a thread puts."""
-    total, seen = 1500, []
+    total, seen = 2000, []
 
     def run(source):
         stream = (spark.readStream.format("rocketmq_store").option("path", source).option("startingOffsets", "earliest")
-                  .option("columns", "body,queueId").option("maxBytesPerTrigger", "150k").load())
+                  .option("columns", "body,queueId").option("maxBytesPerTrigger", "400k").load())
         query = (stream.writeStream.foreachBatch(lambda df, i: seen.append((i, [bytes(r.body)[:6] for r in df.collect()])))
                  .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
         query.awaitTermination()
@@ -139,7 +139,7 @@ def test_a_query_over_a_growing_store_restarts_without_loss_or_repeat(spark, tmp
         writer.join()
         run(opened.path)
     run(str(tmp_path / "live"))
-    assert [i for i, _ in seen] == list(range(len(seen))) and len(seen) >= 3
+    assert [i for i, _ in seen] == list(range(len(seen))) and len(seen) >= 2
     assert [body for _, batch in seen for body in batch] == [b"%06d" % i for i in range(total)]
 
 

@@ -10,7 +10,7 @@ from rmq_store.codec._codec import decode_record
 from rmq_store.errors import ConfigError, CorruptionError, MessageIllegal, StoreLocked
 from rmq_store.spark import staging
 
-SMALL = {"segment_size_bytes": 65536}
+SMALL = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}
 
 
 def text(*values):
@@ -189,7 +189,8 @@ def test_a_store_copied_through_spark_is_the_same_messages(spark, stores, tmp_pa
 
     register(spark)
     case = stores("v5-plain")
-    once = {"txnAppId": "copy", "txnVersion": "0", "store.segment_size_bytes": "1048576"}
+    once = {"txnAppId": "copy", "txnVersion": "0", "store.segment_size_bytes": "1048576",
+            "store.index_slots": "100", "store.index_entries_max": "1000"}
     (scan(spark, case.store, split_size=100_000).write.format("rocketmq_store").mode("append").options(**once)
      .save(str(tmp_path / "c")))
 
