@@ -4,13 +4,11 @@ The opening thread builds the parts in the order of a message's way and starts t
 reverse. Nothing here decides: store.py does.
 """
 import os
-import resource
 import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
-from libc.errno cimport EAGAIN, ENOMEM, EPERM
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -38,6 +36,8 @@ from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, 
 
 from rmq_store import errors
 from rmq_store.events import Event, emit
+from rmq_store.machine import huge_pages
+from rmq_store.pool.memory import lock_refused
 from rmq_store.flush.backend import say_ready
 
 
@@ -153,19 +153,18 @@ cdef class StoreCore:
         cdef int error = 0
         cdef int64_t size = self._pool_size(options)
         self.pool = pool_new(size, options.pool_mlock, options.pool_hugepages, &error)
-        if self.pool == NULL and options.pool_mlock and error in (-ENOMEM, -EPERM, -EAGAIN):
-            limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-            if options.given("pool_mlock"):
-                raise OSError(-error, f"{os.strerror(-error)}: mlock of the pool, {size} bytes mapped twice, with a memlock "
-                              f"limit of {limit}: raise it to {2 * size} or more (ulimit -l, LimitMEMLOCK=), lower "
-                              "pool_window_count, or set pool_mlock=False")
-            emit(Event.MLOCK_REFUSED, size=2 * size, errno=-error, limit=limit)
+        if self.pool == NULL and options.pool_mlock:
+            refusal = lock_refused(options, size, -error)
+            if refusal is not None:
+                raise refusal
             self.pool = pool_new(size, False, options.pool_hugepages, &error)
         if self.pool == NULL:
             raise OSError(-error, f"{os.strerror(-error)}: pool of {size} bytes: lower pool_window_count or "
                           "pool_window_size_bytes")
-        if options.pool_hugepages and not self.pool.huge:
-            emit(Event.HUGEPAGES_REFUSED, size=size)
+        if options.pool_hugepages:
+            reason = huge_pages() if self.pool.huge else "madvise refused"     # the advice is taken even where it is of no use
+            if reason is not None:
+                emit(Event.HUGEPAGES_REFUSED, size=size, reason=reason)
 
     def _apply(self, options):
         """The live options, at open and for reconfigure(): each a store of one word, read by whoever comes next. Subclasses add

@@ -13,6 +13,7 @@ import psutil
 
 from rmq_store.capability import Capability, probe
 from rmq_store.config.load import Options, resolve
+from rmq_store.machine import huge_pages
 from rmq_store.opening import fit_sizes, infer_sizes
 
 __all__ = ["Diagnosis", "Finding", "doctor"]
@@ -242,14 +243,9 @@ def _memory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if pool and swap and not o.pool_mlock:
         yield Finding("note", "swap", f"{_size(swap)} of swap", "memory of the pool can be swapped out, and puts then wait "
                       "for the disk", "pool_mlock=True, or no swap")
-    if o.pool_hugepages:
-        name = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
-        with suppress(OSError):
-            with open(name) as file:
-                text = file.read().strip()
-            if not any(f"[{word}]" in text for word in ("always", "advise", "within_size", "force")):
-                yield Finding("finding", "huge pages", f"{name} is {text}", "pool_hugepages has no effect", f"echo advise > "
-                              f"{name}")
+    refusal = huge_pages() if o.pool_hugepages and pool else None
+    if refusal is not None:
+        yield Finding("finding", "huge pages", refusal, "pool_hugepages has no effect", "echo advise into that file")
 
 
 def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ class Event(Enum):
         "mlock of %(size)d bytes refused (errno %(errno)d), the pool stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "
         "set pool_mlock=False")
     HUGEPAGES_REFUSED = "pool", _WARNING, (
-        "huge pages for %(size)d bytes refused: see /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        "the pool, %(size)d bytes, gets no huge pages though pool_hugepages is set: %(reason)s")
     POOL_LOW = "pool", _WARNING, (
         "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it is written")
     POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["existing", "free_bytes", "in_container", "io_limits", "memory_limit"]
+__all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
@@ -61,6 +61,15 @@ def in_container(root: str = "/") -> str | None:
     text = _text(base / "proc/1/environ") or ""
     match = re.search(r"(?:^|\0)container=([^\0]+)", text)
     return match[1] if match else None
+
+
+def huge_pages(root: str = "/") -> str | None:
+    """Why the pool, which is shared memory, gets no huge pages though it asks; None: it may get them, or nobody tells."""
+    name = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
+    text = _text(Path(root) / name)
+    if text is None or any(f"[{word}]" in text for word in ("always", "advise", "within_size", "force")):
+        return None
+    return f"/{name} is {text}"
 
 
 def existing(path: str) -> str:

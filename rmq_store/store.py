@@ -80,7 +80,8 @@ class MessageStore(StoreWait):
         else the one the configuration file names, else none. config: a file, TOML or upstream's broker.conf; None:
         RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword; `options.origin(name)`
         tells which it was. readonly: not one byte is written; a live or a dead store is read as it is. compat: "4.9" or "5.x".
-        write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto", "msync", "fdatasync".
+        write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto" (the best that works here; see
+        docs/choosing-a-backend.md), "msync", "fdatasync", "io_uring".
         store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
 
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged

@@ -139,6 +139,13 @@ def test_the_back_end_that_a_store_would_get(facts, options, fact):
     assert [i.fact for i in judged(healthy(**facts), **options) if i.subject == "flush back end"] == [fact]
 
 
+def test_huge_pages_that_are_not_to_be_had(monkeypatch):
+    monkeypatch.setattr(diagnosis, "huge_pages", lambda: "/sys/x is [never]")
+    options = {"write_path": "pool", "pool_hugepages": True}
+    assert [i.fact for i in judged(healthy(), **options) if i.level == "finding"] == ["/sys/x is [never]"]
+    assert not [i for i in judged(healthy(), write_path="pool") if i.level == "finding"]
+
+
 def test_unwritten_blocks_are_explained():
     item = next(i for i in judged(healthy(sync_reserved_s=2e-3, sync_written_s=3e-4, commits_reserved=1.0, commits_written=0.0))
                 if i.subject == "syncs")

@@ -8,14 +8,14 @@ import resource
 import subprocess
 import sys
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, machine
 
 SMALL = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 1000, "index_enabled": False, "pool_window_size_bytes": 65536}
 
 CAP_IPC_LOCK, PR_CAPBSET_DROP = 14, 24
 CHILD = """
 import logging, sys
-from rmq_store import MessageStore
+from rmq_store import MessageStore, machine
 logging.basicConfig(level=logging.WARNING, format="%(message)s")
 try:
     with MessageStore.open(sys.argv[1], **eval(sys.argv[2])) as store:
@@ -50,9 +50,21 @@ def test_a_profile_does_without(tmp_path):
     assert "mlock of 1048576 bytes refused" in done.stderr
 
 
-def test_huge_pages_are_asked_for_and_a_refusal_is_said(tmp_path, caplog):
-    """Whatever the kernel answers, the store works; it says so where the advice was not taken."""
+def test_huge_pages_that_are_not_to_be_had_are_said(tmp_path, caplog):
+    """Whatever the kernel answers, the store works."""
     caplog.set_level(logging.WARNING, logger="rmq_store")
-    with MessageStore.open(tmp_path / "s", write_path="pool", pool_hugepages=True, **SMALL) as store:
+    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="fdatasync", pool_hugepages=True, **SMALL) as store:
         assert store.put("T", b"x", wait=True).status == 0
-    assert all("shmem_enabled" in r.message for r in caplog.records)
+    said = [r.getMessage() for r in caplog.records if r.event == "HUGEPAGES_REFUSED"]
+    assert (said == []) == (machine.huge_pages() is None)
+    assert all("shmem_enabled is" in text for text in said)
+
+
+def test_what_the_kernel_says_about_huge_pages(tmp_path):
+    file = tmp_path / "sys/kernel/mm/transparent_hugepage/shmem_enabled"
+    assert machine.huge_pages(str(tmp_path)) is None
+    file.parent.mkdir(parents=True)
+    file.write_text("always within_size [advise] never deny force")
+    assert machine.huge_pages(str(tmp_path)) is None
+    file.write_text("always within_size advise [never] deny force")
+    assert "is always within_size advise [never]" in machine.huge_pages(str(tmp_path))
