@@ -325,6 +325,7 @@ cdef class StoreCore:
         for i in range(queues_count(self.queues)):
             q = queues_at(self.queues, i)
             q.next_offset = q.max_offset
+            q.records = q.bytes = 0         # what recovery dispatched is not counted
             if low > 0:
                 _check(queue_correct_min(self.queues, q, low), self.path)
         _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)

@@ -127,7 +127,12 @@ class Event(Enum):
         "instead, which costs some CPU; raise RLIMIT_MEMLOCK (now %(limit)s)")
     RING_READY = "flush", _INFO, (
         "io_uring: up to %(depth)d writes in flight, %(how)s, small steps durable by %(durability)s, set-up flags %(flags)s")
-    FLUSH_SLOW = "flush", _WARNING, "flushing %(size)d bytes took %(ms).0f ms"
+    FLUSH_SLOW = "flush", _WARNING, (
+        "%(count)d flushes of the log took longer than 500 ms since the store was opened, the longest %(ms).0f ms")
+    PUT_SLOW = "writer", _WARNING, (
+        "a put into %(topic)s took %(ms).0f ms; of its phases since the last such put: waits for pool room %(pool_waits)d, for "
+        "the next file %(file_waits)d, put locks held long %(slow_locks)d (the last in phase %(phase)s), flushes %(flushes)d, "
+        "the longest since the store was opened %(flush_ms).0f ms")
     FLUSH_DISK_TIMEOUT = "flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms"
     STORE_FAILED = "flush", _ERROR, (
         "%(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: no more puts are taken, reads go "

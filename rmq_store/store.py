@@ -13,9 +13,10 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
+from rmq_store.cleaning.rules import used_percent
 from rmq_store.config.load import Default, changed, resolve
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.offsets import ConsumerOffsets
@@ -26,16 +27,20 @@ from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
+from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
 from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
+from rmq_store.statistics import _counts
+from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
+from rmq_store.tasks import known_offsets, log_flusher, tasks_of
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
 from rmq_store.waiting.loops import LoopHub
-from rmq_store.watch import Task, Watch
+from rmq_store.watch import Watch
 from rmq_store.writer._future import Completer
 
 __all__ = ["MessageStore"]
@@ -59,6 +64,7 @@ class MessageStore(StoreWait):
     _close_lock: threading.Lock
     _options_lock: threading.Lock
     _consuming: Consuming
+    _rates: Rates
     _watch: Watch | None = None
     _sealer: Sealer | None = None
     _listeners: Listeners | None = None
@@ -96,7 +102,7 @@ class MessageStore(StoreWait):
         chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))
         if chosen.signals:
             _need_main_thread()
-        store = cls()
+        store = _measured(cls)() if chosen.measure_puts else cls()
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
@@ -116,11 +122,12 @@ class MessageStore(StoreWait):
         self._loop_hubs = {}
         self._close_lock = threading.Lock()
         self._options_lock = threading.Lock()
-        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, _log_flusher(self))
+        self._rates = Rates()
+        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
         if not self.readonly:
             places = Places(self.path, self.options)
-            self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, _known_offsets)
-            self._watch = Watch(self, self._tasks())
+            self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, known_offsets)
+            self._watch = Watch(self, tasks_of(self))
         if not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
         if self.options.signals:
@@ -129,15 +136,6 @@ class MessageStore(StoreWait):
         _open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
-
-    def _tasks(self) -> list[Task]:
-        """What the control thread does for this store."""
-        tasks: list[Task] = [("writing consumer offsets", self.options.offsets_flush_interval_ms, _flush_offsets)]
-        if self.options.delay == "deliver":
-            tasks.append(("writing delay offsets", self.options.delay_offset_flush_interval_ms, _write_delay_offsets))
-        if Cleaner.wanted(self.options):
-            tasks.append(("cleaning", self.options.clean_interval_ms, _clean))
-        return tasks
 
     # ---- durability and visibility
 
@@ -483,45 +481,42 @@ class MessageStore(StoreWait):
         """Queue ids of a topic, sorted: list of int."""
         return sorted(queue for name, queue, _, _ in self._queue_list() if name == topic)
 
-    def stats(self) -> dict[str, Any]:
-        """Positions, counters and sizes now: dict of str to int, str and bool."""
+    def stats(self) -> StoreStats:
+        """Positions, counters since the opening, sizes, and the durations of commit, flush, dispatch and get: a typed dict."""
         self._check_open()
-        return self._stats() | {"path": self.path, "readonly": self.readonly,
-                                "needs_recovery": self.needs_recovery and self.readonly,
-                                "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
-                                "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
-                                "flush_backend": self.options.flush_backend,
-                                "compat": self.options.compat}
+        found: Any = self._stats() | self._get_stats() | {
+            "path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
+            "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
+            "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
+            "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
+            "put_lock_ms": _counts.lock_ms(self),
+            "durations": {name: durations(h) for name, h in self.histograms().items()}}
+        return cast(StoreStats, found)
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Durations since the opening, in ns: commit (pool to file; none where io_uring writes), flush (to the device),
+        dispatch_lag (from put to readable, in whole ms, one per round of the dispatcher), get (one in 16), and with
+        measure_puts put. Copies."""
+        self._check_open()
+        return _counts.histograms(self) | {"get": self._get_histogram()}
+
+    def topic_counts(self) -> dict[str, tuple[int, int]]:
+        """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
+        return _counts.topic_counts(self)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""
+        self._check_open()
+        places = Places(self.path, self.options)
+        disks = used_percent(places.commitlog), used_percent(places.consumequeue)
+        return runtime_info(self, self._rates, disks, self.histograms().get("put"))
 
 
-def _log_flusher(store: MessageStore) -> Callable[[], object]:
-    """Makes what was put durable; once the store closes, that is close()'s business, and done."""
-    weak = weakref.ref(store)
+def _measured(kind: type[MessageStore]) -> type[MessageStore]:
+    """The same store with puts that are timed: another class, so that nobody else pays for it."""
+    from rmq_store.measured import MeasuredStore
 
-    def flush() -> None:
-        found = weak()
-        if found is not None and not found.closed:
-            found.flush()
-
-    return flush
-
-
-def _known_offsets(store: MessageStore) -> dict[tuple[str, str], dict[int, int]]:
-    return store.offsets.table()
-
-
-def _flush_offsets(store: MessageStore, stop: threading.Event) -> None:
-    store._consuming.flush()
-
-
-def _write_delay_offsets(store: MessageStore, stop: threading.Event) -> None:
-    if store._delay is not None:
-        store._delay.write()
-
-
-def _clean(store: MessageStore, stop: threading.Event) -> None:
-    if store._cleaner is not None:
-        store._cleaner.tick(store, stop)
+    return MeasuredStore if kind is MessageStore else kind
 
 
 def _close_all() -> None:

@@ -7,16 +7,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.statistics._counts import flush_times
 
 if TYPE_CHECKING:
     from rmq_store.store import MessageStore
 
 PERIOD_S = 0.5
 BEHIND_BYTES = 256 << 20
+SLOW_FLUSH_NS = 500_000_000
 
 # (name, ms between two runs, what to run). It is given the store and an event that is set when the store closes: a task that
 # takes long looks at it. What it raises is logged and it is run again in its time.
@@ -29,7 +31,7 @@ class Watch:
     def __init__(self, store: "MessageStore", tasks: Sequence[Task] = ()) -> None:
         self._store = weakref.ref(store)
         self._stop = threading.Event()
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, Any] = {}
         self._tasks = list(tasks)
         self._due = [time.monotonic() + ms / 1000 for _, ms, _ in self._tasks]
         self._failed: dict[str, str] = {}
@@ -75,6 +77,7 @@ class Watch:
         now = store._notes()
         if now is None:
             return True
+        now |= _slow_flushes(store)
         before, self._seen = self._seen, now
         if now["fence"] and not before.get("fence"):
             emit(Event.STORE_FAILED, what="write" if now["fence_step"] == 1 else "sync", file=store.path, errno=now["fence"],
@@ -85,6 +88,15 @@ class Watch:
             emit(Event.DISK_FULL, file=store.path, size=store.options.segment_size_bytes, errno=now["allocate_error"])
         elif before.get("allocate_error") and not now["allocate_error"]:
             emit(Event.DISK_SPACE_BACK, file=store.path)
+        if now["slow_flushes"] > before.get("slow_flushes", 0):
+            emit(Event.FLUSH_SLOW, count=now["slow_flushes"], ms=now["slowest_flush_ms"])
         if now["behind"] > BEHIND_BYTES and before.get("behind", 0) <= BEHIND_BYTES:
             emit(Event.DISPATCH_BEHIND, size=now["behind"])
         return True
+
+
+def _slow_flushes(store: "MessageStore") -> dict[str, float]:
+    """How many flushes took longer than 500 ms, and the longest one."""
+    times = flush_times(store)
+    slow = sum(count for low, _, count in times.buckets() if low >= SLOW_FLUSH_NS) if times.highest >= SLOW_FLUSH_NS else 0
+    return {"slow_flushes": slow, "slowest_flush_ms": times.highest / 1e6}

@@ -18,9 +18,9 @@ CYTHON = {".pyx", ".pxd"}
 # Rooms in the order in which a message meets them; a room may import itself and rooms to its left. The queue and index tables
 # stand before the log because an append takes its queue offset from them, under the put lock.
 ROOMS = ["histogram", "io", "codec", "pool", "segment", "consumequeue", "index", "commitlog", "flush", "dispatch", "recovery",
-         "writer", "reader", "waiting", "consumer", "delay", "cleaning", "bulk"]
+         "writer", "reader", "waiting", "consumer", "delay", "cleaning", "statistics", "bulk"]
 # The methods of MessageStore begin where the store's parts are put together (_core), which knows all rooms before them.
-EDGES = {"writer._put", "cleaning._clean"}
+EDGES = {"writer._put", "cleaning._clean", "statistics._counts"}
 # What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
 # import everything, and no room may import them.
 COMMON = {"errors", "status", "events", "config", "version", "observe"}

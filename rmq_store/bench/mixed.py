@@ -80,7 +80,7 @@ def run(case: Case, base: Path) -> Figures:
         most = (case.cap_mib << 20) // size // case.producers
         reader = Reader(store, [store.max_offset(TOPIC, queue) for queue in range(QUEUES)])
         producers = [threading.Thread(target=_produce, args=(store, case, most, h, counts)) for h in several]
-        before: dict[str, Any] = store.stats()
+        before: dict[str, Any] = {**store.stats()}
         with measuring(store, base) as measured:
             reader.start()
             for p in producers:

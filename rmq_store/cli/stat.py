@@ -1,20 +1,32 @@
-"""`rmqstore stat`: what a store holds and how far it is flushed and dispatched. Read-only, beside a running writer."""
+"""`rmqstore stat`: what a store holds and how far it is flushed and dispatched. Read-only, beside a running writer.
+
+With --watch a line every so many seconds: the store is looked at anew each time, so the numbers are those of the files, whoever
+writes them.
+"""
 import argparse
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
+from rmq_store.errors import ConfigError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", help="only the queues of this topic")
+    parser.add_argument("-w", "--watch", type=float, metavar="SECONDS", nargs="?", const=1.0,
+                        help="go on until Ctrl-C, one line every SECONDS (1): growth, backlog of groups, disk")
+    parser.add_argument("-n", "--times", type=int, help="with --watch: stop after so many lines")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.watch is not None:
+        return _watch(args, out)
     with open_store(args, readonly=True) as store:
         stats = plain(store.stats())
         queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
@@ -27,6 +39,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         for level in delays:
             out.record({"kind": "delay_level", **level._asdict()})
     else:
+        stats.pop("durations", None)        # of this process, which has only looked
         width = max(map(len, stats), default=0)
         for name, value in stats.items():
             out.line(f"{name.ljust(width)}  {value}")
@@ -40,6 +53,42 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.table(("delay level", "seconds", "delivered", "waiting"), [
                 (level.level, level.delay_ms / 1000, level.offset, level.waiting) for level in delays])
     return FINDINGS if stats.get("needs_recovery") else FINE
+
+
+def _watch(args: argparse.Namespace, out: Output) -> int:
+    if args.watch <= 0:
+        raise ConfigError(f"--watch {args.watch}: give a number of seconds above 0")
+    before: dict[str, float] | None = None
+    lines = 0
+    while args.times is None or lines < args.times:
+        if before is not None:
+            time.sleep(args.watch)
+        now = _look(args)
+        seconds = now["at"] - before["at"] if before is not None else 0.0
+        messages_s = (now["messages"] - before["messages"]) / seconds if before is not None else 0.0
+        bytes_s = (now["log_end"] - before["log_end"]) / seconds if before is not None else 0.0
+        if out.as_json:
+            out.record({"kind": "watch", "time": int(time.time() * 1000), **{k: v for k, v in now.items() if k != "at"},
+                        "messages_s": messages_s, "bytes_s": bytes_s})
+        else:
+            if lines % 20 == 0:
+                out.line("    time  messages/s    MiB/s       log MiB   files  queues     waiting  disk %")
+            out.line(f"{time.strftime('%H:%M:%S')}  {messages_s:10.0f}  {bytes_s / (1 << 20):7.2f}  "
+                     f"{(now['log_end'] - now['log_begin']) / (1 << 20):12.1f}  {now['log_files']:6.0f}  {now['queues']:6.0f}  "
+                     f"{now['waiting']:10.0f}  {now['disk_pct']:6.0f}")
+        out.flush()
+        before = now
+        lines += 1
+    return FINE
+
+
+def _look(args: argparse.Namespace) -> dict[str, float]:
+    with open_store(args, readonly=True) as store:
+        rows = [row for row in store._queue_list() if args.topic in (None, row[0])]
+        return {"at": time.monotonic(), "log_begin": store.min_log_offset, "log_end": store.max_log_offset,
+                "messages": sum(high for _, _, _, high in rows), "queues": len(rows),
+                "log_files": store.stats()["log_files"], "waiting": sum(x.behind for x in store.lag(topic=args.topic)),
+                "disk_pct": used_percent(store.path)}
 
 
 def _queue(store: Any, topic: str, queue_id: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.consumequeue._queue cimport Queue
+from rmq_store.histogram._histogram cimport rmq_histogram
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport rmq_event, rmq_mutex, rmq_put_lock, rmq_waiters
 from rmq_store.pool._pool cimport Pool
@@ -87,6 +88,8 @@ cdef struct Log:
     int64_t slow_lock_phase     # and in which phase
     int64_t flushes
     int64_t commits
+    rmq_histogram commit_times      # ns of a commit by write or copy; under commit_lock
+    rmq_histogram flush_times       # ns of a flush, its commit and all its syncs; under sync_lock
 
 cdef struct Appended:
     int64_t offset

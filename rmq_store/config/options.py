@@ -255,6 +255,10 @@ OPTIONS: tuple[Option, ...] = (
     _choice("segment_prezero", None, ("off", "window", "full"), "Write zeros ahead of the log, so that a sync need not journal "
             "new extents: not at all, some MiB ahead, or the whole file when it is made.",
             none="window under sync flush, off under async", group=_SPEED),
+    _bool("measure_puts", False, "Time every put: the histogram `put` of histograms(), putLatency99 of runtime_info(), and the "
+          "event PUT_SLOW. Costs two readings of the clock and a Python call a put; without it nothing.", group=_SPEED),
+    _int("slow_put_ms", 500, "ms", 1, _HOUR_MS, "With measure_puts, a put that takes longer is logged with its phases.",
+         group=_SPEED),
     _choice("put_lock", "mutex", ("mutex", "spin"), "Kind of the put lock: sleeping, or spinning.",
             {"useReentrantLockWhenPutMessage": {"true": "mutex", "false": "spin"}}, group=_SPEED),
     _int("consumequeue_fd_max", 256, "files", 2, 65_536, "Consume-queue files that are open at once.", group=_SPEED),

@@ -30,6 +30,8 @@ cdef struct Queue:
     char[40] line_of_readers
     # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
     int64_t max_physical_offset     # end of the last record that has an entry; -1 none
+    int64_t records                 # dispatched since the store was opened: statistics
+    int64_t bytes
 
 cdef struct QueueTable              # private to this room (_state.pxd)
 

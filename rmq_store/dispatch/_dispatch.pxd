@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.histogram._histogram cimport rmq_histogram
 from rmq_store.index._index cimport Index
 from rmq_store.io._sync cimport pthread_t, rmq_event
 from rmq_store.segment._file cimport LogFile
@@ -24,6 +25,7 @@ cdef struct Dispatcher:
     int64_t bad_records             # records whose parts do not add up, skipped as upstream does
     int64_t stopped_at              # position of a record that cannot be read at all; -1 none
     int64_t records
+    rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms
     int error                       # first error of the queue or index files; 0 none
     pthread_t thread
     rmq_event moved                 # `dispatched` moved

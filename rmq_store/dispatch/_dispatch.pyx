@@ -9,6 +9,7 @@ from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_
                                       properties_scan, record_parse, topic_fits)
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_pin, log_unpin
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
+from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
 from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_fence, rmq_load, rmq_load32, rmq_pause, rmq_store, rmq_store32, rmq_thread_join,
@@ -96,6 +97,8 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         if rc < 0:
             return rc
         d.last_timestamp = v.store_timestamp
+        q.records += 1
+        q.bytes += v.size
     if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
         return index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
                          v.store_timestamp)
@@ -231,6 +234,8 @@ cdef void *_run(void *arg) noexcept nogil:
             idle = 0
             before = log.dispatched
             rc = _round(d, limit)
+            if log.dispatched > before:
+                rmq_histogram_add(&d.lag_times, (log.io.wall_ms(log.io.ctx) - d.last_timestamp) * 1_000_000)
             rmq_event_wake(&d.moved)
             if rc == -ENOSPC:
                 # A full disk heals: the entries are kept, and the log they come from is safe.

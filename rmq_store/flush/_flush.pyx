@@ -5,6 +5,7 @@ from libc.string cimport memcpy
 
 from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_fence
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
+from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_pwrite_all
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
@@ -101,15 +102,18 @@ cdef void flush_use(Log *log, BackendKind kind) noexcept nogil:
 # ---- one owner of commit, one of sync
 
 cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
+    cdef int64_t begun
     cdef int rc
     if rmq_load32(&log.fence) != 0:
         return -rmq_load32(&log.fence)
     if log.commit == NULL or rmq_load(&log.committed) >= to:
         return 0
+    begun = log.io.mono_ns(log.io.ctx)
     rc = log.commit(log, to)
     if rc < 0:
         log_fence(log, rc, FENCE_WRITE)
         return rc
+    rmq_histogram_add(&log.commit_times, log.io.mono_ns(log.io.ctx) - begun)
     rmq_event_wake(&log.room)
     if rmq_load32(&log.dispatch_asleep) != 0:
         rmq_event_wake(&log.dispatch_wanted)
@@ -132,13 +136,14 @@ cdef int _flush_locked(Log *log) noexcept nogil:
     cdef int64_t timestamp = rmq_load(&log.wrote_timestamp)
     cdef int64_t to = rmq_load(&log.wrote)
     cdef int64_t at = rmq_load(&log.flushed)
-    cdef int64_t end
+    cdef int64_t end, begun
     cdef LogFile *f
     cdef int rc
     if rmq_load32(&log.fence) != 0:
         return -rmq_load32(&log.fence)
     if at >= to:
         return 0
+    begun = log.io.mono_ns(log.io.ctx)
     rc = flush_commit(log, to)
     while rc >= 0 and at < to:
         f = row_find(log.row, at, &rc)
@@ -160,6 +165,7 @@ cdef int _flush_locked(Log *log) noexcept nogil:
     rmq_store(&log.flushed_timestamp, timestamp)
     rmq_store(&log.flushed, to)
     rmq_add(&log.flushes, 1)
+    rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun)
     return 0
 
 

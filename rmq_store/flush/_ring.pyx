@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_fence
+from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32,
@@ -424,6 +425,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
     cdef int64_t timestamp = rmq_load(&log.wrote_timestamp)
     cdef int64_t to = rmq_load(&log.wrote)
     cdef int64_t at = rmq_load(&log.flushed)
+    cdef int64_t begun = log.io.mono_ns(log.io.ctx)
     cdef Place p
     cdef int rc
     if rmq_load32(&log.fence) != 0:
@@ -453,6 +455,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
     rmq_store(&log.flushed_timestamp, timestamp)
     rmq_store(&log.flushed, to)
     rmq_add(&log.flushes, 1)
+    rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun)
     return 0
 
 

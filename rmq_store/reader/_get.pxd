@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordView
 from rmq_store.commitlog._log cimport Log
+from rmq_store.histogram._histogram cimport rmq_histogram
 from rmq_store.writer._put_many cimport StorePutMany
 from rmq_store.reader._message cimport LeaseCount
 from rmq_store.segment._file cimport LogFile
@@ -49,6 +50,8 @@ cdef class StoreGet(StorePutMany):
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     cdef int64_t units_per_file
     cdef bint ext_enabled
+    cdef int64_t gets_found, gets_missed, got_messages, got_bytes      # under the GIL
+    cdef rmq_histogram get_times
 
     cdef void _get(self, GetRequest *r) noexcept nogil
     cdef object _message_at(self, int64_t offset)

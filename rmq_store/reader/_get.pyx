@@ -10,6 +10,7 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, Rec
                                       record_parse, rmq_get32, rmq_get64)
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
+from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.io._sync cimport rmq_load
 from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_release, row_find, row_start
@@ -37,6 +38,7 @@ cdef extern from *:
 cdef enum:
     AHEAD = 4                   # entries whose record is fetched into the cache beforehand
     UNITS_AT_ONCE = 64
+    GETS_A_SAMPLE = 16          # one get in so many is timed
     CODES_MAX = 64
 
 cdef int64_t EXT_ADDRESS_MAX = -2147483649      # at or below it a tags code is the address of an extension unit
@@ -177,6 +179,17 @@ cdef class StoreGet(StorePutMany):
     def _lease_total(self):
         return self.lease_count.alive
 
+    def _get_stats(self):
+        """Counters of get since the store was opened: dict of str to int."""
+        return {"gets_found": self.gets_found, "gets_missed": self.gets_missed, "got_messages": self.got_messages,
+                "got_bytes": self.got_bytes}
+
+    def _get_histogram(self):
+        """Durations of one get in 16, without what Python makes of the result: Histogram."""
+        cdef Histogram found = Histogram()
+        rmq_histogram_merge(found.h, &self.get_times)
+        return found
+
     cdef void _get(self, GetRequest *r) noexcept nogil:
         cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
         cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
@@ -315,6 +328,8 @@ cdef class StoreGet(StorePutMany):
         cdef Found[64] few
         cdef int64_t room
         cdef GetResult result
+        cdef int64_t begun
+        cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
         if wait is not None and wait is not False:
             return self._get_waiting(topic, queue_id, offset, max_count, tags, max_bytes, wait)
         self._enter()
@@ -350,7 +365,10 @@ cdef class StoreGet(StorePutMany):
         self._enter()
         self.calls += 1
         with nogil:
+            begun = self.io.mono_ns(self.io.ctx) if timed else 0
             self._get(&r)
+            if timed:
+                rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
         self.calls -= 1
         result = GetResult.__new__(GetResult)
         result.messages = self._views(&r, wanted)
@@ -358,6 +376,12 @@ cdef class StoreGet(StorePutMany):
             free(r.found)
         if r.error < 0:
             raise OSError(-r.error, os.strerror(-r.error), f"{self.path}: {topic}, queue {queue_id}, offset {offset}")
+        if r.found_count > 0:
+            self.gets_found += 1
+            self.got_messages += r.found_count
+            self.got_bytes += r.found_bytes
+        else:
+            self.gets_missed += 1
         result.code = r.status
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names

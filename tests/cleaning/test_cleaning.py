@@ -153,7 +153,10 @@ def test_what_is_not_flushed_and_dispatched_stays(aged):
 
 def test_by_hand_at_any_hour(aged):
     a = aged(old=5, hour=12)
-    assert a.store.cleanable(1) == []       # with today's clock nothing is that old
+    a.probe.set_clock(a.now)
+    assert a.store.cleanable(3) == [] and a.store.cleanable(1) == [i * 8192 for i in range(5)]
+    assert a.store.cleanable(1, files_max=2) == [0, 8192] and len(a.store.cleanable(0)) == 11
+    a.probe.set_clock(None)
     with pytest.raises(ValueError, match="hours is None"):
         a.clean()
     with pytest.raises(ValueError, match="hours is -1"):

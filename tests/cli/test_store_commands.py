@@ -117,3 +117,11 @@ def test_readback_says_why_a_store_does_not_load(store, rmqstore):
     code, out, err = rmqstore("readback", store, *SMALL)
     assert (code, out) == (2, '{"t":"store","load":false}\n')
     assert "1000" in err
+
+
+def test_stat_watch_shows_growth(store, rmqstore, json_lines):
+    code, lines = json_lines("stat", store, "--watch", "0.01", "--times", "2")
+    assert code == 0 and [x["messages"] for x in lines] == [3, 3] and lines[1]["bytes_s"] == 0 and lines[0]["log_files"] == 1
+    code, out, _ = rmqstore("stat", store, "-w", "0.01", "-n", "1", "-t", "none")
+    assert code == 0 and out.splitlines()[0].split()[:2] == ["time", "messages/s"] and len(out.splitlines()) == 2
+    assert rmqstore("stat", store, "--watch", "0")[0] == 64

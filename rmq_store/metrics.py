@@ -1,0 +1,137 @@
+"""Metrics of open stores for Prometheus: an extra, `pip install rmq_store[metrics]`.
+
+    from prometheus_client import start_http_server
+    from rmq_store.metrics import register
+
+    register(store)
+    start_http_server(9104)
+
+Names are upstream's where the meaning is the same (rocketmq_storage_*, rocketmq_messages_*), the rest begin with rmq_store_;
+base units stand in the name. A closed store has no metrics; it need not be taken out. Thread-safety: any.
+"""
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from rmq_store.errors import StoreStateError
+
+if TYPE_CHECKING:
+    from rmq_store.histogram._histogram import Histogram
+    from rmq_store.store import MessageStore
+
+__all__ = ["StoreCollector", "register", "text"]
+
+# Upper bounds in seconds; a duration is counted in the first bucket whose bound its own bucket lies below.
+BOUNDS = tuple(base * 10.0 ** power for power in range(-6, 1) for base in (1, 2.5, 5)) + (10.0,)
+
+_GAUGES = {
+    # metric -> (key of stats(), help)
+    "rocketmq_storage_dispatch_behind_bytes": ("dispatch_behind_bytes", "Bytes of the log that are not dispatched yet"),
+    "rmq_store_log_min_offset_bytes": ("min_log_offset", "Where the log begins"),
+    "rmq_store_log_wrote_bytes": ("wrote", "Where the log ends"),
+    "rmq_store_log_flushed_bytes": ("flushed", "Up to where the log is on the device"),
+    "rmq_store_log_files": ("log_files", "Commit-log files"),
+    "rmq_store_queues": ("queues", "Consume queues"),
+    "rmq_store_message_view_leases": ("message_view_leases", "Groups of message views that are alive"),
+    "rmq_store_put_lock_seconds": ("put_lock_ms", "How long the present holder has had the put lock"),
+    "rmq_store_disk_full": ("disk_full", "1 while puts are refused because of disk_full_pct"),
+    "rmq_store_failed": ("errno", "1 after a failed write or sync: nothing is acknowledged any more"),
+}
+_COUNTERS = {
+    "rmq_store_puts": ("puts", "Messages put"),
+    "rmq_store_put_bytes": ("put_bytes", "Bytes of records put"),
+    "rmq_store_gets_found": ("gets_found", "Gets that found messages"),
+    "rmq_store_gets_missed": ("gets_missed", "Gets that found none"),
+    "rmq_store_got_messages": ("got_messages", "Messages got"),
+    "rmq_store_got_bytes": ("got_bytes", "Bytes of records got"),
+    "rmq_store_commits": ("commits", "Commits from the pool to the file"),
+    "rmq_store_flushes": ("flushes", "Flushes of the log to the device"),
+    "rmq_store_pool_waits": ("pool_waits", "Puts that waited for room in the pool"),
+    "rmq_store_file_waits": ("file_waits", "Puts that waited for the next commit-log file"),
+    "rmq_store_slow_put_locks": ("slow_put_locks", "Times the put lock was held longer than 500 ms"),
+    "rmq_store_unreadable_records": ("unreadable_records", "Records that dispatch could not read"),
+}
+
+
+class StoreCollector(Collector):
+    """The metrics of one store; holds it weakly. labels: added to each metric, path = its directory."""
+
+    def __init__(self, store: "MessageStore") -> None:
+        self._store = weakref.ref(store)
+        self._path = store.path
+
+    def collect(self) -> Iterator[Any]:
+        store = self._store()
+        if store is None:
+            return
+        try:
+            stats: dict[str, Any] = dict(store.stats())
+            topics, histograms, lags = store.topic_counts(), store.histograms(), store.lag()
+        except StoreStateError:
+            return              # it is closed
+        label, path = ["path"], [self._path]
+        stats["put_lock_ms"] /= 1000
+        stats["errno"] = bool(stats["errno"])
+        size = GaugeMetricFamily("rocketmq_storage_size", "Bytes of the log", labels=["path", "storage_type"])
+        size.add_metric([*path, "commitlog"], stats["wrote"] - stats["min_log_offset"])
+        yield size
+        behind = GaugeMetricFamily("rocketmq_storage_flush_behind_bytes", "Bytes of the log not on the device", labels=label)
+        behind.add_metric(path, stats["wrote"] - stats["flushed"])
+        yield behind
+        for name, (key, what) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, what, labels=label)
+            gauge.add_metric(path, float(stats[key]))
+            yield gauge
+        for name, (key, what) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, what, labels=label)
+            counter.add_metric(path, stats[key])
+            yield counter
+        messages = CounterMetricFamily("rocketmq_messages_in", "Messages dispatched, by topic", labels=["path", "topic"])
+        sizes = CounterMetricFamily("rocketmq_throughput_in", "Bytes of records dispatched, by topic", labels=["path", "topic"])
+        for topic, (count, total) in sorted(topics.items()):
+            messages.add_metric([*path, topic], count)
+            sizes.add_metric([*path, topic], total)
+        yield messages
+        yield sizes
+        lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages a group has not consumed",
+                                labels=["path", "consumer_group", "topic"])
+        sums: dict[tuple[str, str], int] = {}
+        for row in lags:
+            sums[row.group, row.topic] = sums.get((row.group, row.topic), 0) + row.behind
+        for (group, topic), count in sorted(sums.items()):
+            lag.add_metric([*path, group, topic], count)
+        yield lag
+        for name, histogram in histograms.items():
+            family = HistogramMetricFamily(f"rmq_store_{name}_seconds", f"Durations of {name.replace('_', ' ')}", labels=label)
+            family.add_metric(path, _buckets(histogram), histogram.mean * histogram.count / 1e9)
+            yield family
+
+
+def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:
+    """Cumulative counts at BOUNDS, and at the end all."""
+    rest = histogram.buckets()
+    found, below, at = [], 0, 0
+    for bound in BOUNDS:
+        while at < len(rest) and rest[at][1] <= bound * 1e9:
+            below += rest[at][2]
+            at += 1
+        found.append((str(bound), float(below)))
+    return [*found, ("+Inf", float(sum(count for _, _, count in rest)))]
+
+
+def register(store: "MessageStore", registry: CollectorRegistry = REGISTRY) -> StoreCollector:
+    """Adds a store's metrics to a registry of prometheus_client; returns the collector (registry.unregister takes it out)."""
+    collector = StoreCollector(store)
+    registry.register(collector)
+    return collector
+
+
+def text(store: "MessageStore") -> str:
+    """All metrics of one store in Prometheus' text format: str."""
+    registry = CollectorRegistry()
+    register(store, registry)
+    return generate_latest(registry).decode()

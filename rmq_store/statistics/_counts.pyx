@@ -1,0 +1,48 @@
+"""What native threads of an open store have counted, as Python objects: copies, taken under the GIL. Any thread."""
+from libc.stdint cimport int64_t
+
+from rmq_store._core cimport StoreCore
+from rmq_store.consumequeue._queue cimport Queue, queues_at, queues_count
+from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_merge
+from rmq_store.io._sync cimport rmq_load
+
+
+def topic_counts(StoreCore store not None):
+    """(messages, bytes) dispatched since the store was opened, by topic: prepared and rolled-back messages have none."""
+    cdef int64_t i
+    cdef Queue *q
+    store._enter()
+    found = {}
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        if q.records > 0:
+            topic = q.topic[:q.topic_size].decode("utf-8", "replace")
+            records, size = found.get(topic, (0, 0))
+            found[topic] = records + q.records, size + q.bytes
+    return found
+
+
+def histograms(StoreCore store not None):
+    """Durations of commit and flush, and dispatch_lag: dict of str to Histogram."""
+    cdef Histogram commit = Histogram(), flush = Histogram(), lag = Histogram()
+    store._enter()
+    rmq_histogram_merge(commit.h, &store.log.commit_times)
+    rmq_histogram_merge(flush.h, &store.log.flush_times)
+    rmq_histogram_merge(lag.h, &store.dispatcher.lag_times)
+    return {"commit": commit, "flush": flush, "dispatch_lag": lag}
+
+
+def flush_times(StoreCore store not None):
+    """Durations of flushes: Histogram. Also once the store takes no calls any more: the control thread looks then, too."""
+    cdef Histogram flush = Histogram()
+    if store.log != NULL:
+        rmq_histogram_merge(flush.h, &store.log.flush_times)
+    return flush
+
+
+def lock_ms(StoreCore store not None):
+    """How long the present holder has had the put lock: int, 0 free. Upstream: lockTimeMills."""
+    cdef int64_t since
+    store._enter()
+    since = rmq_load(&store.log.lock_since_ms)
+    return max(store.io.wall_ms(store.io.ctx) - since, 0) if since else 0

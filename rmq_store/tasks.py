@@ -1,0 +1,63 @@
+"""What the control thread (watch.py) does for an open store when its time comes, and what the rooms are given of the store.
+
+Each task is called with the store, so that none of them holds it.
+"""
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmq_store.cleaning.cleaner import Cleaner
+from rmq_store.watch import Task
+
+if TYPE_CHECKING:
+    from rmq_store.store import MessageStore
+
+__all__ = ["known_offsets", "log_flusher", "tasks_of"]
+
+
+def tasks_of(store: "MessageStore") -> list[Task]:
+    """By the store's options: (name, period in ms, function)."""
+    options = store.options
+    tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
+                         ("counting rates", 1000, _take_rates)]
+    if options.delay == "deliver":
+        tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
+    if Cleaner.wanted(options):
+        tasks.append(("cleaning", options.clean_interval_ms, _clean))
+    return tasks
+
+
+def _flush_offsets(store: "MessageStore", stop: threading.Event) -> None:
+    store._consuming.flush()
+
+
+def _take_rates(store: "MessageStore", stop: threading.Event) -> None:
+    store._rates.take(store)
+
+
+def _write_delay_offsets(store: "MessageStore", stop: threading.Event) -> None:
+    if store._delay is not None:
+        store._delay.write()
+
+
+def _clean(store: "MessageStore", stop: threading.Event) -> None:
+    if store._cleaner is not None:
+        store._cleaner.tick(store, stop)
+
+
+def known_offsets(store: "MessageStore") -> dict[tuple[str, str], dict[int, int]]:
+    """For the cleaner: who has consumed how far."""
+    return store.offsets.table()
+
+
+def log_flusher(store: "MessageStore") -> Callable[[], object]:
+    """Makes what was put durable; once the store closes, that is close()'s business, and done. Holds the store weakly."""
+    weak = weakref.ref(store)
+
+    def flush() -> None:
+        found = weak()
+        if found is not None and not found.closed:
+            found.flush()
+
+    return flush
