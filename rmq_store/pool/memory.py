@@ -12,8 +12,10 @@ _LIMITS = (errno.ENOMEM, errno.EPERM, errno.EAGAIN)
 
 
 def lock_refused(options: Options, size: int, code: int) -> OSError | None:
-    """Locking was wanted, and taking `size` bytes failed with errno `code`. The error with its cure, where somebody asked for the
-    lock; None, and a line in the log, where only a profile wants it: then the pool stays unlocked."""
+    """Locking was wanted, and taking `size` bytes failed with errno `code`.
+
+    Returns the error with its cure where somebody asked for the lock; None, and a line in the log, where only a profile wants
+    it: then the pool stays unlocked."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if code in _LIMITS and not options.given("pool_mlock"):
         emit(Event.MLOCK_REFUSED, size=2 * size, errno=code, limit=limit)
