@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError("offsets commit needs --queue and --offset")
     if args.action == "reset" and args.offset is None and args.time is None and not args.end:
         raise ConfigError("offsets reset needs --time, --offset or --end")
-    with open_store(args) as store:
+    with open_store(args, delay="store_only") as store:
         before = store.offsets.table().get((args.topic, args.group), {})
         try:
             if args.action == "commit":

@@ -162,7 +162,8 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
     for part in parts:
         load(part)
     _step("verified")
-    with MessageStore.open(root, **(store_options or {})) as store:
+    # Nothing may come between the records of a commit, so nothing is delivered meanwhile.
+    with MessageStore.open(root, **{"delay": "store_only", **(store_options or {})}) as store:
         _step("opened")
         _finish_pending(root, store, fsync)
         _step("recovered")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store import MessageStore
 from tests.interop import content, jvm, ours
 
 
@@ -59,3 +60,16 @@ def test_recovers_a_killed_store(write_path: str, flush_mode: str, java: list[jv
             assert lost == acknowledged[len(acknowledged) - len(lost):], version
         else:
             assert not lost, version
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5.x"])
+def test_reads_what_we_delivered(compat: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
+    case = content.Case((), settings={"messageDelayLevel": "1s 1s"})
+    with MessageStore.open(tmp_path / "store", compat=compat, **ours.options(case)) as store:
+        for i in range(20):
+            store.put("Delivered", b"%d" % i, queue_id=i % 2, tags="a", keys=f"k{i}", delay_level=1 + i % 3, wait=False)
+        for queue_id in range(2):
+            assert store.wait_for_message("Delivered", queue_id, 9, 60)
+    for version, found in compare(java, tmp_path / "store", case).items():
+        got = sorted(int(bytes.fromhex(m["body"])) for m in found.values() if m["topic"] == "Delivered")
+        assert got == list(range(20)), version
