@@ -1,11 +1,15 @@
-"""A store that we cleaned: the real one opens it, reads the same as we do, and goes on in it."""
+"""A store that we cleaned: the real one opens it, reads the same as we do, and goes on in it.
+
+Every queue keeps some of its messages: of one that lost all of them 4.9.8 goes on telling the old beginning, as its rules for
+its own cleaning have it, and reads MESSAGE_WAS_REMOVING there (ConsumeQueue.correctMinOffset); 5.x and we call it empty.
+"""
 import os
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
-from tests.interop import content, jvm, ours
+from tests.interop import content, jvm
 from tests.interop.test_together import FILES, appended, check_all_there, same_reading
 
 CASE = content.CASES["together"]
@@ -16,8 +20,11 @@ def test_the_real_store_goes_on_in_a_cleaned_one(java: list[jvm.JavaStore], tmp_
     lows = {}
     for j in java:
         path = tmp_path / j.version
-        ours.write(path, "together", compat=j.compat)
         with MessageStore.open(path, compat=j.compat, **CASE.files) as store:
+            for i in range(300):
+                store.put("Shared", bytes([i % 251]) * 900, queue_id=i % 4, keys=f"key-{i}", tags="A")
+            store.flush()
+            assert store.wait_dispatched(60)
             offsets = [o for kind, o, _, _ in store.log_records() if kind == "msg"]
             done = store.clean(0, files_max=2, pace_ms=0)
             assert done.log_files == 2 and done.min_log_offset == 2 * 65536
@@ -37,6 +44,6 @@ def test_the_real_store_goes_on_in_a_cleaned_one(java: list[jvm.JavaStore], tmp_
         with MessageStore.open(path, compat=j.compat, **CASE.files) as store:
             assert store.min_log_offset == lows[j.version]
             check_all_there(store, appended(tmp_path / f"{j.version}.puts"))
-            assert store.clean(0, pace_ms=0).log_files > 0
+            assert store.clean(0, files_max=1, pace_ms=0).log_files == 1
         assert sorted(os.listdir(path / "commitlog"))[0] > f"{lows[j.version]:020d}"
         same_reading(j, path)
