@@ -1,5 +1,5 @@
 """Following the log into queues and index (upstream: ReputMessageService, CommitLogDispatcher). Contract in _dispatch.pxd."""
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
@@ -105,6 +105,12 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     return 0
 
 
+cdef inline bint _held_back(Dispatcher *d, int64_t at) noexcept nogil:
+    # By durable_only or the confirm offset. `committed` is read first: that it moves meanwhile is no reason.
+    cdef int64_t committed = rmq_load(&d.log.committed)
+    return at < committed and dispatch_limit(d) <= at
+
+
 cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     # Dispatches up to ROUND_BYTES. Positions move only after the queue entries are written.
     cdef Log *log = d.log
@@ -155,7 +161,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     if pinned:
         # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
         # something else holds it back.
-        if rc < 0 or published < 0 or (at >= limit and limit < rmq_load(&log.committed)) or not log_pin(log, at):
+        if rc < 0 or published < 0 or _held_back(d, at) or not log_pin(log, at):
             log_unpin(log)
         else:
             rmq_event_wake(&log.room)
@@ -227,6 +233,9 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Log *log = d.log
     cdef int64_t limit, before, idle = 0
     cdef int ticket, rc, waits = 0, eager = 0
+    # From the first record on: producers that fill the pool before this thread has run would leave it to read the device.
+    if log.direct and not d.durable_only and rmq_load(&log.confirm) == INT64_MAX:
+        log_pin(log, log.dispatched)
     while rmq_load32(&d.stop) == 0:
         ticket = rmq_event_ticket(&log.dispatch_wanted)
         limit = dispatch_limit(d)

@@ -4,12 +4,15 @@ Faults, waiters and power cuts are judged with the same list of configurations i
 """
 import os
 import random
+import shutil
+import subprocess
 import threading
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.errors import DurabilityError
+from rmq_store.flush._uring import uring_probe
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 
@@ -211,3 +214,19 @@ def test_after_a_failed_write_nothing_is_acknowledged_and_reopening_recovers(tmp
         store.flush()
         assert store.wait_dispatched(30)
         assert found(store)[-1] == b"again"
+
+
+@pytest.mark.skipif(not scenario.RING_HERE, reason="the kernel refuses a ring")
+def test_direct_writes_leave_the_page_cache_alone_while_producers_fill_the_pool(tmp_path):
+    """Dispatch takes everything from the pool: not one page of the log is read back from the device."""
+    if shutil.which("fincore") is None or uring_probe(tmp_path)["direct"] != 0:
+        pytest.skip("no fincore, or no direct I/O")
+    sent = 3000
+    with MessageStore.open(tmp_path / "s", **{**SIZES, "segment_size_bytes": 64 << 20}, flush_backend="io_uring") as store:
+        for i in range(sent):
+            store.put("T", b"%05d" % i * 2000, queue_id=0)
+        store.flush()
+        assert store.wait_dispatched(60)
+        out = subprocess.run(["fincore", "-b", "-n", "-o", "RES", tmp_path / "s/commitlog" / ("0" * 20)],
+                             capture_output=True, text=True, check=True).stdout
+        assert int(out) == 0
