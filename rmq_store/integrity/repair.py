@@ -35,7 +35,7 @@ SIZES = ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "i
 class Step:
     """One thing that is done, or that nothing can be done about (kind "none")."""
 
-    kind: str                       # extend, bridge, rebuild, restore, none
+    kind: str                       # extend, bridge, cut, rebuild, restore, none
     path: str
     detail: str
     offset: int | None = None
@@ -62,9 +62,10 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
 
     extend: the last commit-log file is too short, it gets its length back. bridge: damaged stretches of the log, in front of
     good records, are copied to .salvage/ and replaced, so that what follows is kept; a message that is lost leaves a tombstone
-    at its queue offset (property DAMAGED). rebuild: queues, index and checkpoint are moved to .salvage/ and built again from
-    the log. restore (only if asked for): messages that an earlier recovery cut off and kept in .salvage/ are put again, as new
-    ones, unless the log has them. What nothing can be done about is a step of kind "none". say(step) is called before each.
+    at its queue offset (property DAMAGED). cut: what stands behind the end of the log goes, as in recovery. rebuild: queues,
+    index and checkpoint are moved to .salvage/ and built again from the log. restore (only if asked for): messages that an
+    earlier recovery cut off and kept in .salvage/ are put again, as new ones, unless the log has them. What nothing can be done
+    about is a step of kind "none". say(step) is called before each.
     open_store: MessageStore.open.
 
     Raises StoreLocked, ConfigError, OSError. Options as of MessageStore.open.
@@ -254,8 +255,14 @@ class _Repair:
             if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
                 self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store has what was "
                           "there", offset=finding.offset, size=finding.size)
+        tail = next((f for f in findings if f.kind == "log_tail"), None)
+        if tail is not None:
+            self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to {SALVAGE} if "
+                      "good records are among them, and are zeroed", offset=tail.offset, size=tail.size)
+            if not self.dry_run:
+                self._mark_open()       # a store closed in order is not looked at behind its end
         if self.misfits or not (wrong or self.bridged):
-            return sizes if self.extended or self.bridged else None
+            return sizes if self.extended or self.bridged or tail is not None else None
         aside = os.path.join(self.salvage, f"rebuilt-{time.time_ns() // 1_000_000}")
         places = [p for p in (v.places.consumequeue, v.places.consumequeue_ext, v.places.index, v.places.checkpoint)
                   if os.path.exists(p)]

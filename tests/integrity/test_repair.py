@@ -216,3 +216,13 @@ def test_a_header_that_cannot_be_is_bridged(root, places):
     assert [f.kind for f in rmq_store.verify(root) if f.severity == "corrupt"] == ["record_header"]
     assert [s.kind for s in fix(root).steps] == ["bridge", "rebuild"]
     assert readable(root) == expected([100])
+
+
+def test_what_stands_behind_the_end_is_cut(root, places):
+    end = places[-1][0] + places[-1][1]
+    patch(root, end + 500, b"no record")
+    assert [f.kind for f in rmq_store.verify(root)] == ["log_tail"]
+    assert [s.kind for s in repair(root, dry_run=True).steps] == ["cut"]
+    result = fix(root)
+    assert [s.kind for s in result.steps] == ["cut"] and result.left == []
+    assert readable(root) == expected([])
