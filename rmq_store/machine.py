@@ -16,7 +16,7 @@ _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**
 
 def memory_limit(root: str = "/") -> int:
     """Bytes: the machine's memory, or the least limit of the cgroups this process is in. root: another /, for tests."""
-    limits = [psutil.virtual_memory().total]
+    limits: list[int] = [psutil.virtual_memory().total]
     for folder in _folders("memory", root):
         for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
             text = _text(folder / name)

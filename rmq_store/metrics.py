@@ -134,4 +134,5 @@ def text(store: "MessageStore") -> str:
     """All metrics of one store in Prometheus' text format: str."""
     registry = CollectorRegistry()
     register(store, registry)
-    return generate_latest(registry).decode()
+    page: str = generate_latest(registry).decode()
+    return page

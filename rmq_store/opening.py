@@ -19,6 +19,7 @@ from rmq_store.integrity.manifest import drop_stale
 from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
+from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import Outcome, Rules, find_end, is_number, load_names, make_end
 from rmq_store.sizing import fit
 
@@ -262,7 +263,10 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if rules.clean or readonly else outcome.uncovered
     dispatch_from = outcome.dispatch_from
+    stamps: dict[str, Stamp] = {}
     if queued_end > whole_to:
+        if not readonly:
+            stamps = keep_times(places.consumequeue, store._queue_ends())
         lacking_from = max(store._truncate_queues(whole_to), *recovery.starts()[:1], 0)
         dispatch_from = min(dispatch_from, lacking_from)
     if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
@@ -273,6 +277,8 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         store._confirm(min(max(confirm, queued_end, 0), outcome.end))
     if not readonly:
         store._catch_up(outcome.end)
+        if stamps:
+            restore_times(stamps, store._queue_ends())
         if not rules.clean:
             emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
                  seconds=time.monotonic() - store.open_begun)

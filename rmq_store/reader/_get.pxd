@@ -54,5 +54,6 @@ cdef class StoreGet(StorePutMany):
     cdef rmq_histogram get_times
 
     cdef void _get(self, GetRequest *r) noexcept nogil
+    cdef list _all_queues(self)
     cdef object _message_at(self, int64_t offset)
     cdef list _views(self, GetRequest *r, set wanted)

@@ -494,9 +494,16 @@ cdef class StoreGet(StorePutMany):
 
     def _queue_list(self):
         """Every queue that has or had an entry: list of (topic, queue id, min, max)."""
+        self._enter()
+        return self._all_queues()
+
+    def _queue_ends(self):
+        """{(topic, queue id): one past its last entry}; also while the store opens."""
+        return {(topic, queue_id): high for topic, queue_id, _, high in self._all_queues()}
+
+    cdef list _all_queues(self):
         cdef int64_t i
         cdef Queue *q
-        self._enter()
         found = []
         for i in range(queues_count(self.queues)):
             q = queues_at(self.queues, i)

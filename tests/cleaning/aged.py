@@ -2,7 +2,7 @@
 import os
 import threading
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from rmq_store import MessageStore
@@ -16,8 +16,8 @@ BODY = b"x" * 7000          # one message fills a file
 
 
 def at_hour(hour: int) -> int:
-    """Today at that local hour, ms since 1970."""
-    return int(datetime.now().replace(hour=hour, minute=30, second=0, microsecond=0).timestamp() * 1000)
+    """Yesterday at that local hour, ms since 1970: always in the past, or what is touched now would look old."""
+    return int((datetime.now() - timedelta(days=1)).replace(hour=hour, minute=30, second=0, microsecond=0).timestamp() * 1000)
 
 
 class Aged:
