@@ -11,7 +11,7 @@ from pathlib import Path
 
 # Newest glibc a wheel may ask for: that of Debian 12.
 GLIBC_MAX = (2, 36)
-OURS = re.compile(r"rmq_store(/|-[^/]*\.dist-info/)|pyspark_rocketmq_store/__init__\.py$")
+OURS = re.compile(r"rmq_store(/|-[^/]*\.dist-info/)|pyspark_rocketmq_store/(__init__\.py)?$")
 LICENCES = ("LICENSE", "NOTICE", "LICENSES/liburing.txt", "LICENSES/libdeflate.txt")
 
 
