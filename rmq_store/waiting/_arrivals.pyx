@@ -3,7 +3,9 @@
 For one consumer, a thread or an event loop; watch and wake from any thread. Lives as long as its store is open, at most.
 """
 import os
+import threading
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.consumequeue._arrivals cimport Hub, hub_free, hub_new, hub_take, hub_unwatch, hub_watch
@@ -16,6 +18,7 @@ cdef enum:
     AT_ONCE = 256
 
 
+@cython.no_gc_clear     # __dealloc__ needs the store and the lock
 cdef class Arrivals:
     """Arrivals of one store. everything: all queues, those to come included; else those that are watched."""
 
@@ -23,11 +26,13 @@ cdef class Arrivals:
     cdef object __weakref__
     cdef Hub *hub
     cdef int fd
+    cdef object fd_lock     # RLock: while one thread closes the eventfd another may wake it, by a number that is someone else's then
     cdef bint everything
     cdef int64_t watched
 
     def __cinit__(self):
         self.fd = -1
+        self.fd_lock = threading.RLock()
 
     def __init__(self, StoreWait store not None, *, everything=False):
         store._check_open()
@@ -62,13 +67,15 @@ cdef class Arrivals:
         self.wake()
 
     cdef void _release(self):
+        cdef int fd
         if self.hub != NULL and self.store.queues != NULL:
             self._count(-self.watched)
             hub_free(self.hub)
         self.hub = NULL
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        with self.fd_lock:
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
 
     @property
     def closed(self):
@@ -119,8 +126,9 @@ cdef class Arrivals:
 
     def wake(self):
         """Makes the eventfd readable."""
-        if self.fd >= 0:
-            os.eventfd_write(self.fd, 1)
+        with self.fd_lock:
+            if self.fd >= 0:
+                os.eventfd_write(self.fd, 1)
 
     def close(self):
         """Ends it. Idempotent; not in a child of fork."""

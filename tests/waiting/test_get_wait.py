@@ -1,4 +1,5 @@
 """get(wait=) and listeners: woken by the dispatcher, ended by messages, time, close and signals; nothing polls."""
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.status import GetStatus
+from rmq_store.waiting._arrivals import Arrivals
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 
@@ -188,6 +190,22 @@ def test_listeners_hear_of_every_queue(store):
     store.remove_arriving_listener(listener)
     with pytest.raises(ValueError, match="not added"):
         store.remove_arriving_listener(listener)
+
+
+def test_a_hub_may_be_woken_while_it_closes(store, monkeypatch):
+    """The store's close() wakes the listeners' thread, which closes its eventfd when it finds the store closed."""
+    hub, real = Arrivals(store, everything=True), os.close
+    closed = []
+
+    def close(fd):
+        real(fd)
+        if not closed:
+            closed.append(fd)
+            hub.wake()
+
+    monkeypatch.setattr(os, "close", close)
+    hub.close()
+    assert closed
 
 
 def test_a_listener_that_raises_is_logged_and_the_next_one_is_called(store, caplog):
