@@ -24,6 +24,12 @@ JOBS = {
     "compact": "copy the newest message of each key into another store",
     "query": "run SQL over the view `messages`",
 }
+# What a rebuild takes from the files that are there, and upstream's defaults where there is none.
+SIZES = {
+    "rebuild-queues": {"--split-size": "bytes of log a task reads", "--file-size": "bytes of a queue file"},
+    "rebuild-index": {"--split-size": "bytes of log a task reads", "--slots": "slots of an index file",
+                      "--entries": "entries of an index file"},
+}
 TWO = ("export", "diff", "replay", "merge", "compact")
 
 
@@ -38,12 +44,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("sql", metavar="SQL", help="such as: SELECT topic, count(*) FROM messages GROUP BY 1")
         if name.startswith("rebuild"):
             job.add_argument("--install", action="store_true", help="put them in place, under the store's lock")
+            for option, what in SIZES[name].items():
+                job.add_argument(option, type=int, metavar="N", help=what)
         if name == "retention":
             job.add_argument("--hours", default="24,48,72,168", help="comma list (%(default)s)")
         if name in ("replay", "merge", "compact"):
             job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="what makes a repeated run do nothing")
-        job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                         help="an option of the read (docs/spark.md), or store.NAME of the target; may be repeated")
+        if name not in SIZES:
+            job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
+                             help="an option of the read (docs/spark.md), or store.NAME of the target; may be repeated")
         job.add_argument("--master", default="local[*]", help="Spark master (%(default)s); spark-submit's wins")
         job.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; may be repeated")
         job.add_argument("--json", action="store_true", help="JSON lines instead of text")
@@ -53,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     from rmq_store.spark import SparkUnavailable, local_session
 
-    options = pairs(args.options)
+    options = pairs(getattr(args, "options", []))
     try:
         session = local_session("rmqstore spark " + args.job, args.master, **pairs(args.conf))
     except SparkUnavailable as error:
@@ -86,9 +95,11 @@ def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str,
             _show(out, {"broker": broker, "file": file, "offset": offset, "what": what})
         _show(out, {"files": report.files, "records": report.records, "bytes": report.bytes, "findings": len(report.findings)})
         return CORRUPT if report.findings else FINE
-    if job in ("rebuild-queues", "rebuild-index"):
+    if job in SIZES:
         make = jobs.rebuild_queues if job == "rebuild-queues" else jobs.rebuild_index
-        _show(out, dataclasses.asdict(make(session, store, install=args.install)))
+        sizes = {name: getattr(args, name) for name in (option[2:].replace("-", "_") for option in SIZES[job])}
+        made = make(session, store, args.install, **{name: value for name, value in sizes.items() if value is not None})
+        _show(out, dataclasses.asdict(made))
         return FINE
     if job == "export":
         _show(out, dataclasses.asdict(jobs.export(session, store, args.target, **options)))

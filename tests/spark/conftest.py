@@ -1,35 +1,13 @@
-"""One local Spark session for all tests of this folder; without pyspark or Java they are skipped and say so."""
-import os
-import shutil
-import sys
-from pathlib import Path
-
+"""One local Spark session for all tests of this folder, and golden stores that they share."""
 import pytest
 
-from tests import golden_store
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import golden_store, spark_session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install 'rmq_store[spark]')")
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'rmq_store[spark]')")
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        pytest.skip("there is no java")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from rmq_store.spark import local_session
-
-    place = tmp_path_factory.mktemp("spark")
-    session = local_session(
-        "rmq_store tests", "local[2]", spark__sql__shuffle__partitions="2",
-        spark__sql__warehouse__dir=str(place / "warehouse"), spark__local__dir=str(place / "local"),
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -Dderby.system.home=" + str(place))
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with spark_session.session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def test_what_is_missing_is_named_with_the_cure(tmp_path, missing, words):
 
 
 @pytest.mark.spark
-def test_a_query_prints_json_lines(spark, tmp_path, monkeypatch):
+def test_jobs_print_json_lines(spark, tmp_path, monkeypatch):
     with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
         for i in range(5):
             store.put("T", b"x", queue_id=i % 2)
@@ -57,6 +57,10 @@ def test_a_query_prints_json_lines(spark, tmp_path, monkeypatch):
                           "--json")
     assert code == 0, err
     assert [json.loads(line) for line in out.splitlines()] == [{"queueId": 0, "n": 3}, {"queueId": 1, "n": 2}]
+    code, out, err = call("spark", "rebuild-queues", tmp_path / "s", "--file-size", 2000, "--json")
+    made = json.loads(out)
+    assert code == 0 and (made["queues"], made["entries"]) == (2, 5), err
+    assert os.path.getsize(os.path.join(made["directory"], "T", "0", "0" * 20)) == 2000
     code, out, _ = call("spark", "audit", tmp_path / "s", "--json")
     found = json.loads(out)
     assert code == 0 and (found["records"], found["bytes"], found["findings"]) == (5, 5 * 93, 0)

@@ -83,6 +83,19 @@ def test_rebuilt_queues_are_byte_equal(tasks, request, golden, name, tmp_path):
     same_trees(made.directory, root / "consumequeue")
 
 
+def test_rebuilt_queue_files_are_as_old_as_their_newest_message(tasks, own_store):
+    """RocketMQ 4.9 finds the file of a time by them."""
+    from rmq_store.spark.jobs import rebuild_queues
+
+    made = rebuild_queues(None, str(own_store), split_size=20_000)
+    with MessageStore.open(own_store, readonly=True) as store:
+        times = [m.store_timestamp for m in store.scan("A", 0)]
+    each = 800 // 20
+    newest = [times[min(i + each, len(times)) - 1] for i in range(0, len(times), each)]
+    files = sorted(os.scandir(os.path.join(made.directory, "A", "0")), key=lambda e: e.name)
+    assert [f.stat().st_mtime_ns for f in files] == [t * 1_000_000 for t in newest] and len(files) > 1
+
+
 def test_queues_that_do_not_begin_at_zero_get_their_fillers(tasks, own_store, tmp_path):
     from rmq_store.spark.jobs import rebuild_queues
 

@@ -1,8 +1,8 @@
 """Consume queues rebuilt from the log: map-only, because an entry's place is its record's queueOffset.
 
 Tasks write disjoint slots of new files under <root>/.spark/rebuild; the driver checks that the parts met and that no queue has
-a hole or two records for one place, writes the fillers before a queue's first message, syncs, and swaps the directories under
-the store's lock.
+a hole or two records for one place, writes the fillers before a queue's first message, gives each file the time of its newest
+message, syncs, and swaps the directories under the store's lock.
 """
 import os
 import shutil
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rmq_store.bulk._queues import record_time
 from rmq_store.bulk._rebuild import queue_part
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io._io import IoTable
@@ -18,7 +19,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
 from rmq_store.spark.jobs.pieces import check_chain, whole_log
 from rmq_store.spark.schema import arrow_schema
-from rmq_store.spark.stores import queue_files, queues
+from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
 
 __all__ = ["RebuiltQueues", "rebuild_queues"]
 
@@ -73,11 +74,14 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
         if row.topic is not None:
             queue = found.setdefault((row.topic, row.queueId), [row.low, row.high, 0])
             queue[:] = min(queue[0], row.low), max(queue[1], row.high), queue[2] + row.entries
+    logs = log_files(root)
     for (topic, queue_id), (low, high, entries) in found.items():
         if entries != high - low + 1:
             raise CorruptionError(root, None, f"{high - low + 1} records for offsets {low} to {high} of {topic}/{queue_id}",
                                   f"{entries}")
-        _fillers(os.path.join(target, topic, str(queue_id)), low, size)
+        directory = os.path.join(target, topic, str(queue_id))
+        _fillers(directory, low, size)
+        _times(directory, high, logs)
     for place, _, names in os.walk(target):
         for name in names:
             _sync(os.path.join(place, name))
@@ -102,6 +106,18 @@ def _fillers(directory: str, low: int, file_size: int) -> None:
     if begin < low * 20:
         with open(os.path.join(directory, f"{begin:020d}"), "r+b") as file:
             file.write(_FILLER * (low - begin // 20))
+
+
+def _times(directory: str, high: int, logs: list[LogFile]) -> None:
+    """RocketMQ 4.9 finds the queue file of a time by when files were modified: after their newest message was stored."""
+    for start, path, size in queue_files(directory):
+        with open(path, "rb", buffering=0) as file:
+            newest = os.pread(file.fileno(), 8, min(high * 20, start + size - 20) - start)
+        offset = int.from_bytes(newest, "big")
+        log = next(f for f in logs if f.start <= offset < f.end)
+        stored = record_time(log.path, offset - log.start)
+        if stored is not None:
+            os.utime(path, ns=(stored * 1_000_000, stored * 1_000_000))
 
 
 def put_in_place(root: str, made: str, name: str) -> str:
