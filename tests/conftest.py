@@ -1,5 +1,8 @@
-"""Fixtures for all rooms: golden stores, and a guard that no test leaves files of its directory open or mapped."""
+"""Fixtures for all rooms: golden stores, the command line in this process, and a guard that no test leaves files of its
+directory open or mapped."""
+import contextlib
 import gc
+import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +23,23 @@ def golden(tmp_path: Path) -> Callable[[str], GoldenCase]:
         return unpack(name, into)
 
     return make
+
+
+@pytest.fixture
+def rmqstore() -> Callable[..., tuple[int | str | None, str, str]]:
+    """rmqstore("dump", path) -> (exit code, standard output, standard error)."""
+    from rmq_store.cli.main import main
+
+    def call(*argv: object) -> tuple[int | str | None, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code: int | str | None = main([str(a) for a in argv])
+            except SystemExit as end:
+                code = end.code
+        return code, out.getvalue(), err.getvalue()
+
+    return call
 
 
 def held(directory: str) -> set[str]:

@@ -1,6 +1,4 @@
-"""Golden stores unpacked once, and the command line called in this process."""
-import contextlib
-import io
+"""Golden stores unpacked once, and what the command line prints as JSON."""
 import json
 
 import pytest
@@ -19,23 +17,6 @@ def golden(tmp_path_factory):
         return done[case]
 
     return unpacked
-
-
-@pytest.fixture
-def rmqstore():
-    """rmqstore("dump", path) -> (exit code, standard output, standard error)."""
-    from rmq_store.cli.main import main
-
-    def call(*argv):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main([str(a) for a in argv])
-            except SystemExit as end:
-                code = end.code
-        return code, out.getvalue(), err.getvalue()
-
-    return call
 
 
 @pytest.fixture

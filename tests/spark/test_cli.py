@@ -1,6 +1,4 @@
 """`rmqstore spark`: arguments and exit codes without a session, one job with one."""
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -9,22 +7,11 @@ import sys
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.cli.main import main
 
 
-def call(*argv):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main([str(a) for a in argv])
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue(), err.getvalue()
-
-
-def test_without_a_job_and_with_help():
-    assert call("spark")[0] == 64
-    code, out, _ = call("spark", "--help")
+def test_without_a_job_and_with_help(rmqstore):
+    assert rmqstore("spark")[0] == 64
+    code, out, _ = rmqstore("spark", "--help")
     assert code == 0 and all(job in out for job in ("audit", "rebuild-queues", "export", "replay", "query"))
 
 
@@ -45,7 +32,7 @@ def test_what_is_missing_is_named_with_the_cure(tmp_path, missing, words):
 
 
 @pytest.mark.spark
-def test_jobs_print_json_lines(spark, tmp_path, monkeypatch):
+def test_jobs_print_json_lines(spark, rmqstore, tmp_path, monkeypatch):
     with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
         for i in range(5):
             store.put("T", b"x", queue_id=i % 2)
@@ -53,14 +40,14 @@ def test_jobs_print_json_lines(spark, tmp_path, monkeypatch):
 
     monkeypatch.setattr(rmq_store.spark, "local_session", lambda *a, **k: spark)
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    code, out, err = call("spark", "query", tmp_path / "s", "SELECT queueId, count(*) AS n FROM messages GROUP BY 1 ORDER BY 1",
+    code, out, err = rmqstore("spark", "query", tmp_path / "s", "SELECT queueId, count(*) AS n FROM messages GROUP BY 1 ORDER BY 1",
                           "--json")
     assert code == 0, err
     assert [json.loads(line) for line in out.splitlines()] == [{"queueId": 0, "n": 3}, {"queueId": 1, "n": 2}]
-    code, out, err = call("spark", "rebuild-queues", tmp_path / "s", "--file-size", 2000, "--json")
+    code, out, err = rmqstore("spark", "rebuild-queues", tmp_path / "s", "--file-size", 2000, "--json")
     made = json.loads(out)
     assert code == 0 and (made["queues"], made["entries"]) == (2, 5), err
     assert os.path.getsize(os.path.join(made["directory"], "T", "0", "0" * 20)) == 2000
-    code, out, _ = call("spark", "audit", tmp_path / "s", "--json")
+    code, out, _ = rmqstore("spark", "audit", tmp_path / "s", "--json")
     found = json.loads(out)
     assert code == 0 and (found["records"], found["bytes"], found["findings"]) == (5, 5 * 93, 0)
