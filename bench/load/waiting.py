@@ -1,7 +1,8 @@
 """How long from a put until another thread has the message, and what readers cost that only wait.
 
 One thread puts with pauses between, one sits in get(wait=); the time counts from before the put until get has returned in the
-other thread. Then `--waiters` threads wait on as many queues for `--seconds`: the processor time of the process in between.
+other thread; on the pool also from the end of the commit's write, as an I/O table that records calls saw it. Then `--waiters`
+threads wait on as many queues for `--seconds`: the processor time of the process in between.
 
     python -m bench.load.waiting --write-path mmap --rounds 2000 --waiters 10000
 """
@@ -10,6 +11,7 @@ import resource
 import threading
 import time
 from array import array
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ from rmq_store import MessageStore, errors
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
 from rmq_store.histogram._histogram import Histogram
+from rmq_store.io._io import ProbeIo
 
 STACK = 64 << 10
 PROMPT = {"pool": {"commit_interval_max_ms": 0}}     # else a put of 100 bytes waits 200 ms for its commit
 
 
-def _hand_over(store: MessageStore, rounds: int, pause: float) -> dict[str, Any]:
+def _hand_over(store: MessageStore, rounds: int, pause: float, probe: ProbeIo | None) -> dict[str, Any]:
     clock = time.perf_counter_ns
     got = array("q", bytes(8 * rounds))
     took = threading.Semaphore(0)
@@ -43,8 +46,14 @@ def _hand_over(store: MessageStore, rounds: int, pause: float) -> dict[str, Any]
         store.put(messages.TOPIC, b"x" * 100)
         took.acquire()
     consumer.join()
-    times = Histogram(got[i] - put[i] for i in range(rounds))
-    return times.figures()
+    figures: dict[str, Any] = Histogram(got[i] - put[i] for i in range(rounds)).figures()
+    if probe is not None:
+        log = f"{store.path}/commitlog/"
+        written = [c.time_ns for c in probe.trace() if c.kind == "pwrite" and c.path and c.path.startswith(log)]
+        after = [got[i] - max((w for w in written[bisect_left(written, put[i]):bisect_left(written, got[i])]), default=got[i])
+                 for i in range(rounds)]
+        figures["after_commit"] = Histogram(after).figures()
+    return figures
 
 
 def _cpu() -> float:
@@ -79,9 +88,14 @@ def _idle(store: MessageStore, waiters: int, seconds: float) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
-    store = MessageStore.open(base / "store", write_path=args.write_path, **PROMPT.get(args.write_path, {}))
-    figures = _hand_over(store, args.rounds, args.pause_us / 1e6)
-    return figures | _idle(store, args.waiters, args.seconds)
+    more: dict[str, Any] = {"write_path": args.write_path, **PROMPT.get(args.write_path, {})}
+    figures = {}
+    if args.write_path == "pool":
+        probe = ProbeIo(keep_bytes=False)
+        with MessageStore.open(base / "seen", flush_backend="fdatasync", _io=probe, **more) as store:
+            figures["after_commit"] = _hand_over(store, args.rounds, args.pause_us / 1e6, probe)["after_commit"]
+    store = MessageStore.open(base / "store", **more)
+    return figures | _hand_over(store, args.rounds, args.pause_us / 1e6, None) | _idle(store, args.waiters, args.seconds)
 
 
 def main(argv: list[str] | None = None) -> None:

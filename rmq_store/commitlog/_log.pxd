@@ -72,6 +72,9 @@ cdef struct Log:
     int flush_asleep
     bint flush_eager            # asynchronous flush: an append wakes the flush thread (flush_wake = eager)
     int dispatch_asleep
+    int readers                 # threads that sleep until a message comes: atomic
+    void (*dispatch_here)(void *dispatcher) noexcept nogil      # see log_dispatch; NULL: no dispatcher runs
+    void *dispatcher
     rmq_event commit_wanted
     rmq_event flush_wanted
     rmq_event dispatch_wanted
@@ -111,7 +114,14 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
 cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil
 cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (may sleep); returns the store time
 cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
-cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good
+cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good, or log_dispatch
+# The same for callers with the GIL. True: log_dispatch is still to be called, without the GIL.
+cdef bint log_lock_end_quick(Log *log) noexcept nogil
+# What may be read has grown: wakes the dispatcher if it sleeps.
+cdef void log_dispatch_wake(Log *log) noexcept nogil
+# The same; where a reader waits, this thread dispatches what it can and wakes the reader itself: one wake-up less on the
+# message's way. Writes to queue files.
+cdef void log_dispatch(Log *log) noexcept nogil
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil      # 0, -ETIMEDOUT, -errno of the fence
 # Until `size` bytes have room in the present file or the next one is there: 0, -ETIMEDOUT, -errno.
 cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil

@@ -78,7 +78,8 @@ cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil:
     return True
 
 
-cdef void log_lock_end(Log *log) noexcept nogil:
+cdef bint log_lock_end_quick(Log *log) noexcept nogil:
+    cdef bint here = False
     rmq_store(&log.lock_since_ms, 0)
     rmq_put_lock_release(&log.lock)
     # The release above is a full fence: either the sleeper saw the new position, or we see that it sleeps.
@@ -86,9 +87,30 @@ cdef void log_lock_end(Log *log) noexcept nogil:
         if rmq_load32(&log.commit_asleep) != 0:
             rmq_event_wake(&log.commit_wanted)
     elif rmq_load32(&log.dispatch_asleep) != 0:
-        rmq_event_wake(&log.dispatch_wanted)
+        if rmq_load32(&log.readers) > 0:
+            here = True
+        else:
+            rmq_event_wake(&log.dispatch_wanted)
     if log.flush_eager and rmq_load32(&log.flush_asleep) != 0:
         rmq_event_wake(&log.flush_wanted)
+    return here
+
+
+cdef void log_lock_end(Log *log) noexcept nogil:
+    if log_lock_end_quick(log):
+        log_dispatch(log)
+
+
+cdef void log_dispatch_wake(Log *log) noexcept nogil:
+    if rmq_load32(&log.dispatch_asleep) != 0:
+        rmq_event_wake(&log.dispatch_wanted)
+
+
+cdef void log_dispatch(Log *log) noexcept nogil:
+    if rmq_load32(&log.dispatch_asleep) != 0 and rmq_load32(&log.readers) > 0 and log.dispatch_here != NULL:
+        log.dispatch_here(log.dispatcher)
+    else:
+        log_dispatch_wake(log)
 
 
 cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:

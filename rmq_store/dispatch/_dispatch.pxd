@@ -6,7 +6,7 @@ from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, QueueTable
 from rmq_store.histogram._histogram cimport rmq_histogram
 from rmq_store.index._index cimport Index
-from rmq_store.io._sync cimport pthread_t, rmq_event
+from rmq_store.io._sync cimport pthread_t, rmq_event, rmq_mutex
 from rmq_store.segment._file cimport LogFile
 
 cdef enum:
@@ -31,6 +31,8 @@ cdef struct Dispatcher:
     rmq_event moved                 # `dispatched` moved
     int waiters                     # readers that wait for a message: atomic
     int waits                       # how often one began to: atomic
+    rmq_mutex round_lock            # a round is under way: in this thread, or in that of an append (log_dispatch)
+    int64_t here_ns                 # under round_lock: when an append's thread last dispatched
     bint running
     int stop
 
@@ -45,5 +47,7 @@ cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
 # A reader begins, or ends, to wait for messages. While one does, and for a while after, every append wakes the dispatcher.
 cdef void dispatch_waiter(Dispatcher *d, int change) noexcept nogil
+# The same for a thread that sleeps: while one does, an append may dispatch for itself (log_dispatch).
+cdef void dispatch_sleeper(Dispatcher *d, int change) noexcept nogil
 # Until everything below `position` is dispatched: 0; -ETIMEDOUT; -errno.
 cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noexcept nogil

@@ -12,8 +12,8 @@ from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
 from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
-                                 rmq_fence, rmq_load, rmq_load32, rmq_pause, rmq_store, rmq_store32, rmq_thread_join,
-                                 rmq_thread_start)
+                                 rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_pause,
+                                 rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._file cimport log_file_release, row_find
 
@@ -31,6 +31,7 @@ cdef int64_t POLL_NS = 200_000
 cdef int64_t IDLE_BEFORE_SLEEP = 50
 cdef int EAGER_SLEEPS = 64      # sleeps without a timeout after the last reader that waited
 cdef int EAGER_SPINS = 100      # looks before each of them: a stream of puts must not pay a wake-up each
+cdef int64_t STREAM_NS = 20_000     # appends that come faster are a stream: the dispatcher's work, not the appender's
 cdef int64_t FULL_DISK_RETRY_NS = 100_000_000
 
 
@@ -216,11 +217,45 @@ cdef void dispatch_waiter(Dispatcher *d, int change) noexcept nogil:
         rmq_add32(&d.waits, 1)
 
 
+cdef void dispatch_sleeper(Dispatcher *d, int change) noexcept nogil:
+    dispatch_waiter(d, change)
+    rmq_add32(&d.log.readers, change)
+
+
+cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
+    # round_lock is held. A round, and all who care told of it.
+    cdef int64_t before = d.log.dispatched
+    cdef int rc
+    if before >= limit:
+        return 0
+    rc = _round(d, limit)
+    if d.log.dispatched > before:
+        rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
+    if rc < 0 and rc != -ENOSPC:
+        log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
+        rmq_store32(&d.error, -rc)
+    rmq_event_wake(&d.moved)
+    return rc
+
+
+cdef void _dispatch_here(void *dispatcher) noexcept nogil:
+    # What this leaves, for whatever reason, is the dispatcher's.
+    cdef Dispatcher *d = <Dispatcher *> dispatcher
+    cdef int64_t now = d.log.io.mono_ns(d.log.io.ctx)
+    if rmq_mutex_try(&d.round_lock):
+        if now - d.here_ns >= STREAM_NS and rmq_load32(&d.error) == 0:
+            _told_round(d, dispatch_limit(d))
+        d.here_ns = now
+        rmq_mutex_unlock(&d.round_lock)
+    if rmq_load(&d.log.dispatched) < dispatch_limit(d) or rmq_load32(&d.error) != 0:
+        rmq_event_wake(&d.log.dispatch_wanted)
+
+
 cdef inline bint _spin(Dispatcher *d) noexcept nogil:
     # True where something came while it looked.
     cdef int _i
     for _i in range(EAGER_SPINS):
-        if d.log.dispatched < dispatch_limit(d):
+        if rmq_load(&d.log.dispatched) < dispatch_limit(d):
             return True
         rmq_pause()
     return False
@@ -236,24 +271,19 @@ cdef void *_run(void *arg) noexcept nogil:
     # From the first record on: producers that fill the pool before this thread has run would leave it to read the device.
     if log.direct and not d.durable_only and rmq_load(&log.confirm) == INT64_MAX:
         log_pin(log, log.dispatched)
-    while rmq_load32(&d.stop) == 0:
+    while rmq_load32(&d.stop) == 0 and rmq_load32(&d.error) == 0:
         ticket = rmq_event_ticket(&log.dispatch_wanted)
         limit = dispatch_limit(d)
-        if log.dispatched < limit:
+        before = rmq_load(&log.dispatched)
+        if before < limit:
             idle = 0
-            before = log.dispatched
-            rc = _round(d, limit)
-            if log.dispatched > before:
-                rmq_histogram_add(&d.lag_times, (log.io.wall_ms(log.io.ctx) - d.last_timestamp) * 1_000_000)
-            rmq_event_wake(&d.moved)
+            rmq_mutex_lock(&d.round_lock)
+            rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
+            rmq_mutex_unlock(&d.round_lock)
             if rc == -ENOSPC:
                 # A full disk heals: the entries are kept, and the log they come from is safe.
                 rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
-            elif rc < 0:
-                log_fence(log, rc, FENCE_WRITE)     # first: who sees the error tells the fence's
-                rmq_store32(&d.error, -rc)
-                break
-            elif log.dispatched == before:
+            elif rc == 0 and rmq_load(&log.dispatched) == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
             continue
         if rmq_load32(&d.waiters) > 0 or rmq_load32(&d.waits) != waits:
@@ -269,7 +299,7 @@ cdef void *_run(void *arg) noexcept nogil:
             continue
         rmq_store32(&log.dispatch_asleep, 1)
         rmq_fence()
-        if log.dispatched >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
+        if rmq_load(&log.dispatched) >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
             rmq_event_wait(&log.dispatch_wanted, ticket, -1)
         rmq_store32(&log.dispatch_asleep, 0)
         idle = 0
@@ -278,7 +308,10 @@ cdef void *_run(void *arg) noexcept nogil:
 
 
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil:
-    cdef int rc = rmq_thread_start(&d.thread, _run, d, b"rmq-dispatch")
+    cdef int rc
+    d.log.dispatcher = d
+    d.log.dispatch_here = _dispatch_here
+    rc = rmq_thread_start(&d.thread, _run, d, b"rmq-dispatch")
     d.running = rc == 0
     return rc
 

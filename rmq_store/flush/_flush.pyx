@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_fence
+from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_pwrite_all
@@ -115,18 +115,23 @@ cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
         return rc
     rmq_histogram_add(&log.commit_times, log.io.mono_ns(log.io.ctx) - begun)
     rmq_event_wake(&log.room)
-    if rmq_load32(&log.dispatch_asleep) != 0:
-        rmq_event_wake(&log.dispatch_wanted)
     return 0
+
+
+cdef int _commit(Log *log, int64_t to) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&log.commit_lock)
+    rc = _commit_locked(log, to)
+    rmq_mutex_unlock(&log.commit_lock)
+    return rc
 
 
 cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
     cdef int rc
     if log.ring != NULL:
         return ring_commit(<RingWriter *> log.ring, to)
-    rmq_mutex_lock(&log.commit_lock)
-    rc = _commit_locked(log, to)
-    rmq_mutex_unlock(&log.commit_lock)
+    rc = _commit(log, to)
+    log_dispatch_wake(log)
     return rc
 
 
@@ -172,8 +177,7 @@ cdef int _flush_locked(Log *log) noexcept nogil:
 cdef inline void _unlock_and_announce(Log *log) noexcept nogil:
     rmq_mutex_unlock(&log.sync_lock)
     rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
-    if rmq_load32(&log.dispatch_asleep) != 0:
-        rmq_event_wake(&log.dispatch_wanted)
+    log_dispatch(log)
 
 
 cdef int flush_all(Log *log) noexcept nogil:
@@ -231,8 +235,9 @@ cdef void *_commit_run(void *arg) noexcept nogil:
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
         if pending >= s.commit_bytes_min or (pending > 0 and now - last >= s.commit_interval_max_ns):
-            if flush_commit(log, rmq_load(&log.wrote)) < 0:
+            if _commit(log, rmq_load(&log.wrote)) < 0:
                 break
+            log_dispatch(log)
             last = now
             idle = 0
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_fence
+from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
@@ -224,8 +224,7 @@ cdef int _commit_here(Log *log, int64_t to) noexcept nogil:
 
 cdef inline void _announce_commit(Log *log) noexcept nogil:
     rmq_event_wake(&log.room)
-    if rmq_load32(&log.dispatch_asleep) != 0:
-        rmq_event_wake(&log.dispatch_wanted)
+    log_dispatch_wake(log)
 
 
 cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
@@ -350,7 +349,9 @@ cdef bint _take_complete(RingWriter *w) noexcept nogil:
         return at >= 0
     log_committed(w.log, at)
     rmq_add(&w.log.commits, 1)
-    _announce_commit(w.log)
+    rmq_event_wake(&w.log.room)
+    if at < rmq_load(&w.log.wrote):         # else whoever called tells the dispatcher, behind the lock
+        log_dispatch_wake(w.log)
     return True
 
 
@@ -549,7 +550,8 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
             if rmq_mutex_try(&log.commit_lock):
                 rc = _fill_and_wait(w, hurry)
                 rmq_mutex_unlock(&log.commit_lock)
-                _announce_commit(log)
+                rmq_event_wake(&log.room)
+                log_dispatch(log)
                 if rc < 0:
                     return
             if hurry:

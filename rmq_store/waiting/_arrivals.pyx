@@ -26,7 +26,7 @@ cdef class Arrivals:
     cdef object __weakref__
     cdef Hub *hub
     cdef int fd
-    cdef object fd_lock     # RLock: while one thread closes the eventfd another may wake it, by a number that is someone else's then
+    cdef object fd_lock     # RLock: while one thread closes the eventfd another may wake it, by a number that is another's then
     cdef bint everything
     cdef int64_t watched
 

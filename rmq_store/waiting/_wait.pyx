@@ -11,7 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 
 from rmq_store.consumequeue._queue cimport Queue, queues_at, queues_count
-from rmq_store.dispatch._dispatch cimport dispatch_waiter
+from rmq_store.dispatch._dispatch cimport dispatch_sleeper
 from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.reader._query cimport StoreQuery
 
@@ -54,9 +54,9 @@ cdef class StoreWait(StoreQuery):
             timeout_ns = SLICE_NS
         self.calls += 1
         with nogil:
-            dispatch_waiter(self.dispatcher, 1)
+            dispatch_sleeper(self.dispatcher, 1)
             rmq_event_wait(&q.arrived, ticket, -1 if timeout_ns == INT64_MAX else timeout_ns)
-            dispatch_waiter(self.dispatcher, -1)
+            dispatch_sleeper(self.dispatcher, -1)
         self.calls -= 1
         if sliced:
             PyErr_CheckSignals()

@@ -57,6 +57,7 @@ cdef class StorePut(StoreCore):
     cdef int _check_size(self, RecordArgs *a) except -1
     cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1
     cdef int _wait_for(self, int status, int64_t size) except -1
+    cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
     cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,

@@ -17,7 +17,8 @@ from rmq_store._core cimport StoreCore
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX,
                                       RecordArgs, body_crc32, record_prepare, topic_fits)
 from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, APPEND_OK, Appended, Log, log_append,
-                                       log_busy, log_lock_begin, log_lock_end, log_lock_try, log_wait_file, log_wait_room)
+                                       log_busy, log_dispatch, log_lock_begin, log_lock_end, log_lock_end_quick, log_lock_try,
+                                       log_wait_file, log_wait_room)
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
 from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
@@ -329,7 +330,8 @@ cdef class StorePut(StoreCore):
                 if born_now:
                     a.born_timestamp = now
                 status = log_append(log, a, q, now, out)
-                log_lock_end(log)
+                if log_lock_end_quick(log):
+                    self._dispatch()
             else:
                 if log_busy(log):
                     raise errors.OsPageCacheBusy(f"the put lock has been held for more than {log.busy_after_ms} ms: the "
@@ -345,6 +347,13 @@ cdef class StorePut(StoreCore):
             if status == APPEND_OK:
                 return 0
             self._wait_for(status, a.size)
+
+    cdef void _dispatch(self) noexcept:
+        # A reader waits for what was just put.
+        self.calls += 1
+        with nogil:
+            log_dispatch(self.log)
+        self.calls -= 1
 
     cdef int _durable(self, int64_t end) except -1:
         # Returns a PutStatus. The message is stored: a close() that came between has flushed it, or says why not.

@@ -8,8 +8,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
-from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_try,
-                                       log_reserve)
+from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_end_quick,
+                                       log_lock_try, log_reserve)
 from rmq_store.writer._future cimport future_new
 from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
                                     without_crc)
@@ -210,7 +210,8 @@ cdef class StorePutMany(StorePut):
             log = self.log
             if largest < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
                 status = _turn(log, &a, q, now, born_now, r.places, n, &done, &out)
-                log_lock_end(log)
+                if log_lock_end_quick(log):
+                    self._dispatch()
             else:
                 self.calls += 1
                 with nogil:
@@ -361,7 +362,8 @@ cdef class StorePutMany(StorePut):
                 log = self.log
                 if total < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
                     status = _batch(log, &a, q, now, born_now, pieces, n, total, r.places, &out)
-                    log_lock_end(log)
+                    if log_lock_end_quick(log):
+                        self._dispatch()
                 else:
                     self.calls += 1
                     with nogil:

@@ -40,8 +40,8 @@ def test_jobs_print_json_lines(spark, rmqstore, tmp_path, monkeypatch):
 
     monkeypatch.setattr(rmq_store.spark, "local_session", lambda *a, **k: spark)
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    code, out, err = rmqstore("spark", "query", tmp_path / "s", "SELECT queueId, count(*) AS n FROM messages GROUP BY 1 ORDER BY 1",
-                          "--json")
+    code, out, err = rmqstore("spark", "query", tmp_path / "s",
+                              "SELECT queueId, count(*) AS n FROM messages GROUP BY 1 ORDER BY 1", "--json")
     assert code == 0, err
     assert [json.loads(line) for line in out.splitlines()] == [{"queueId": 0, "n": 3}, {"queueId": 1, "n": 2}]
     code, out, err = rmqstore("spark", "rebuild-queues", tmp_path / "s", "--file-size", 2000, "--json")
