@@ -153,7 +153,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
             _make_directories(files, directory)
-        lock = lockfile.acquire(files, root)
+        lock = lockfile.acquire(files, root, *([] if os.path.dirname(places.commitlog) == root else [places.commitlog]))
     try:
         _load_and_recover(store, files, places, options, io)
         if not readonly:

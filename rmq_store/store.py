@@ -533,11 +533,7 @@ def _close_quietly(store: "MessageStore") -> None:
 
 
 def _in_child() -> None:
-    """After fork: the lock must stay the parent's alone, so the child lets its copy of the descriptor go, without unlocking."""
-    for store in list(_open_stores):
-        if store._lock_fd is not None:
-            os.close(store._lock_fd)
-            store._lock_fd = None
+    """After fork: the stores are the parent's."""
     _open_stores.clear()
 
 

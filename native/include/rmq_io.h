@@ -35,7 +35,9 @@ typedef struct rmq_io {
     int (*mkdir)(void *ctx, const char *path, int mode);
     int (*rmdir)(void *ctx, const char *path);
     int (*sync_dir)(void *ctx, const char *path); /* open, fsync, close of a directory */
-    int (*lock)(void *ctx, int fd);   /* F_OFD_SETLK write lock on byte 0; -EAGAIN if somebody else holds it */
+    /* take: F_OFD_SETLK write lock on byte 0 of a file, flock of a directory; -EAGAIN if somebody else holds it. Else: gives it
+     * up, also for copies of the descriptor that a child of fork has not closed yet. */
+    int (*lock)(void *ctx, int fd, int take);
     /* statx STATX_DIOALIGN: what addresses, lengths and offsets of direct I/O on this file must be multiples of; 0: the kernel
      * does not say. -EOPNOTSUPP: no direct I/O here, or none that deserves the name (a file system in memory). */
     int (*direct_align)(void *ctx, int fd);

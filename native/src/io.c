@@ -5,6 +5,7 @@
 #include <liburing.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -109,9 +110,12 @@ static int sys_sync_dir(void *ctx, const char *path) {
     close(fd);
     return rc;
 }
-static int sys_lock(void *ctx, int fd) {
+static int sys_lock(void *ctx, int fd, int take) {
     (void)ctx;
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    struct flock l = {.l_type = take ? F_WRLCK : F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    struct stat st;
+    if (fstat(fd, &st) < 0) return -errno;
+    if (S_ISDIR(st.st_mode)) return result(flock(fd, take ? LOCK_EX | LOCK_NB : LOCK_UN));
     int rc = result(fcntl(fd, F_OFD_SETLK, &l));
     return rc == -EACCES ? -EAGAIN : rc;
 }

@@ -313,11 +313,12 @@ static int probe_sync_dir(void *ctx, const char *path) {
     return (int)probe_end(&s, s.skip ? 0 : p->below->sync_dir(p->below->ctx, path), NULL, 0);
 }
 
-static int probe_lock_file(void *ctx, int fd) {
+static int probe_lock_file(void *ctx, int fd, int take) {
     rmq_probe *p = ctx;
     probe_step s;
     probe_begin(&s, p, RMQ_CALL_LOCK, fd, NULL, 0);
-    return (int)probe_end(&s, s.error ? -s.error : p->below->lock(p->below->ctx, fd), NULL, 0);
+    s.call.flags = take;
+    return (int)probe_end(&s, s.error ? -s.error : p->below->lock(p->below->ctx, fd, take), NULL, 0);
 }
 
 /* The store has happened: rules cannot fail it, but a freeze can follow it. */

@@ -24,7 +24,7 @@ cdef extern from "rmq_io.h" nogil:
         int (*mkdir)(void *ctx, const char *path, int mode) noexcept nogil
         int (*rmdir)(void *ctx, const char *path) noexcept nogil
         int (*sync_dir)(void *ctx, const char *path) noexcept nogil
-        int (*lock)(void *ctx, int fd) noexcept nogil
+        int (*lock)(void *ctx, int fd, int take) noexcept nogil
         int (*direct_align)(void *ctx, int fd) noexcept nogil
         int64_t (*pwrite_durable)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil
         int (*ring_submit)(void *ctx, void *ring, unsigned wait) noexcept nogil

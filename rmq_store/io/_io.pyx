@@ -264,12 +264,17 @@ cdef class IoTable:
         _check(rc, path)
 
     def lock(self, int fd):
-        """Takes the write lock on byte 0 of the open file. Returns False if somebody else holds it, in any process."""
-        cdef int rc = self.table.lock(self.table.ctx, fd)
+        """Takes the write lock on byte 0 of the open file, or the lock of a directory (flock). Returns False if somebody else
+        holds it, in any process."""
+        cdef int rc = self.table.lock(self.table.ctx, fd, True)
         if rc == -EAGAIN:
             return False
         _check(rc, None)
         return True
+
+    def unlock(self, int fd):
+        """Gives the lock up, whoever has a copy of the descriptor."""
+        _check(self.table.lock(self.table.ctx, fd, False), None)
 
     def wall_ms(self):
         """The clock of store timestamps: ms since 1970."""

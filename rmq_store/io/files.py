@@ -3,11 +3,15 @@
 For the opening and closing thread; data goes through the table's C functions. Errors are OSError, with the path if any.
 Thread-safety: any thread.
 """
+import errno
 import os
+import stat
 
 from rmq_store.io._io import IoTable
 
 __all__ = ["ControlFiles"]
+
+_NO_FILE = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a directory", errno.ENXIO: "a pipe or a device"}
 
 
 class ControlFiles:
@@ -22,11 +26,27 @@ class ControlFiles:
         self.sync_dir = table.sync_dir
         self.truncate = table.ftruncate
         self.unlink = table.unlink
+        self.unlock = table.unlock
         self.wall_ms = table.wall_ms
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Descriptor: int. Links are not followed: inside a store there are none."""
-        return self._table.open(path, flags | os.O_NOFOLLOW, mode)
+        """Descriptor of a regular file: int. Links are not followed: inside a store there are none. Raises OSError that says what
+        is there instead."""
+        try:
+            fd = self._table.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)     # a pipe would make it wait
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise _no_file(error.errno, path) from None
+            raise
+        kind = os.fstat(fd).st_mode
+        if not stat.S_ISREG(kind):
+            self._table.close(fd)
+            raise _no_file(errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO, path)
+        return fd
+
+    def open_dir(self, path: str) -> int:
+        """Descriptor of a directory, to lock it: int."""
+        return self._table.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def read(self, fd: int, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`, fewer only at the end of the file."""
@@ -56,3 +76,7 @@ class ControlFiles:
             self.close(fd)
         self.rename(tmp, path)
         self.sync_dir(directory)
+
+
+def _no_file(code: int, path: str) -> OSError:
+    return OSError(code, f"is {_NO_FILE[code]}, a store has a regular file there: move it away", path)

@@ -2,7 +2,9 @@
 
 `lock` is held by an open-file-description lock on its first byte: it excludes a Java broker, which locks the same byte, both
 ways, and a second opener in this process too; the kernel frees it with its holder. Our process id stands behind the four bytes
-`lock`. `abort` exists while a store is open: found at load, the last exit was not clean.
+`lock`. A `lock` file that somebody removed would let a second opener in, and so would a second root with the same
+commitlog_path: the directories themselves are locked as well (flock, where the file system knows it for directories).
+`abort` exists while a store is open: found at load, the last exit was not clean.
 """
 import os
 
@@ -13,20 +15,52 @@ __all__ = ["acquire", "clear_abort", "holder", "release", "set_abort"]
 
 _WORD = b"lock"
 
+# What this process holds: descriptor of a lock file -> those of the directories locked with it.
+_held: dict[int, list[int]] = {}
 
-def acquire(files: ControlFiles, root: str) -> int:
-    """Takes the lock; returns its descriptor. Raises StoreLocked with the holder's pid where it can be told."""
+
+def acquire(files: ControlFiles, root: str, *directories: str) -> int:
+    """Locks the store in `root`, and `directories` of it that may lie elsewhere; returns the lock's descriptor. Raises
+    StoreLocked with the holder's pid where it can be told."""
     path = os.path.join(root, "lock")
     fd = files.open(path, os.O_RDWR | os.O_CREAT)
     try:
+        _held[fd] = []
         if not files.lock(fd):
             raise StoreLocked(root, holder(path))
+        for directory in (root, *directories):
+            _lock_directory(files, fd, directory)
         files.truncate(fd, 0)
         files.write(fd, 0, _WORD + str(os.getpid()).encode())
     except BaseException:
-        files.close(fd)
+        _close(files, fd)
         raise
     return fd
+
+
+def _lock_directory(files: ControlFiles, fd: int, directory: str) -> None:
+    guard = files.open_dir(directory)
+    try:
+        free = files.lock(guard)
+    except OSError:             # NFS and others have no such lock
+        files.close(guard)
+        return
+    _held[fd].append(guard)
+    if not free:
+        raise StoreLocked(directory, holder(directory))
+
+
+def _close(files: ControlFiles, fd: int) -> None:
+    """Whatever fails, every descriptor is closed. Unlocked first: a process that is being started may still have copies."""
+    problem: OSError | None = None
+    for each in (*_held.pop(fd), fd):
+        for step in (files.unlock, files.close):
+            try:
+                step(each)
+            except OSError as error:
+                problem = problem or error
+    if problem is not None:
+        raise problem
 
 
 def release(files: ControlFiles, fd: int) -> None:
@@ -34,17 +68,19 @@ def release(files: ControlFiles, fd: int) -> None:
     try:
         files.truncate(fd, len(_WORD))
     finally:
-        files.close(fd)
+        _close(files, fd)
 
 
 def holder(path: str) -> int | None:
-    """The process that holds the lock: from the kernel's table (Java), else from the file (ours), None where neither tells."""
+    """The process that holds the lock: from the kernel's table (Java; directories), else from the file (ours), None where
+    neither tells."""
     try:
         inode = os.stat(path).st_ino
         with open("/proc/locks", encoding="ascii", errors="replace") as table:
             for line in table:
                 fields = line.split()
-                if len(fields) > 5 and fields[1] == "POSIX" and fields[5].rpartition(":")[2] == str(inode):
+                if (len(fields) > 5 and fields[1] in ("POSIX", "FLOCK") and fields[5].rpartition(":")[2] == str(inode)
+                        and int(fields[4]) > 0):
                     return int(fields[4])
         with open(path, "rb") as f:
             text = f.read(32)[len(_WORD):]
@@ -75,3 +111,15 @@ def clear_abort(files: ControlFiles, root: str) -> None:
     """The store was closed in order."""
     files.unlink(os.path.join(root, "abort"))
     files.sync_dir(root)
+
+
+def _in_child() -> None:
+    """After fork: the locks must stay the parent's alone, also while a store is still opening, so the child lets its copies of
+    the descriptors go, without unlocking."""
+    for fd, guards in _held.items():
+        for each in (*guards, fd):
+            os.close(each)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -109,6 +109,21 @@ def test_lock_excludes_a_second_open_file_of_this_process(table, tmp_path, open_
     assert table.lock(second)
 
 
+def test_a_lock_is_given_up_although_a_copy_of_the_descriptor_is_open(table, tmp_path, open_file):
+    """Copies are what a child of fork has until its first step, or its exec."""
+    file, directory = open_file(table, "lock"), lambda: table.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    for first, second in ((file, open_file(table, "lock")), (directory(), directory())):
+        copy = os.dup(first)
+        try:
+            assert table.lock(first) and not table.lock(second)
+            table.unlock(first)
+            table.close(first)
+            assert table.lock(second)
+        finally:
+            os.close(copy)
+            table.close(second)
+
+
 _TAKE = """
 import fcntl, sys
 f = open(sys.argv[1], "r+b")

@@ -1,0 +1,83 @@
+"""Who has the store: the lock goes with its holder, not with copies of a descriptor, and not with the name of a file."""
+import os
+import threading
+
+import pytest
+
+from rmq_store import MessageStore, errors
+from rmq_store.io._io import ProbeIo
+from rmq_store.recovery import lockfile
+
+SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
+
+
+def in_thread(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_lock_is_free_although_a_process_being_started_has_copies(tmp_path):
+    """Between fork and exec, or before a child's first step, a copy of each descriptor is alive: closing ours frees nothing."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    copies = [os.dup(fd) for fd in (s._lock_fd, *lockfile._held[s._lock_fd])]
+    assert len(copies) == 2
+    try:
+        s.close()
+        MessageStore.open(tmp_path / "s", **SMALL).close()
+    finally:
+        for fd in copies:
+            os.close(fd)
+
+
+def test_a_child_forked_while_a_store_opens_does_not_keep_its_lock(tmp_path):
+    io = ProbeIo()
+    io.hold("open", path="/abort")
+    opened = []
+    opener = in_thread(lambda: opened.append(MessageStore.open(tmp_path / "s", _io=io, **SMALL)))
+    io.wait_held(1)
+    reader, writer = os.pipe()
+    held_by_parent = len(lockfile._held) > 0
+    pid = os.fork()
+    if pid == 0:
+        root = str(tmp_path / "s")
+        mine = []
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                path = os.readlink(f"/proc/self/fd/{fd}")
+            except OSError:
+                continue
+            if path in (root, root + "/lock"):
+                mine.append(path)
+        os.write(writer, b"%d %d" % (len(mine), len(lockfile._held)))
+        os._exit(0)
+    os.close(writer)
+    try:
+        assert (os.read(reader, 100), held_by_parent) == (b"0 0", True)
+    finally:
+        os.close(reader)
+        os.waitpid(pid, 0)
+        io.release()
+        opener.join(30)
+        for store in opened:
+            store.close()
+
+
+def test_a_lock_file_that_was_removed_lets_nobody_in(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        (tmp_path / "s/lock").unlink()
+        with pytest.raises(errors.StoreLocked) as refused:
+            MessageStore.open(tmp_path / "s", **SMALL)
+        assert refused.value.pid == os.getpid()
+        s.put("T", b"x")
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:       # and what is left is no obstacle
+        assert s.max_offset("T", 0) == 1
+
+
+def test_two_roots_over_one_log(tmp_path):
+    log = str(tmp_path / "log")
+    with MessageStore.open(tmp_path / "a", commitlog_path=log, **SMALL):
+        with pytest.raises(errors.StoreLocked) as refused:
+            MessageStore.open(tmp_path / "b", commitlog_path=log, **SMALL)
+        assert refused.value.path == log
+    MessageStore.open(tmp_path / "b", commitlog_path=log, **SMALL).close()
