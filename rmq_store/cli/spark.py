@@ -8,10 +8,11 @@ from typing import Any
 
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output
+from rmq_store.cli.verify import show
 from rmq_store.errors import ConfigError, RmqStoreError
 
 JOBS = {
-    "audit": "check every record and checksum, and that the parts of the log meet",
+    "audit": "check every record and checksum, and that log, queues, index and manifests agree",
     "rebuild-queues": "make the consume queues from the log",
     "rebuild-index": "make the index files from the log",
     "export": "write messages as Parquet files with a manifest; again: what came since",
@@ -42,6 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("target", metavar="TARGET", help="where the result goes, or the other store")
         if name == "query":
             job.add_argument("sql", metavar="SQL", help="such as: SELECT topic, count(*) FROM messages GROUP BY 1")
+        if name == "audit":
+            job.add_argument("--log-only", action="store_true", help="leave out queues, index and manifests")
         if name.startswith("rebuild"):
             job.add_argument("--install", action="store_true", help="put them in place, under the store's lock")
             for option, what in SIZES[name].items():
@@ -52,7 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="what makes a repeated run do nothing")
         if name not in SIZES:
             job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                             help="an option of the read (docs/spark.md), or store.NAME of the target; may be repeated")
+                             help="an option of the read (docs/spark.md), or store.NAME, one of the store that is written or "
+                             "audited (docs/options.md); may be repeated")
         job.add_argument("--master", default="local[*]", help="Spark master (%(default)s); spark-submit's wins")
         job.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; may be repeated")
         job.add_argument("--json", action="store_true", help="JSON lines instead of text")
@@ -89,12 +93,15 @@ def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str,
     from rmq_store.spark import jobs, scan
 
     job, store = args.job, args.store
+    to = {name[6:]: value for name, value in options.items() if name.startswith("store.")}
+    options = {name: value for name, value in options.items() if not name.startswith("store.")}
     if job == "audit":
-        report = jobs.audit(session, store, **options)
-        for broker, file, offset, what in report.findings:
-            _show(out, {"broker": broker, "file": file, "offset": offset, "what": what})
+        report = jobs.audit(session, store, not args.log_only, to, **options)
+        for finding in report.findings:
+            show(finding, out)
         _show(out, {"files": report.files, "records": report.records, "bytes": report.bytes, "findings": len(report.findings)})
-        return CORRUPT if report.findings else FINE
+        severities = {finding.severity for finding in report.findings}
+        return CORRUPT if "corrupt" in severities else FINDINGS if "finding" in severities else FINE
     if job in SIZES:
         make = jobs.rebuild_queues if job == "rebuild-queues" else jobs.rebuild_index
         sizes = {name: getattr(args, name) for name in (option[2:].replace("-", "_") for option in SIZES[job])}
@@ -106,9 +113,7 @@ def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str,
         return FINE
     if job in ("replay", "merge", "compact"):
         app, _, version = args.txn.partition(":")
-        to = {name[6:]: value for name, value in options.items() if name.startswith("store.")}
-        read = {name: value for name, value in options.items() if not name.startswith("store.")}
-        getattr(jobs, job)(session, store, args.target, app, int(version or 0), to, **read)
+        getattr(jobs, job)(session, store, args.target, app, int(version or 0), to, **options)
         return FINE
     if job == "diff":
         found = _rows(out, jobs.diff(session, store, args.target, **options))

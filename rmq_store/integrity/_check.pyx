@@ -320,6 +320,38 @@ cdef class Checker:
 
     # ---- the index, entry by entry beside the log
 
+    def seek_index(self, int64_t offset):
+        """Lets the walk over the log begin at this offset: the index is looked at from about there on, never from behind it."""
+        cdef IndexFile *f = NULL
+        cdef int32_t low = 1, high, middle
+        cdef int file = 0
+        while file < self.index_count:
+            f = self.index[file]
+            low = 1
+            high = f.count - 2 if f.count > 3 else 1
+            while low < high:
+                middle = low + (high - low) // 2
+                if self._about(f, middle) < offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < f.count - 3 or file + 1 == self.index_count:
+                break
+            file += 1           # all of it is before, or it is about its end: that is looked at below
+        low -= 8
+        if low < 1 and file > 0:
+            file -= 1
+            low = self.index[file].count - 8
+        self.at_file = file
+        self.at_entry = max(low, 1)
+
+    cdef int64_t _about(self, IndexFile *f, int32_t entry) noexcept nogil:
+        # Where entry and the two behind it lead, the middle one: a single wrong entry leads no search astray.
+        cdef int64_t a = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * entry + 4)
+        cdef int64_t b = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 1) + 4)
+        cdef int64_t c = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 2) + 4)
+        return max(min(a, b), min(max(a, b), c))
+
     cdef const unsigned char *_entry(self) noexcept nogil:
         # The entry the walk is at; NULL behind the last one.
         while self.at_file < self.index_count:

@@ -66,6 +66,7 @@ class Verification:
         self.queues: QueueTableOwner | None = None
         self.starts: list[int] = []
         self.index_names: list[int] = []
+        self.log_end: int | None = None                 # where it is known without a walk over all of the log
         self.clean = not os.path.exists(self.places.abort)
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
@@ -79,25 +80,33 @@ class Verification:
 
     def run(self, manifests: bool, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
         """Every finding, in the order log files, log, queues, index, manifests."""
+        yield from self.load()
+        yield from self.merged(self._walk_log(pace, progress))
+        assert self.queues is not None
+        names = self.queues.queues()
+        for n, name in enumerate(names):
+            yield from self.merged(self.queue_findings(*name))
+            progress("queues", n + 1, len(names))
+        for i in range(len(self.index_names)):
+            yield from self.index_findings(i)
+            progress("index", i + 1, len(self.index_names))
+        yield from self.checkpoint_findings()
+        if manifests:
+            yield from self._manifests(pace, progress)
+
+    def load(self) -> Iterator[Finding]:
+        """Opens what there is; yields what is wrong with files as such."""
         if not self.clean:
             yield self._finding("not_closed", self.places.abort, detail="the store is open, or was not closed in order: the "
                                 "next open recovers; what its end lacks in queues and index is added then")
         yield from self._log_files()
-        with_index = self.options.index_enabled
         self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes, list(self.options.delay_levels),
                                self.options.record_crc_required)
         for start in self.starts:
             self.checker.add_file(start)
         yield from self._load_queues()
-        if with_index:
+        if self.options.index_enabled:
             yield from self._load_index()
-        yield from self._merged(self._walk_log(pace, progress))
-        yield from self._merged(self._walk_queues(progress))
-        if with_index:
-            yield from self._walk_index(progress)
-        yield from self._checkpoint()
-        if manifests:
-            yield from self._manifests(pace, progress)
 
     def _finding(self, kind: str, path: str, **more: Any) -> Finding:
         return Finding(kind, SEVERITY[kind], path, **more)
@@ -176,13 +185,31 @@ class Verification:
             pace((at if at >= 0 else c.end) - before)
             progress("log", (at if at >= 0 else c.end) - begin, total)
         if c.unindexed and self.options.index_enabled:
-            if not self.index_names:
-                yield self._finding("no_index", self.places.index, count=c.unindexed, offset=c.first_unindexed,
-                                    detail="records have keys, and there is no index file")
-            else:
-                kind = "index_behind" if self.clean else "not_dispatched"
-                yield self._finding(kind, self.places.index, count=c.unindexed, offset=c.first_unindexed,
-                                    detail="the index ends before the log does")
+            yield self.unindexed(c.unindexed, c.first_unindexed)
+
+    def derived_findings(self, begin: int, end: int) -> Iterator[Finding]:
+        """Which records of the log in [begin, end) have no entries of their own; a record lies at `begin`."""
+        c = self.checker
+        assert c is not None
+        c.seek_index(begin)
+        while 0 <= begin < end:
+            begin, notes = c.log(begin, min(PIECE, end - begin))
+            for note in notes:
+                if note[0].startswith(("queue_", "index_")):
+                    yield self._log_note(note)
+
+    def tail_findings(self, end: int) -> Iterator[Finding]:
+        """What stands behind the end of the data, which is `end`."""
+        assert self.checker is not None
+        yield from (self._log_note(note) for note in self.checker.log(end, 1)[1] if note[0] == "log_tail")
+
+    def unindexed(self, count: int, first: int) -> Finding:
+        """So many records with keys, the first of them at offset `first`, stand behind the index's last entry."""
+        if not self.index_names:
+            return self._finding("no_index", self.places.index, count=count, offset=first,
+                                 detail="records have keys, and there is no index file")
+        return self._finding("index_behind" if self.clean else "not_dispatched", self.places.index, count=count, offset=first,
+                             detail="the index ends before the log does")
 
     def _log_note(self, note: tuple[str, int, int, int, int, str | None, int]) -> Finding:
         kind, offset, a, b, c, topic, queue_id = note
@@ -227,46 +254,41 @@ class Verification:
         start = self.starts[0] + (offset - self.starts[0]) // self.options.segment_size_bytes * self.options.segment_size_bytes
         return os.path.join(self.places.commitlog, f"{start:020d}")
 
-    def _walk_queues(self, progress: Progress) -> Iterator[Finding]:
+    def queue_findings(self, topic: bytes, queue_id: int) -> Iterator[Finding]:
+        """Entries of a queue that lead to no record of it."""
         c, queues = self.checker, self.queues
         assert c is not None and queues is not None
-        names = queues.queues()
-        for n, (topic, queue_id) in enumerate(names):
-            low, high, _ = queues.offsets(topic, queue_id)
-            at = low
-            while 0 <= at < high:
-                at, notes = c.queue(topic, queue_id, at, min(high, at + 100_000))
-                for _, offset, index, size, _, name, _ in notes:
-                    beyond = not self.clean and offset >= c.end
-                    path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
-                    yield self._finding(
-                        "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
-                        queue_id=queue_id, queue_offset=index,
-                        detail=f"the entry leads to offset {offset}, {size} bytes, where no such record lies")
-                if at < 0:
-                    break
-            progress("queues", n + 1, len(names))
+        at, high, _ = queues.offsets(topic, queue_id)
+        while 0 <= at < high:
+            at, notes = c.queue(topic, queue_id, at, min(high, at + 100_000))
+            for _, offset, index, size, _, name, _ in notes:
+                beyond = not self.clean and offset >= (self.log_end or c.end)
+                path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
+                yield self._finding(
+                    "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
+                    queue_id=queue_id, queue_offset=index,
+                    detail=f"the entry leads to offset {offset}, {size} bytes, where no such record lies")
 
-    def _walk_index(self, progress: Progress) -> Iterator[Finding]:
+    def index_findings(self, i: int) -> Iterator[Finding]:
+        """What is wrong in the index file that is the `i`th of index_names: entries that lead to no record with their key;
+        header, slots and chains."""
         c = self.checker
         assert c is not None
-        for i, name in enumerate(self.index_names):
-            path, at = os.path.join(self.places.index, f"{name:017d}"), 1
-            while at:
-                at, notes = c.index_file(i, at)
-                for _, offset, entry, key_hash, _, _, _ in notes:
-                    beyond = not self.clean and offset >= c.end
-                    yield self._finding(
-                        "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
-                        detail=f"entry {entry} leads to a record that has no key of hash {key_hash}")
-            for kind, offset, a, b, expected, _, _ in c.index_chains(i):
-                what = {"index_chain": f"entry {a} follows {b}", "index_slot": f"slot {a} leads to {b}",
-                        "index_header": f"byte {a} of the header is {b}"}[kind]
-                yield self._finding(kind, path, offset=offset or None, expected=expected, found=b,
-                                    detail=f"{what}, should be {expected}")
-            progress("index", i + 1, len(self.index_names))
+        path, at = os.path.join(self.places.index, f"{self.index_names[i]:017d}"), 1
+        while at:
+            at, notes = c.index_file(i, at)
+            for _, offset, entry, key_hash, _, _, _ in notes:
+                beyond = not self.clean and offset >= (self.log_end or c.end)
+                yield self._finding(
+                    "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
+                    detail=f"entry {entry} leads to a record that has no key of hash {key_hash}")
+        for kind, offset, a, b, expected, _, _ in c.index_chains(i):
+            what = {"index_chain": f"entry {a} follows {b}", "index_slot": f"slot {a} leads to {b}",
+                    "index_header": f"byte {a} of the header is {b}"}[kind]
+            yield self._finding(kind, path, offset=offset or None, expected=expected, found=b,
+                                detail=f"{what}, should be {expected}")
 
-    def _checkpoint(self) -> Iterator[Finding]:
+    def checkpoint_findings(self) -> Iterator[Finding]:
         path = self.places.checkpoint
         try:
             with open(path, "rb") as f:
@@ -317,7 +339,7 @@ class Verification:
     # ---- many of a kind in a row are one finding
 
     @staticmethod
-    def _merged(findings: Iterator[Finding]) -> Iterator[Finding]:
+    def merged(findings: Iterator[Finding]) -> Iterator[Finding]:
         open_rows: dict[tuple[str, str | None, int | None], Finding] = {}
         for f in findings:
             if f.queue_offset is None or f.severity == "corrupt":
@@ -326,7 +348,7 @@ class Verification:
             key = (f.kind, f.topic, f.queue_id)
             row = open_rows.get(key)
             if row is not None and row.queue_offset is not None and row.queue_offset + row.count == f.queue_offset:
-                open_rows[key] = replace(row, count=row.count + 1)
+                open_rows[key] = replace(row, count=row.count + f.count)
             else:
                 if row is not None:
                     yield row

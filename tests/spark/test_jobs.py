@@ -26,53 +26,6 @@ def same_trees(one, two):
     assert not different
 
 
-class Rows:
-    """What run_job(...).collect() gives, without Spark."""
-
-    def __init__(self, made):
-        self.made = made
-
-    def collect(self):
-        from types import SimpleNamespace
-
-        class Row(SimpleNamespace):
-            __getitem__ = SimpleNamespace.__getattribute__
-
-            def asDict(self):
-                return vars(self)
-
-        return [Row(**row) for batch in self.made for row in batch.to_pylist()]
-
-
-@pytest.fixture
-def tasks(monkeypatch):
-    """run_job without a session: every task runs twice, the second time in other order, as retries and speculation may."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    run = pytest.importorskip("rmq_store.spark.jobs.run", reason="pyspark is not installed")
-
-    def run_here(spark, job, arguments):
-        arguments = json.loads(json.dumps(arguments))
-        module = run.job_module(job)
-        parts = json.loads(json.dumps(module.plan(arguments)))
-        for part in reversed(parts):
-            list(module.work(part, arguments))
-        return Rows([batch for part in parts for batch in module.work(part, arguments)])
-
-    monkeypatch.setattr(run, "run_job", run_here)
-
-
-@pytest.fixture
-def own_store(tmp_path):
-    """A store of ours with several files of each kind, and its options."""
-    options = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 800, "index_slots": 16, "index_entries_max": 96}
-    with MessageStore.open(tmp_path / "own", **options) as store:
-        for i in range(900):
-            store.put(("A", "B", "%RETRY%g")[i % 3], b"x" * (i % 400), queue_id=i % 4, tags=("t", None)[i % 2],
-                      keys=f"k{i} shared" if i % 5 else None, sys_flag=(0, 0, 0, 4, 12, 8)[i % 6],
-                      properties={"UNIQ_KEY": f"u{i}"} if i % 2 else None)
-    return tmp_path / "own"
-
-
 @pytest.mark.parametrize("name", ["own", *(c for c in GOOD if c not in ("v4-cqext",))])
 def test_rebuilt_queues_are_byte_equal(tasks, request, golden, name, tmp_path):
     from rmq_store.spark.jobs import rebuild_queues
@@ -179,19 +132,6 @@ def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):
         f.write(b"!!")
     with pytest.raises(CorruptionError, match="crc32c"):
         verify_export(out)
-
-
-@pytest.mark.spark
-def test_audit_finds_nothing_in_good_stores_and_the_damage_in_others(spark, stores):
-    from rmq_store.spark import jobs
-
-    paths = {name: str(stores(name).store) for name in GOOD}
-    report = jobs.audit(spark, paths, split_size=500_000)
-    lines = [x for name in GOOD for x in stores(name).expected() if x["t"] == "log" and x["kind"] != "blank"]
-    assert report.findings == []
-    assert report.records == len(lines)
-    torn = jobs.audit(spark, stores("v4-crash-torncrc").store)
-    assert "wrong checksum" in [what.split(",")[0] for *_, what in torn.findings]
 
 
 @pytest.mark.spark

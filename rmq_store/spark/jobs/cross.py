@@ -1,0 +1,93 @@
+"""The audit's other half: the parts of a store held against each other, in pieces that tasks can look at at once.
+
+    entries     records of a part of the log: has each its queue entry, and each of its keys an index entry?
+    queues      some queues: does each entry lead to a record of this queue?
+    index       one index file: does each entry lead to a record with its key, are slots, chains and header right?
+    manifest    one sealed file: has each block the crc32c it had when the file was sealed?
+    store       files and checkpoint as such
+
+What is looked at, and what a fault is called, is integrity.verification's, which does the same in one thread.
+"""
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rmq_store.integrity import manifest
+from rmq_store.integrity.findings import Finding
+from rmq_store.integrity.verification import Verification
+from rmq_store.spark.arrow import open_piece
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import LogPositions
+from rmq_store.spark.splits import Piece
+from rmq_store.spark.stores import Broker, index_files, queue_files, queues
+
+__all__ = ["check", "parts_of", "row_of"]
+
+def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[tuple[int, list[Any]]]:
+    """The parts of one store, each with the bytes that it looks at: [kind, root, end of the log, what]. No part for a directory
+    of log files alone."""
+    root = broker.root
+    if not os.path.isdir(os.path.join(root, "commitlog")):
+        return []
+    end = LogPositions(broker, options).end()
+    found: list[tuple[int, list[Any]]] = [(0, ["store", root, end, None])]
+    found += [(piece.size, ["entries", root, end, list(vars(piece).values())]) for piece in pieces]
+    group: list[tuple[str, int]] = []
+    size = 0
+    for topic, queue_id, directory in queues(root):
+        group.append((topic, queue_id))
+        size += sum(length for _, _, length in queue_files(directory))
+        if size >= options.split_size:
+            found.append((size, ["queues", root, end, group]))
+            group, size = [], 0
+    found.append((size, ["queues", root, end, group]))
+    found += [(os.path.getsize(path), ["index", root, end, i]) for i, path in enumerate(index_files(root))]
+    sealed = {piece.start: piece.path for piece in pieces}
+    found += [(os.path.getsize(sealed[start]), ["manifest", root, end, start]) for start in manifest.listed(root)
+              if start in sealed]
+    return found
+
+
+def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple[list[Finding], int, int]:
+    """Looks at one part: findings, and how many records with keys stand behind the index's last entry, the first of them."""
+    kind, root, end, what = part
+    with Verification(root, store) as v:
+        v.log_end = end
+        if kind == "manifest":
+            return list(v.manifest_findings(what, _no_pace)), 0, 0
+        about_files = list(v.load())
+        if kind == "store":
+            return [*about_files, *v.tail_findings(end), *v.checkpoint_findings()], 0, 0
+        found = list(v.merged(_findings(v, kind, what, options)))
+        assert v.checker is not None
+        return found, v.checker.unindexed, v.checker.first_unindexed
+
+
+def _findings(v: Verification, kind: str, what: Any, options: ReadOptions) -> Iterator[Finding]:
+    if kind == "queues":
+        assert v.queues is not None
+        loaded = set(v.queues.queues())     # a damaged one is not, which `store` tells
+        for topic, queue_id in what:
+            if (topic.encode(), queue_id) in loaded:
+                yield from v.queue_findings(topic.encode(), queue_id)
+    elif kind == "index":
+        if what < len(v.index_names):
+            yield from v.index_findings(what)
+    else:
+        piece = Piece(*what)
+        with open_piece(piece, options, "none") as split:
+            while not split.done and split.first is None:
+                split.skip(max_rows=1)
+            first = split.first
+        if first is not None:
+            yield from v.derived_findings(first, piece.end)
+
+
+def row_of(finding: Finding) -> dict[str, Any]:
+    """A finding as a row, without what Spark has no type for."""
+    return {name: value for name, value in asdict(finding).items() if name not in ("expected", "found")}
+
+
+def _no_pace(size: int) -> None:
+    pass
