@@ -21,8 +21,8 @@ def need_spark() -> None:
 
 
 @contextmanager
-def session(place: Path, master: str = "local[2]", **conf: str) -> Iterator[Any]:
-    """A session whose workers see this checkout, with its files under `place`."""
+def session(place: Path, master: str = "local[2,3]", **conf: str) -> Iterator[Any]:
+    """A session whose workers see this checkout, with its files under `place`. A task has three attempts."""
     need_spark()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

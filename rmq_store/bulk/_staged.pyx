@@ -10,7 +10,8 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmq_store.codec._record cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX,
                                       RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32, properties_scan,
-                                      record_crc_check, record_encode, record_parse, record_prepare, topic_fits)
+                                      record_crc_check, record_encode, record_parse, record_prepare, rmq_get32,
+                                      topic_fits)
 from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.writer._put cimport StorePut, Topic
@@ -277,53 +278,84 @@ cdef int _place(const RecordView *v, RecordArgs *a, bint record_crc) noexcept no
     return ROW_DELAY if p.delay != NULL and not _scheduled(a) else ROW_OK
 
 
+cdef struct Checked:
+    Queue **queues              # of each record, in order; freed by whoever checks
+    int64_t count
+
+
+cdef int _check(StorePut store, const unsigned char *p, int64_t size, path, Checked *out) except -1:
+    # Raises for what could not be appended.
+    cdef int64_t at = 0, n = 0, capacity = 0
+    cdef RecordView v
+    cdef RecordArgs a
+    cdef Queue **grown
+    cdef Queue *q = NULL
+    known = {}
+    store._enter()
+    if store.readonly:
+        raise StoreNotWriteable(store.path)
+    while at < size:
+        if record_parse(p + at, size - at, &v) != RECORD_OK or v.sys_flag & FLAG_TRANSACTION:
+            raise CorruptionError(path, at, "a staged record", "something else")
+        if n == capacity:
+            capacity = max(4096, size // max(1, at // max(1, n)) if n else 4096, 2 * n)
+            grown = <Queue **> realloc(out.queues, capacity * sizeof(Queue *))
+            if grown == NULL:
+                raise MemoryError("staged records")
+            out.queues = grown
+        if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
+                memcmp(v.topic, q.topic, v.topic_size) != 0:
+            q = _queue(store, known, &v)
+        out.queues[n] = q
+        a = store.plain
+        if _place(&v, &a, store.record_crc) != ROW_OK:
+            raise MessageIllegal(f"{path}: record {n}: {ROW_ERRORS[ROW_DELAY]}")
+        store._check_size(&a)
+        n += 1
+        at += v.size
+    out.count = n
+    return 0
+
+
+def check_staged(StorePut store not None, const unsigned char[::1] data not None, path="staged records"):
+    """How many staged records these bytes are. Raises what append_staged would raise before it appends the first of them."""
+    cdef Checked checked
+    checked.queues = NULL
+    checked.count = 0
+    try:
+        if data.shape[0]:
+            _check(store, &data[0], data.shape[0], path, &checked)
+    finally:
+        free(checked.queues)
+    return checked.count
+
+
 def append_staged(StorePut store not None, const unsigned char[::1] data not None, path="staged records"):
     """Appends staged records to an open store, in their order: (records, first physical offset, end).
 
     Not one is appended before all were checked; others may put in between. path: named in errors. Durability: as a put with
-    wait=False: flush() makes it durable. Raises CorruptionError (no staged records), PutError, StoreNotWriteable.
+    wait=False: flush() makes it durable. Raises CorruptionError (no staged records), MessageIllegal (larger than this store
+    takes, or another reason that a put has), PutError, StoreNotWriteable.
     """
-    cdef int64_t size = data.shape[0], at = 0, n = 0, capacity = 0, done = 0, room, stop, first = -1, end = 0
+    cdef int64_t size = data.shape[0], at = 0, done = 0, room, stop, first = -1, end = 0
     cdef RecordView v
     cdef RecordArgs a
     cdef Appended out
-    cdef Queue **queues = NULL
-    cdef Queue **grown
-    cdef Queue *q = NULL
+    cdef Checked checked
     cdef Log *log
     cdef int64_t now
     cdef int status = APPEND_OK
     cdef const unsigned char *p
     cdef bint crc = store.record_crc
-    known = {}
-    store._enter()
-    if store.readonly:
-        raise StoreNotWriteable(store.path)
+    checked.queues = NULL
+    checked.count = 0
     if size == 0:
+        store._enter()
         return 0, None, None
     p = &data[0]
     try:
-        while at < size:
-            if record_parse(p + at, size - at, &v) != RECORD_OK or v.sys_flag & FLAG_TRANSACTION:
-                raise CorruptionError(path, at, "a staged record", "something else")
-            if n == capacity:
-                capacity = max(4096, size // max(1, at // max(1, n)) if n else 4096, 2 * n)
-                grown = <Queue **> realloc(queues, capacity * sizeof(Queue *))
-                if grown == NULL:
-                    raise MemoryError("staged records")
-                queues = grown
-            if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
-                    memcmp(v.topic, q.topic, v.topic_size) != 0:
-                q = _queue(store, known, &v)
-            queues[n] = q
-            a = store.plain
-            if _place(&v, &a, crc) != ROW_OK:
-                raise MessageIllegal(f"{path}: record {n}: {ROW_ERRORS[ROW_DELAY]}")
-            store._check_size(&a)
-            n += 1
-            at += v.size
-        at = 0
-        while done < n:
+        _check(store, p, size, path, &checked)
+        while done < checked.count:
             store._enter()
             log = store.log
             store.calls += 1
@@ -331,11 +363,11 @@ def append_staged(StorePut store not None, const unsigned char[::1] data not Non
                 now = log_lock_begin(log)
                 stop = done + MANY_PER_LOCK
                 room = BYTES_PER_LOCK
-                while done < n and done < stop and room > 0:
+                while done < checked.count and done < stop and room > 0:
                     record_parse(p + at, size - at, &v)
                     a = store.plain
                     _place(&v, &a, crc)
-                    status = log_append(log, &a, queues[done], now, &out)
+                    status = log_append(log, &a, checked.queues[done], now, &out)
                     if status != APPEND_OK:
                         break
                     if first < 0:
@@ -349,8 +381,8 @@ def append_staged(StorePut store not None, const unsigned char[::1] data not Non
             if status != APPEND_OK:
                 store._wait_for(status, a.size)
     finally:
-        free(queues)
-    return n, first, end
+        free(checked.queues)
+    return checked.count, first, end
 
 
 cdef Queue *_queue(StorePut store, dict known, const RecordView *v) except NULL:
@@ -381,6 +413,18 @@ def matching(const unsigned char[::1] data not None, int64_t at, const unsigned 
             or memcmp(a.body, b.body, a.body_size) != 0):
         return None
     return a.size, b.size
+
+
+def whole_records(const unsigned char[::1] data not None):
+    """How many bytes at the front are whole staged records, by the lengths that they begin with."""
+    cdef int64_t at = 0, size = data.shape[0], length
+    with nogil:
+        while size - at >= 4:
+            length = rmq_get32(&data[at])
+            if length <= 0 or length > size - at:
+                break
+            at += length
+    return at
 
 
 def staged_count(const unsigned char[::1] data not None):

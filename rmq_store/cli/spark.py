@@ -53,6 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("--hours", default="24,48,72,168", help="comma list (%(default)s)")
         if name in ("replay", "merge", "compact"):
             job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="what makes a repeated run do nothing")
+        if name in ("replay", "merge"):
+            job.add_argument("--shards", type=int, metavar="N", help="make up to N new stores under TARGET, side by side")
         if name not in SIZES:
             job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                              help="an option of the read (docs/spark.md), or store.NAME, one of the store that is written or "
@@ -113,6 +115,8 @@ def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str,
         return FINE
     if job in ("replay", "merge", "compact"):
         app, _, version = args.txn.partition(":")
+        if job != "compact":
+            options["shards"] = args.shards
         getattr(jobs, job)(session, store, args.target, app, int(version or 0), to, **options)
         return FINE
     if job == "diff":

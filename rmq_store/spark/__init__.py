@@ -8,6 +8,6 @@
 and without a lock, live or dead, Java's or ours. Docs: docs/spark.md.
 """
 from rmq_store.spark.needs import SparkUnavailable
-from rmq_store.spark.scan import local_session, read_store, register, scan
+from rmq_store.spark.scan import local_session, read_store, register, scan, write_store
 
-__all__ = ["SparkUnavailable", "local_session", "read_store", "register", "scan"]
+__all__ = ["SparkUnavailable", "local_session", "read_store", "register", "scan", "write_store"]

@@ -10,7 +10,7 @@ from typing import Any
 from rmq_store.spark.needs import need_java, need_pyspark, worker_python
 from rmq_store.spark.options import ReadOptions, camel
 
-__all__ = ["is_connect", "local_session", "read_store", "register", "scan"]
+__all__ = ["is_connect", "local_session", "read_store", "register", "scan", "write_store"]
 
 _registered: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
@@ -52,6 +52,21 @@ def read_store(spark: Any, path: Any, **options: Any) -> Any:
     """`spark.read.format("rocketmq_store")` with the source registered and options in snake_case or camelCase."""
     register(spark)
     return spark.read.format("rocketmq_store").options(**option_texts(options)).load(option_text(path))
+
+
+def write_store(df: Any, path: str, **options: Any) -> None:
+    """Appends a DataFrame to the store at `path`, or with shards=N makes up to N new stores under it, one for each task.
+
+    options: those of a write in docs/spark.md, in snake_case or camelCase: topic, txn_app_id, txn_version, queue_selector, ...;
+    store={"segment_size_bytes": ...} has options of the store. Rows are written in the order of their partitions: sort before.
+    With shards, partitions are joined until there are N of them. Raises ConfigError, and what a commit does inside Spark's own.
+    """
+    register(df.sparkSession)
+    store = options.pop("store", None) or {}
+    texts = option_texts(options) | {f"store.{name}": option_text(value) for name, value in store.items()}
+    if "shards" in texts:
+        df = df.coalesce(int(texts["shards"]))
+    df.write.format("rocketmq_store").mode("append").options(**texts).save(path)
 
 
 def option_texts(options: dict[str, Any]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
     tasks       <root>/.spark/<job>/part-00003-<attempt>.stage   records without a place, behind them count and crc32c
     commit      1 verify every file   2 open the store: its lock   3 finish what a crashed commit had decided
-                4 journal "pending": version, files, where the log ended   5 append, flush   6 journal "done"   7 sweep
+                4 would the store take every record?   5 journal "pending": version, files, where the log ended
+                6 append, flush   7 journal "done"   8 sweep
 
 The journal of an application (txnAppId) is one small file, replaced whole. Once "pending" is on the device the commit is
 decided: whoever comes next appends what is missing, which it finds by comparing the log behind the noted end with the staged
@@ -12,8 +13,10 @@ done again.
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,14 +25,17 @@ from typing import Any
 import crc32c
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import append_staged, matching
-from rmq_store.errors import CorruptionError, StoreStateError
+from rmq_store.bulk._staged import append_staged, check_staged, matching, staged_count, whole_records
+from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.spark.stores import log_files
 
 __all__ = ["CommitResult", "StageFile", "Staged", "commit_staged", "sweep"]
 
 _FOOTER = struct.Struct(">8sqI")
 _MAGIC = b"RMQSTAGE"
+CHUNK = 8 << 20
+STALE_S = 7 * 86400         # what no task has touched for so long belongs to a job that died
+_POOL_FROM = 64 << 20       # bytes from which it pays to make a pool: a new map would fault in every page of the log
 _STEPS = ("verified", "opened", "recovered", "pending", "appended", "flushed", "done")
 
 
@@ -90,30 +96,57 @@ class StageFile:
         os.unlink(self.path)
 
 
-def load(staged: Staged) -> bytes:
-    """The staged records of a file. Raises CorruptionError where it is not what its task wrote, FileNotFoundError."""
+def verify(staged: Staged) -> None:
+    """Reads a staging file. Raises CorruptionError where it is not what its task wrote, FileNotFoundError."""
+    buffer = memoryview(bytearray(min(CHUNK, max(1, staged.size))))
+    crc = at = 0
     with open(staged.path, "rb", buffering=0) as file:
-        data = file.read()
-    if len(data) != staged.size + _FOOTER.size:
-        raise CorruptionError(staged.path, len(data), f"{staged.size + _FOOTER.size} bytes", f"{len(data)}")
-    magic, records, crc = _FOOTER.unpack_from(data, staged.size)
-    data = data[:staged.size]
-    if magic != _MAGIC or records != staged.records or crc != staged.crc:
+        found = os.fstat(file.fileno()).st_size
+        if found != staged.size + _FOOTER.size:
+            raise CorruptionError(staged.path, found, f"{staged.size + _FOOTER.size} bytes", f"{found}")
+        while at < staged.size and (n := file.readinto(buffer[:staged.size - at])):
+            crc = crc32c.crc32c(buffer[:n], crc)
+            at += n
+        footer = file.read(_FOOTER.size)
+    if footer != _FOOTER.pack(_MAGIC, staged.records, staged.crc):
         raise CorruptionError(staged.path, staged.size, "the footer its task wrote", "another one")
-    found = crc32c.crc32c(data)
-    if found != crc:
-        raise CorruptionError(staged.path, 0, f"crc32c {crc:#010x}", f"{found:#010x}")
-    return data
+    if crc != staged.crc:
+        raise CorruptionError(staged.path, 0, f"crc32c {staged.crc:#010x}", f"{crc:#010x}")
+
+
+def pieces(staged: Staged) -> Iterator[memoryview]:
+    """The staged records, some MiB of whole ones at a time; a piece is good until the next one is asked for.
+
+    One buffer is used again and again: memory that is touched for the first time costs more than the read.
+    """
+    buffer = bytearray(CHUNK)
+    kept, left = 0, staged.size
+    with open(staged.path, "rb", buffering=0) as file:
+        while left or kept:
+            view = memoryview(buffer)
+            n = file.readinto(view[kept:kept + left]) or 0
+            left -= n
+            whole = whole_records(view[:kept + n])
+            if whole:
+                yield view[:whole]
+                kept += n - whole
+                view[:kept] = bytes(view[whole:whole + kept])
+            elif n == 0 and kept < len(buffer):
+                raise CorruptionError(staged.path, staged.size - left - kept, "a whole staged record", f"{kept} bytes")
+            else:
+                kept += n
+                if kept == len(buffer):         # one record is longer
+                    buffer = buffer + bytes(len(buffer))
 
 
 # ---- the journal
 
-def _journal(root: str, app: str) -> str:
+def journal_of(root: str, app: str) -> str:
     name = hashlib.sha256(app.encode()).hexdigest()[:32]
     return os.path.join(root, ".spark", "journal", f"{name}.json")
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def read_journal(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
             return dict(json.load(file))
@@ -123,7 +156,7 @@ def _read(path: str) -> dict[str, Any] | None:
         raise CorruptionError(path, None, "a journal of commits", str(error)) from error
 
 
-def _write(path: str, entry: dict[str, Any]) -> None:
+def write_journal(path: str, entry: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -141,7 +174,7 @@ def _write(path: str, entry: dict[str, Any]) -> None:
 
 def last_done(root: str, app: str) -> int | None:
     """The newest version of an application that is surely in the store."""
-    entry = _read(_journal(root, app))
+    entry = read_journal(journal_of(root, app))
     return None if entry is None else entry.get("done")
 
 
@@ -151,30 +184,38 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
                   job: str | None = None, fsync: bool = True) -> CommitResult:
     """Appends the records of `parts`, in order, to the store at `root`, which is made where there is none; once per version.
 
-    app, version: what is idempotent; versions of an application grow. Raises CorruptionError (a staging file is damaged;
-    nothing was appended), StoreLocked (a broker or another process has the store), PutError, OSError.
+    app, version: what is idempotent; versions of an application grow. Raises CorruptionError (a staging file is damaged),
+    MessageIllegal (a record that the store does not take), StoreLocked (a broker or another process has the store): nothing was
+    appended. PutError, OSError.
     """
+    if os.path.isdir(root) and any(name.startswith("shard-") for name in os.listdir(root)):
+        raise ConfigError(f"{root} holds the stores of a bulk load: name one of them, or write with shards=N again")
     parts = list(parts)
     done = last_done(root, app)
     if done is not None and version <= done:
         sweep(root, job)
         return CommitResult(version, 0, 0, 0, repeated=True)
     for part in parts:
-        load(part)
+        verify(part)
     _step("verified")
     # Nothing may come between the records of a commit, so nothing is delivered meanwhile.
-    with MessageStore.open(root, **{"delay": "store_only", **(store_options or {})}) as store:
+    write_path = "pool" if sum(part.size for part in parts) >= _POOL_FROM else "mmap"
+    with MessageStore.open(root, **{"delay": "store_only", "write_path": write_path, **(store_options or {})}) as store:
         _step("opened")
         _finish_pending(root, store, fsync)
         _step("recovered")
+        sweep_stale(root)
         done = last_done(root, app)
         if done is not None and version <= done:    # the one that was pending was this one
             sweep(root, job)
             return CommitResult(version, 0, 0, 0, repeated=True)
+        for part in parts:          # once it is journalled, a commit must be possible
+            for piece in pieces(part):
+                check_staged(store, piece, part.path)
         store.flush()
         entry = {"app": app, "done": done, "pending": version, "begin": store.max_log_offset, "job": job,
                  "parts": [asdict(p) for p in parts]}
-        _write(_journal(root, app), entry)
+        write_journal(journal_of(root, app), entry)
         _step("pending")
         result = _redo(root, store, entry, fsync, resumed=False)
     sweep(root, job)
@@ -187,7 +228,7 @@ def _finish_pending(root: str, store: MessageStore, fsync: bool) -> None:
     if not os.path.isdir(directory):
         return
     for name in sorted(os.listdir(directory)):
-        entry = _read(os.path.join(directory, name)) if name.endswith(".json") else None
+        entry = read_journal(os.path.join(directory, name)) if name.endswith(".json") else None
         if entry is not None and entry.get("pending") is not None:
             _redo(root, store, entry, fsync, resumed=True)
             sweep(root, entry.get("job"))
@@ -195,23 +236,28 @@ def _finish_pending(root: str, store: MessageStore, fsync: bool) -> None:
 
 def _redo(root: str, store: MessageStore, entry: dict[str, Any], fsync: bool, resumed: bool) -> CommitResult:
     parts = [Staged(**p) for p in entry["parts"]]
-    present = _present(store, parts, entry["begin"]) if resumed else 0
-    skip, records, begin, end = present, 0, None, store.max_log_offset
+    if resumed:
+        for part in parts:
+            verify(part)
+    skip = _present(store, parts, entry["begin"]) if resumed else 0
+    records, begin, end = 0, None, store.max_log_offset
     for part in parts:
         if skip >= part.records:
             skip -= part.records
             continue
-        data = memoryview(load(part))
-        data, skip = data[_offset_of(data, skip):], 0
-        n, first, last = append_staged(store, data, part.path)
-        records += n
-        begin = first if begin is None else begin
-        end = last if last is not None else end
+        for piece in pieces(part):
+            if skip:
+                piece, skip = _behind(piece, skip)
+            n, first, last = append_staged(store, piece, part.path)
+            records += n
+            begin = first if begin is None else begin
+            end = last if last is not None else end
     _step("appended")
     if fsync or resumed:
         store.flush()
     _step("flushed")
-    _write(_journal(root, entry["app"]), {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end})
+    write_journal(journal_of(root, entry["app"]),
+                  {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end})
     _step("done")
     return CommitResult(entry["pending"], records, entry["begin"] if begin is None else begin, end)
 
@@ -220,12 +266,11 @@ def _present(store: MessageStore, parts: list[Staged], begin: int) -> int:
     """How many of the staged records, from the first on, are in the log already: those that follow each other from `begin`."""
     stored = _records_from(store.path, begin)
     count = 0
-    for part in parts:
-        data = load(part)
+    for piece in (piece for part in parts for piece in pieces(part)):
         at = 0
-        while at < len(data):
+        while at < len(piece):
             found = next(stored, None)
-            sizes = None if found is None else matching(data, at, found, 0)
+            sizes = None if found is None else matching(piece, at, found, 0)
             if sizes is None:
                 return count
             at += sizes[0]
@@ -251,17 +296,33 @@ def _records_from(root: str, begin: int) -> Iterator[bytes]:
                     yield os.pread(raw.fileno(), size, place - file.start)
 
 
-def _offset_of(data: memoryview, records: int) -> int:
+def _behind(piece: memoryview, skip: int) -> tuple[memoryview, int]:
+    """What is left of a piece without its first `skip` records, and how many of these it did not have."""
+    records = staged_count(piece)
+    if skip >= records:
+        return piece[:0], skip - records
     at = 0
-    for _ in range(records):
-        at += int.from_bytes(data[at:at + 4], "big")
-    return at
+    for _ in range(skip):
+        at += int.from_bytes(piece[at:at + 4], "big")
+    return piece[at:], 0
 
 
 def sweep(root: str, job: str | None) -> None:
     """Removes the staging files of a job that is over."""
     if job is not None:
         shutil.rmtree(directory_of(root, job), ignore_errors=True)
+
+
+def sweep_stale(root: str) -> None:
+    """Removes what jobs left that died before their commit. Nothing may be pending. Job directories have 32 hex digits."""
+    long_ago = time.time() - STALE_S
+    directory = os.path.join(root, ".spark")
+    for job in os.scandir(directory) if os.path.isdir(directory) else ():
+        if re.fullmatch(r"[0-9a-f]{32}", job.name) and job.is_dir(follow_symlinks=False):
+            times = [os.stat(place).st_mtime for place, _, _ in os.walk(job.path)]
+            times += [entry.stat().st_mtime for entry in os.scandir(job.path)]
+            if max(times) < long_ago:
+                sweep(root, job.name)
 
 
 def _step(name: str) -> None:

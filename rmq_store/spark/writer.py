@@ -5,7 +5,7 @@ A store has one appender, and Spark may run a task twice, so tasks never touch t
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from rmq_store.bulk._staged import encode_rows
 from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import known
+from rmq_store.spark.shards import Shard, build_shard, commit_shards
 from rmq_store.spark.staging import Staged, StageFile, commit_staged, sweep
 
 __all__ = ["StoreStreamWriter", "StoreWriter", "WriteOptions"]
@@ -28,7 +29,8 @@ COLUMNS = {"topic": ("STRING",), "body": ("BINARY", "STRING"), "tags": ("STRING"
            "reconsumeTimes": ("INT",)}
 READ_ONLY = ("queueOffset", "brokerName", "storeTimestamp", "msgId", "physicalOffset", "storeSize", "bornHost", "storeHost",
              "preparedTransactionOffset", "bodyCrc", "commitLogFile")
-_NAMES = {n.lower(): n for n in ("path", "topic", "queueSelector", "queues", "txnAppId", "txnVersion", "fsync")}
+_NAMES = {n.lower(): n for n in ("path", "topic", "queueSelector", "queues", "txnAppId", "txnVersion", "fsync",
+                                "shards")}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class WriteOptions:
     app: str | None = None
     version: int | None = None
     fsync: bool = True
+    shards: int | None = None
     store: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -59,13 +62,15 @@ class WriteOptions:
         selector = found.get("queueSelector", "column").lower()
         if selector not in ("column", "keys", "roundrobin"):
             raise ConfigError(f"option queueSelector is {selector!r}: it is column, keys or roundRobin")
-        for name in ("queues", "txnVersion"):
+        for name in ("queues", "txnVersion", "shards"):
             text = found.get(name, "1")
-            if not (text.isascii() and text.isdigit() and (name != "queues" or int(text))):
+            if not (text.isascii() and text.isdigit() and (name == "txnVersion" or int(text))):
                 raise ConfigError(f"option {name} is {text!r}: a whole number is needed")
         if found.get("fsync", "true").lower() not in ("true", "false"):
             raise ConfigError(f"option fsync is {found['fsync']!r}: it is true or false")
         if stream:
+            if "shards" in found:
+                raise ConfigError("option shards is given to a stream: each write makes new stores, so only a batch can")
             if "txnAppId" not in found:
                 raise ConfigError("option txnAppId is missing: a stream's batches are recognised by it, across restarts")
             if "txnVersion" in found:
@@ -74,7 +79,7 @@ class WriteOptions:
             raise ConfigError("options txnAppId and txnVersion go together: give both for a write that may be repeated")
         return cls(found["path"], found.get("topic"), selector, int(found.get("queues", 4)), found.get("txnAppId"),
                    int(found["txnVersion"]) if "txnVersion" in found else None, found.get("fsync", "true").lower() == "true",
-                   tuple(store))
+                   int(found["shards"]) if "shards" in found else None, tuple(store))
 
 
 def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
@@ -106,21 +111,43 @@ class StagedMessage(api.WriterCommitMessage):
     staged: Staged
 
 
-def stage(root: str, job: str, partition: int, batches: Iterator[Any], options: WriteOptions) -> StagedMessage:
+@dataclass
+class ShardMessage(api.WriterCommitMessage):
+    """What a task that has built a store tells the commit."""
+
+    partition: int
+    shard: Shard | None
+
+
+def encoded(batches: Iterable[Any], options: WriteOptions, turn: int) -> Iterator[tuple[bytes, int]]:
+    """Record batches as staged records, and how many. turn: where queues begin to be given out in turn."""
+    topic = None if options.topic is None else options.topic.encode()
+    for batch in batches:
+        if batch.num_rows:
+            columns = _columns(batch, options, turn)
+            yield encode_rows(columns, batch.num_rows, topic=topic, now=time.time_ns() // 1_000_000), batch.num_rows
+            turn += batch.num_rows
+
+
+def stage(root: str, job: str, partition: int, batches: Iterable[Any], options: WriteOptions) -> StagedMessage:
     """Encodes record batches into a staging file of their own."""
     file = StageFile(root, job, partition)
     try:
-        turn = partition
-        for batch in batches:
-            if batch.num_rows:
-                file.add(encode_rows(_columns(batch, options, turn), batch.num_rows,
-                                     topic=None if options.topic is None else options.topic.encode(),
-                                     now=time.time_ns() // 1_000_000), batch.num_rows)
-                turn += batch.num_rows
+        for data, rows in encoded(batches, options, partition):
+            file.add(data, rows)
         return StagedMessage(partition, file.finish())
     except BaseException:
         file.discard()
         raise
+
+
+def build(root: str, job: str, partition: int, batches: Iterable[Any], options: WriteOptions) -> ShardMessage:
+    """Encodes record batches into a store of their own."""
+    if options.shards is not None and partition >= options.shards:
+        raise ConfigError(f"option shards is {options.shards}, and the DataFrame has more partitions: "
+                          f"df.coalesce({options.shards}), or rmq_store.spark.write_store, which does that")
+    data = (data for data, _ in encoded(batches, options, partition))
+    return ShardMessage(partition, build_shard(root, job, partition, data, dict(options.store)))
 
 
 def _columns(batch: Any, options: WriteOptions, turn: int) -> dict[str, Any]:
@@ -166,8 +193,13 @@ def _text(array: Any) -> tuple[Any, Any, Any]:
 
 
 def _commit(options: WriteOptions, job: str, app: str, version: int, messages: list[Any]) -> None:
-    parts = [m.staged for m in sorted((m for m in messages if m is not None), key=lambda m: m.partition)]
-    result = commit_staged(options.path, app, version, parts, dict(options.store), job, options.fsync)
+    told = sorted((m for m in messages if m is not None), key=lambda m: m.partition)
+    if options.shards is not None:
+        made = commit_shards(options.path, app, version, [m.shard for m in told if m.shard is not None], job)
+        log.info("%s: %s version %d: %d records in %d new stores%s", options.path, app, version, made.records,
+                 len(made.stores), ", done before" if made.repeated else "")
+        return
+    result = commit_staged(options.path, app, version, [m.staged for m in told], dict(options.store), job, options.fsync)
     log.info("%s: %s version %d: %d records%s", options.path, app, version, result.records,
              ", done before" if result.repeated else f" at [{result.begin}, {result.end})")
 
@@ -179,10 +211,11 @@ class StoreWriter(api.DataSourceArrowWriter):
         self.options = options
         self.job = uuid.uuid4().hex     # the same in all tasks: they get this object pickled
 
-    def write(self, iterator: Iterator[Any]) -> StagedMessage:
+    def write(self, iterator: Iterator[Any]) -> api.WriterCommitMessage:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        return stage(self.options.path, self.job, partition, iterator, self.options)
+        work = stage if self.options.shards is None else build
+        return work(self.options.path, self.job, partition, iterator, self.options)
 
     def commit(self, messages: list[Any]) -> None:
         options = self.options

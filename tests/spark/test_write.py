@@ -9,49 +9,12 @@ from rmq_store.bulk._staged import COLUMN_ORDER, append_staged, encode_rows, sta
 from rmq_store.codec._codec import decode_record
 from rmq_store.errors import ConfigError, CorruptionError, MessageIllegal, StoreLocked
 from rmq_store.spark import staging
-
-SMALL = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}
-
-
-def text(*values):
-    """Arrow buffers of a text column."""
-    data = b"".join(v or b"" for v in values)
-    ends, at = [0], 0
-    for v in values:
-        at += len(v or b"")
-        ends.append(at)
-    bits = bytearray((len(values) + 7) // 8)
-    for i, v in enumerate(values):
-        bits[i >> 3] |= (v is not None) << (i & 7)
-    return bytes(bits), struct.pack(f"{len(ends)}i", *ends), data
-
-
-def numbers(*values, code="i"):
-    return None, None, struct.pack(f"{len(values)}{code}", *values)
-
-
-def batch(n, first=0):
-    return encode_rows({"topic": text(*[b"T"] * n), "body": text(*[b"body %d" % (first + i) for i in range(n)]),
-                        "tags": text(*[b"A"] * n), "queueId": numbers(*[i % 2 for i in range(n)])}, n, now=1234)
-
-
-def staged(root, *counts):
-    found, first = [], 0
-    for i, n in enumerate(counts):
-        file = staging.StageFile(str(root), "job", i)
-        file.add(batch(n, first), n)
-        found.append(file.finish())
-        first += n
-    return found
+from tests.spark.staging_of import SMALL, batch, expected, numbers, staged, text
 
 
 def bodies(root):
     with MessageStore.open(root, readonly=True) as store:
         return [bytes(m.body) for m in store.scan()]
-
-
-def expected(n):
-    return [b"body %d" % i for i in range(n)]
 
 
 def test_rows_become_records():
@@ -207,6 +170,57 @@ def test_a_store_copied_through_spark_is_the_same_messages(spark, stores, tmp_pa
     with pytest.raises(Exception, match="never overwritten"):
         df.write.format("rocketmq_store").mode("overwrite").save(str(tmp_path / "c"))
     assert not [n for n in os.listdir(tmp_path / "c" / ".spark") if n != "journal"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("shards", [None, 2])
+def test_a_task_that_fails_at_first_stores_its_rows_once(spark, tmp_path, shards):
+    """The first attempt dies with part of its rows staged; the session allows three."""
+    import rmq_store.spark as rs
+
+    flag = str(tmp_path / "failed")
+
+    def once(i):
+        if i == 150:
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return b"body %d" % i
+            raise RuntimeError("the first attempt")
+        return b"body %d" % i
+
+    from pyspark.sql import functions as f
+
+    df = spark.range(0, 200, 1, 2).select(f.lit("T").alias("topic"), f.udf(once, "binary", useArrow=False)("id").alias("body"))
+    rows = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    try:
+        rs.write_store(df, str(tmp_path / "to"), shards=shards, store=SMALL)
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+    assert os.path.exists(flag)
+    path = str(tmp_path / "to") + ("" if shards is None else "/shard-*")
+    assert sorted(bytes(r.body) for r in rs.scan(spark, path, ["body"]).collect()) == sorted(expected(200))
+    assert os.listdir(tmp_path / "to" / ".spark" / "journal")
+    assert not [name for name in os.listdir(tmp_path / "to" / ".spark") if name not in ("journal", "lock")]
+
+
+def test_an_attempt_that_is_late_changes_nothing(tmp_path):
+    """Speculation: two attempts of a task stage the same rows, one of them is told to the commit, the other ends after it."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from rmq_store.spark.writer import StoreWriter, WriteOptions
+
+    writer = StoreWriter(WriteOptions.parse({"path": str(tmp_path / "s"), "topic": "T", "txnAppId": "a", "txnVersion": "1",
+                                             **{f"store.{name}": str(value) for name, value in SMALL.items()}}))
+    rows = pa.RecordBatch.from_pydict({"body": pa.array([b"body 0", b"body 1"], pa.binary())})
+    first, late = writer.write(iter([rows])), writer.write(iter([rows]))
+    writer.commit([first])
+    assert late.staged.path != first.staged.path
+    writer.write(iter([rows]))
+    assert bodies(tmp_path / "s") == expected(2)
+    writer.commit([late])
+    assert bodies(tmp_path / "s") == expected(2)
 
 
 @pytest.mark.spark

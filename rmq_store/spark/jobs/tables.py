@@ -4,7 +4,7 @@ They read what they need of each message and nothing more; bodies travel only wh
 """
 from typing import Any
 
-from rmq_store.spark.scan import register, scan
+from rmq_store.spark.scan import scan, write_store
 
 __all__ = ["compact", "diff", "key_statistics", "merge", "replay", "retention", "topic_statistics"]
 
@@ -70,19 +70,21 @@ def diff(spark: Any, left: Any, right: Any, **options: Any) -> Any:
 
 
 def replay(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: int = 0, store: dict[str, Any] | None = None,
-           **options: Any) -> None:
+           shards: int | None = None, **options: Any) -> None:
     """Copies messages into the store at `target`, in the order of the source's log, once for txn_app_id and txn_version.
 
-    options: those of a read, which say which messages (topics, tags, times, offsets). store: options of the target. Bodies,
-    flags, properties, tags, keys, queue ids and born times stay; places, store times and hosts are the target's.
+    options: those of a read, which say which messages (topics, tags, times, offsets). store: options of the target. shards: up
+    to so many new stores under `target` in place of one, each with a run of the log. Bodies, flags, properties, tags, keys,
+    queue ids and born times stay; places, store times and hosts are the target's.
     """
-    _write(scan(spark, source, **options), target, txn_app_id, txn_version, store)
+    write_store(scan(spark, source, **options), target, txn_app_id=txn_app_id, txn_version=txn_version, store=store,
+                shards=shards)
 
 
 def merge(spark: Any, sources: dict[str, str], target: str, txn_app_id: str, txn_version: int = 0,
-          store: dict[str, Any] | None = None, **options: Any) -> None:
+          store: dict[str, Any] | None = None, shards: int | None = None, **options: Any) -> None:
     """Copies the messages of several brokers into one store, broker by broker: {"broker name": root}. Else as replay."""
-    replay(spark, sources, target, txn_app_id, txn_version, store, **options)
+    replay(spark, sources, target, txn_app_id, txn_version, store, shards, **options)
 
 
 def compact(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: int = 0, store: dict[str, Any] | None = None,
@@ -96,12 +98,5 @@ def compact(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: 
               .agg(f.max(f.struct("storeTimestamp", "physicalOffset", "brokerName")).alias("last"))
               .select(f.col("last.brokerName").alias("brokerName"), f.col("last.physicalOffset").alias("physicalOffset")))
     whole = scan(spark, source, **options).join(newest, ["brokerName", "physicalOffset"], "left_semi")
-    _write(whole.repartition(1).sortWithinPartitions("brokerName", "physicalOffset"), target, txn_app_id, txn_version, store)
-
-
-def _write(df: Any, target: str, app: str, version: int, store: dict[str, Any] | None) -> None:
-    register(df.sparkSession)
-    writer = df.write.format("rocketmq_store").mode("append").option("txnAppId", app).option("txnVersion", str(version))
-    for name, value in (store or {}).items():
-        writer = writer.option(f"store.{name}", str(value))
-    writer.save(target)
+    write_store(whole.repartition(1).sortWithinPartitions("brokerName", "physicalOffset"), target, txn_app_id=txn_app_id,
+                txn_version=txn_version, store=store)
