@@ -61,7 +61,8 @@ class MessageStore(StoreWait):
     _lock_fd: int | None = None
     _files: ControlFiles
     _completer: Completer
-    _close_lock: threading.Lock
+    _close_lock: threading.RLock
+    _listeners_lock: threading.Lock
     _options_lock: threading.Lock
     _consuming: Consuming
     _rates: Rates
@@ -120,7 +121,8 @@ class MessageStore(StoreWait):
         self._files = ControlFiles(io)
         self._completer = Completer(self)
         self._loop_hubs = {}
-        self._close_lock = threading.Lock()
+        self._close_lock = threading.RLock()
+        self._listeners_lock = threading.Lock()
         self._options_lock = threading.Lock()
         self._rates = Rates()
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
@@ -166,7 +168,7 @@ class MessageStore(StoreWait):
         Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
         listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
         self._check_open()
-        with self._close_lock:
+        with self._listeners_lock:      # not close()'s: a signal handler may close the store here
             if self._listeners is None:
                 self._listeners = Listeners(self)
         self._listeners.add(listener)
@@ -214,17 +216,21 @@ class MessageStore(StoreWait):
 
         The abort file goes only if nothing failed and nothing is behind. With message views alive everything but the unmapping
         of their files is done, then BufferError is raised. Raises DurabilityError where the last flush, or another write or
-        sync of closing, failed; everything is released all the same.
+        sync of closing, failed; everything is released all the same. Any thread, also in a callback or a listener: there it
+        returns at once if another thread is closing, which waits for the callback to end.
         """
         if self._forked() or self._closer == threading.get_ident():
             return          # the latter: a signal handler, inside the close() of this thread, which goes on
         _open_stores.discard(self)
+        own = self._own_thread()
+        if own and not self._close_lock.acquire(blocking=False):
+            return
         try:
             with self._close_lock:
-                if self._ended:
-                    return
-                self._closer = threading.get_ident()
+                self._closer = threading.get_ident()        # before the look: a handler may have closed all of it up to here
                 try:
+                    if self._ended:
+                        return
                     problems, behind = ([], None) if self.readonly else self._shut()
                     leases = self.leases
                     self._end()
@@ -235,6 +241,9 @@ class MessageStore(StoreWait):
             if not self._ended:
                 _open_stores.add(self)
             raise
+        finally:
+            if own:
+                self._close_lock.release()
         if leases:
             emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
         if problems:
@@ -244,6 +253,12 @@ class MessageStore(StoreWait):
         if leases:
             raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files "
                               "stay mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
+
+    def _own_thread(self) -> bool:
+        """True in a thread that close() joins."""
+        here = threading.current_thread()
+        parts = (self._sealer, self._listeners, self._watch)
+        return any(part is not None and part.thread is here for part in parts) or self._completer.in_callback()
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.errors import RmqStoreError, StoreStateError
+from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.statistics._counts import flush_times
 
@@ -35,14 +35,14 @@ class Watch:
         self._tasks = list(tasks)
         self._due = [time.monotonic() + ms / 1000 for _, ms, _ in self._tasks]
         self._failed: dict[str, str] = {}
-        self._thread = threading.Thread(target=self._run, name="rmq-watch", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="rmq-watch", daemon=True)
+        self.thread.start()
 
     def stop(self) -> None:
         """Says what is left to say, then ends."""
         self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
         self._look()
 
     def _run(self) -> None:
@@ -62,7 +62,7 @@ class Watch:
                 self._failed.pop(name, None)
             except StoreStateError:
                 return False            # it closes
-            except (RmqStoreError, OSError) as error:
+            except Exception as error:          # of whatever kind: the other tasks go on, and so does this thread
                 if self._failed.get(name) != str(error):        # said once, not every ten seconds
                     self._failed[name] = str(error)
                     emit(Event.TASK_FAILED, task=name, path=store.path, error=str(error))

@@ -35,14 +35,14 @@ class Sealer:
         self._interval_s = store.options.manifest_interval_ms / 1000
         self._stop = threading.Event()
         self._failed = False
-        self._thread = threading.Thread(target=self._run, name="rmq-manifest", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="rmq-manifest", daemon=True)
+        self.thread.start()
 
     def stop(self) -> None:
         """Ends at the next piece of a file."""
         self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):
@@ -56,12 +56,12 @@ class Sealer:
                 self._failed = False
             except _Stopped:
                 return
-            except OSError as error:
+            except StoreStateError:     # closed between two lines
+                return
+            except Exception as error:  # of whatever kind: no manifest is worth a thread, let alone a store
                 if not self._failed:
                     emit(Event.MANIFEST_FAILED, path=self._root, reason=error)
                 self._failed = True
-            except StoreStateError:     # closed between two lines
-                return
 
     def seal(self, low: int, flushed: int) -> None:
         """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone."""

@@ -35,16 +35,16 @@ cdef class Arrivals:
         self.fd_lock = threading.RLock()
 
     def __init__(self, StoreWait store not None, *, everything=False):
-        store._check_open()
         self.store = store
         self.everything = everything
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        store._hubs.add(self)       # a close() that begins from here on finds it
+        store._check_open()         # and one that has begun before is seen: the GIL is kept from here to the hub
         self.hub = hub_new(store.queues, self.fd, everything)
         if self.hub == NULL:
             raise MemoryError("hub of arrivals")
         if everything:
             self._count(1)
-        store._hubs.add(self)
 
     def __dealloc__(self):
         if self.store is not None and self.store.alive[0] != 1:

@@ -24,8 +24,8 @@ class Listeners:
         self._hub = Arrivals(store, everything=True)
         self._listeners: tuple[ArrivingListener, ...] = ()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
+        self.thread.start()
 
     def add(self, listener: ArrivingListener) -> None:
         with self._lock:
@@ -43,8 +43,8 @@ class Listeners:
     def stop(self) -> None:
         """The store closes: the thread ends; from a listener, which is that thread, it ends with the call."""
         self._hub._detach()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
     def _run(self) -> None:
         poll = select.poll()

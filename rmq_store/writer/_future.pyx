@@ -421,6 +421,10 @@ cdef class Completer:
             return False
         return self._callbacks.sunk.add(f, callback)
 
+    def in_callback(self):
+        """True in the thread that runs callbacks: bool."""
+        return self._callbacks is not None and self._callbacks.thread is threading.current_thread()
+
     def close(self):
         """Makes all durable that can be, ends the threads, completes what waits. Idempotent."""
         cdef Ahead *a = self._ahead

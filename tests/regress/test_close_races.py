@@ -1,0 +1,106 @@
+"""close() against threads of the store's own and signal handlers: each race is stopped at its one exact place."""
+import os
+import threading
+
+import pytest
+
+from rmq_store import MessageStore, errors
+from rmq_store.waiting._arrivals import Arrivals
+
+SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
+
+
+def in_thread(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("where", ["callback", "listener"])
+def test_close_in_a_callback_while_another_thread_closes(tmp_path, where):
+    """The other one waits for the callback to end: if that waited for the other one, both would wait for ever."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    inside, closing, outcome = threading.Event(), threading.Event(), []
+
+    def close(*_):
+        inside.set()
+        closing.wait(30)
+        outcome.append(s.close())
+
+    if where == "callback":
+        s.put_async("T", b"x", wait=True).add_done_callback(close)
+    else:
+        s.add_arriving_listener(close)
+        s.put("T", b"x")
+    part = s._completer if where == "callback" else s._listeners
+    assert inside.wait(30) and part is not None
+    refuse = s._refuse_calls
+
+    def refuse_and_tell():
+        refuse()
+        closing.set()
+
+    s._refuse_calls = refuse_and_tell       # close() has its lock by then, and will join the callback's thread
+    closer = in_thread(s.close)
+    closer.join(30)
+    assert not closer.is_alive() and outcome == [None] and s.closed
+    MessageStore.open(tmp_path / "s", **SMALL).close()
+
+
+def test_a_handler_that_closes_where_a_listener_is_added(tmp_path, monkeypatch):
+    """A signal handler runs between any two steps of the main thread, also under the lock that guards the listeners."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    real = os.eventfd
+
+    def interrupted(*arguments):
+        monkeypatch.undo()
+        s.close()
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "eventfd", interrupted)
+    outcome = []
+
+    def add():
+        try:
+            s.add_arriving_listener(print)
+        except errors.StoreClosed as e:
+            outcome.append(e)
+
+    adder = in_thread(add)
+    adder.join(30)
+    assert not adder.is_alive() and len(outcome) == 1
+    assert not [t for t in threading.enumerate() if t.name == "rmq-arrivals"]
+
+
+def test_arrivals_made_while_the_store_closes(tmp_path, monkeypatch):
+    """Making the eventfd lets the GIL go: the queues may be gone when it is back."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    real = os.eventfd
+
+    def overtaken(*arguments):
+        monkeypatch.undo()
+        closer = in_thread(s.close)
+        closer.join(30)
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "eventfd", overtaken)
+    with pytest.raises(errors.StoreClosed):
+        Arrivals(s, everything=True)
+
+
+def test_a_handler_that_closes_right_after_close_began(tmp_path):
+    """The handler finds the lock of close() taken by its own thread, which is not yet known as the one that closes."""
+    class Interrupted(MessageStore):
+        def __setattr__(self, name, value):
+            if name == "_closer" and value and not self.__dict__.get("_handled"):
+                self.__dict__["_handled"] = True
+                self.close()
+            super().__setattr__(name, value)
+
+    s = Interrupted.open(tmp_path / "s", **SMALL)
+    s.put("T", b"x")
+    closer = in_thread(s.close)
+    closer.join(30)
+    assert not closer.is_alive() and s._ended
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert s.max_offset("T", 0) == 1 and not s.stats()["recovered"]
