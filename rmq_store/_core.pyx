@@ -284,7 +284,7 @@ cdef class StoreCore:
         """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none; and from where on a
         damaged queue may lack entries, INT64_MAX: none is damaged."""
         cdef int64_t i, last = -1, spoilt = INT64_MAX
-        cdef Queue *q
+        cdef Queue *q = NULL
         cdef int rc = 0
         with nogil:
             for i in range(queues_count(self.queues)):
@@ -296,14 +296,14 @@ cdef class StoreCore:
                     spoilt = q.max_physical_offset
                 if q.max_physical_offset > last:
                     last = q.max_physical_offset
-        _check(rc, self.path)
+        (<QueueTableOwner> self.queues_owner).check_queue(rc, q)
         return last, spoilt
 
     def _truncate_queues(self, int64_t end):
         """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
         start."""
         cdef int64_t i, low = end
-        cdef Queue *q
+        cdef Queue *q = NULL
         cdef int rc = 0
         with nogil:
             for i in range(queues_count(self.queues)):
@@ -315,19 +315,19 @@ cdef class StoreCore:
                     break
                 if q.max_physical_offset < low:
                     low = q.max_physical_offset
-        _check(rc, self.path)
+        (<QueueTableOwner> self.queues_owner).check_queue(rc, q)
         return low
 
     def _correct_queues(self):
         """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""
         cdef int64_t i, low = row_start(self.row)
-        cdef Queue *q
+        cdef Queue *q = NULL
         for i in range(queues_count(self.queues)):
             q = queues_at(self.queues, i)
             q.next_offset = q.max_offset
             q.records = q.bytes = 0         # what recovery dispatched is not counted
             if low > 0:
-                _check(queue_correct_min(self.queues, q, low), self.path)
+                (<QueueTableOwner> self.queues_owner).check_queue(queue_correct_min(self.queues, q, low), q)
         _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)
 
     def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):

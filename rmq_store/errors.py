@@ -198,7 +198,8 @@ class DiskFull(DurabilityError):
 class CorruptionError(RmqStoreError):
     """Bytes on the device are not what they must be."""
 
-    cure = "compare with a copy of the store; `rmqstore dump` shows the file"
+    cure = ("keep a copy of the store; `rmqstore verify` tells what is damaged, `rmqstore repair` bridges damage in the log "
+            "and makes queues and index from it again")
 
     def __init__(self, path: object, offset: int | None, expected: object, found: object) -> None:
         super().__init__(path, offset, expected, found)
@@ -215,7 +216,8 @@ class CorruptionError(RmqStoreError):
 class StoreRefusesToLoad(CorruptionError):
     """The directory as a whole cannot be a store of these options: a commit-log file of another size, a hole in the log."""
 
-    cure = "open it with the file sizes it was written with, or move the file away after a copy of the store was made"
+    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; `rmqstore repair` "
+            "gives a short last file its length back")
 
 
 class BackendUnavailable(RmqStoreError):

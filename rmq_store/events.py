@@ -52,6 +52,9 @@ class Event(Enum):
         "follow the bad one")
     EMPTY_FILE_REMOVED = "recovery", _WARNING, "removed %(file)s: the last commit-log file was empty"
     FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "left %(file)s alone: %(reason)s"
+    LOG_SHORT = "recovery", _WARNING, (
+        "queues of %(path)s lead to offset %(queued)d, but the log ends at %(offset)d although the store was closed in order: "
+        "what was put in these %(size)d bytes is gone, and so are the entries that led there")
     INDEX_FILES_DROPPED = "recovery", _WARNING, (
         "deleted %(count)d index files newer than the checkpoint; they are built again")
     QUEUE_CUT = "recovery", _WARNING, (
@@ -71,6 +74,8 @@ class Event(Enum):
     FILE_CREATED = "segment", _INFO, "created %(file)s (%(size)d bytes) in %(ms).1f ms"
     FILE_CREATE_SLOW = "segment", _WARNING, "creating %(file)s took %(ms).0f ms"
     DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"
+    FILE_REFUSED = "segment", _ERROR, (
+        "the next commit-log file of %(file)s cannot be made (errno %(errno)d): puts are refused until it can")
     DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
     MLOCK_REFUSED = "pool", _WARNING, (
         "mlock of %(size)d bytes refused (errno %(errno)d), the pool stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "

@@ -4,6 +4,7 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 """
 import os
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
 
 CHECKPOINT_SIZE = 4096
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
+SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
 
 
@@ -60,7 +62,7 @@ def infer_sizes(root: str, options: Options) -> dict[str, int]:
     places = Places(root, options)
     found: dict[str, int] = {}
     if not options.given("segment_size_bytes"):
-        size = _first_size(places.commitlog, 20)
+        size = _row_size(places.commitlog, 20)
         if size:
             found["segment_size_bytes"] = size
     if not options.given("consumequeue_file_size_bytes"):
@@ -86,7 +88,7 @@ def fit_sizes(root: str, options: Options) -> Options:
 
 def _index_geometry(directory: str) -> tuple[int, int] | None:
     """Slots and entries of the first index file that tells; None where the default fits or none tells."""
-    size = _first_size(directory, 17)
+    size = _row_size(directory, 17)
     if size in (0, INDEX_FILE_SIZE_DEFAULT):
         return None
     for path, length in _numbered(directory, 17):
@@ -117,27 +119,32 @@ def _numbered(directory: str, digits: int) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _first_size(directory: str, digits: int) -> int:
-    """Length of the first file of a row that is not empty; 0 where there is none."""
-    return next((size for _, size in _numbered(directory, digits) if size), 0)
+def _usual_size(lengths: list[int]) -> int:
+    """The length that most files have that are not empty: one of them may be damaged. 0 where there is none."""
+    return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
+
+
+def _row_size(directory: str, digits: int) -> int:
+    return _usual_size([size for _, size in _numbered(directory, digits)])
 
 
 def _queue_file_size(directory: str) -> int:
+    """From the first queues that have files, not from all: there may be ten thousand."""
+    lengths: list[int] = []
     try:
         with os.scandir(directory) as topics:
             for topic in topics:
-                if not topic.is_dir(follow_symlinks=False):
+                if not topic.is_dir():
                     continue
                 with os.scandir(topic.path) as queues:
                     for queue in queues:
-                        if not is_number(queue.name) or not queue.is_dir(follow_symlinks=False):
-                            continue
-                        size = _first_size(queue.path, 20)
-                        if size:
-                            return size
+                        if is_number(queue.name) and queue.is_dir():
+                            lengths += [size for _, size in _numbered(queue.path, 20) if size]
+                        if len(lengths) >= SIZES_LOOKED_AT:
+                            return _usual_size(lengths)
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    return 0
+    return _usual_size(lengths)
 
 
 def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
@@ -150,6 +157,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     readonly = options.readonly
     lock: int | None = None
     checkpoint = -1
+    _refuse_odd(places, [] if readonly else places.tmps)
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
             _make_directories(files, directory)
@@ -168,6 +176,17 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
             lockfile.release(files, lock)
         raise
     return lock
+
+
+def _refuse_odd(places: Places, tmps: list[str]) -> None:
+    """What stands where a directory of a store belongs is said before anything is made."""
+    for place in (places.commitlog, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
+        if os.path.lexists(place) and not os.path.isdir(place):
+            raise NotADirectoryError(20, "is no directory, a store has one there: move it away", place)
+    for place in tmps:
+        if os.path.islink(place):       # what is in it is deleted
+            raise OSError(40, "is a symbolic link, and what is in this directory is deleted when a store is opened: remove it",
+                          place)
 
 
 def _make_directories(files: ControlFiles, path: str) -> None:
@@ -200,7 +219,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
-    load_queues(queues)
+    emptied = load_queues(queues)
     store._take_queues(queues)
     if options.index_enabled:
         store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
@@ -211,6 +230,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         _settle_names(files, places)
     store._make_dispatcher(options.delay_levels)
     queued_end, spoilt_from = store._recover_queues(not clean)
+    if clean and not readonly:
+        spoilt_from = min([spoilt_from, *(queues.max_physical_offset(*name) for name in emptied)])
     recovery = store._recovery()
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
@@ -261,6 +282,8 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
             store._destroy_derived()
         drop_stale(files, places.root, outcome.end)
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
+    if rules.clean and queued_end > outcome.end:
+        emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
     whole_to = outcome.end if rules.clean or readonly else outcome.uncovered
     dispatch_from = outcome.dispatch_from
     stamps: dict[str, Stamp] = {}
@@ -276,7 +299,10 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
         store._confirm(min(max(confirm, queued_end, 0), outcome.end))
     if not readonly:
-        store._catch_up(outcome.end)
+        try:
+            store._catch_up(outcome.end)
+        except NotADirectoryError:
+            raise _in_the_way(places) from None
         if stamps:
             restore_times(stamps, store._queue_ends())
         if not rules.clean:
@@ -285,10 +311,21 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
     store._correct_queues()
 
 
+def _in_the_way(places: Places) -> OSError:
+    """Why the directory of a topic or queue cannot be made: names that are left alone may be just what a message needs."""
+    topics = [os.path.join(places.consumequeue, name) for name in os.listdir(places.consumequeue)]
+    queues = [os.path.join(topic, name) for topic in topics if os.path.isdir(topic) for name in os.listdir(topic)]
+    blocking = next((place for place in (*topics, *queues) if not os.path.isdir(place)), places.consumequeue)
+    return NotADirectoryError(20, "is in the place of a topic's or queue's directory: move it away", blocking)
+
+
 def _sweep(files: ControlFiles, tmp: str) -> None:
     """What a crash left half made."""
     for entry in os.scandir(tmp):
-        files.unlink(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="a store makes no directory there")
+        else:
+            files.unlink(entry.path)
 
 
 def _read_checkpoint(files: ControlFiles, places: Places) -> tuple[int, int, int, int, int]:

@@ -16,3 +16,4 @@ cdef class QueueTableOwner:
 
     cdef Queue *find(self, bytes topic, int queue_id) except NULL
     cdef int check(self, int64_t rc, bytes topic, int queue_id) except -1
+    cdef int check_queue(self, int rc, const Queue *q) except -1    # q counts only where rc is an error

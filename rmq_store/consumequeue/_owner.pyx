@@ -70,6 +70,9 @@ cdef class QueueTableOwner:
             raise OSError(<int> -rc, os.strerror(<int> -rc), f"{self.dir}/{os.fsdecode(topic)}/{queue_id}")
         return 0
 
+    cdef int check_queue(self, int rc, const Queue *q) except -1:
+        return 0 if rc >= 0 else self.check(rc, q.topic, q.queue_id)
+
     # ---- load and recovery
 
     def add_queue(self, bytes topic not None, int queue_id, starts=(), ext_starts=()):

@@ -25,8 +25,9 @@ _QUEUE_ID_MAX = 0x7FFFFFFF
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> int:
-    """Tells `table` of every queue in its directories; returns how many. They still have to be recovered.
+def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> list[tuple[bytes, int]]:
+    """Tells `table` of every queue in its directories; they still have to be recovered. Returns the topic and id of those whose
+    last file is empty: after a crash that is nothing, in a store that was closed in order its entries are gone.
 
     on_damage: is given the CorruptionError of a queue, which is then left out.
     A missing directory holds no queues. Raises CorruptionError (path, expected, found) for a file of another size and for a gap
@@ -34,13 +35,15 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     """
     ext: dict[tuple[bytes, int], list[int]] = {}
     if table.ext_file_size > 0 and table.ext_dir:
-        ext = {(topic, queue_id): _files(table, path, table.ext_file_size)
+        ext = {(topic, queue_id): _files(table, path, table.ext_file_size)[0]
                for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
-    count = 0
+    emptied: list[tuple[bytes, int]] = []
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
         ext_starts = ext.get((topic, queue_id), [])
         try:
-            starts = _files(table, path, table.file_size)
+            starts, empty = _files(table, path, table.file_size)
+            if empty:
+                emptied.append((topic, queue_id))
             if on_damage is not None:       # told before the table has it
                 _refuse_gap(os.fsdecode(path), starts, table.file_size)
             if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
@@ -50,8 +53,7 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
             if on_damage is None:
                 raise
             on_damage(error)
-        count += 1
-    return count
+    return emptied
 
 
 def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
@@ -72,8 +74,8 @@ def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
                 yield topic.name, int(name), entry.path
 
 
-def _files(table: QueueTableOwner, path: bytes, size: int) -> list[int]:
-    """Start offsets of the files of one queue, ascending."""
+def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], bool]:
+    """Start offsets of the files of one queue, ascending; True where there was an empty one behind them."""
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -83,15 +85,16 @@ def _files(table: QueueTableOwner, path: bytes, size: int) -> list[int]:
                 continue
             found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))
     found.sort()
-    if found and found[-1][1] == 0:
-        empty = found.pop()[2]
+    empty = bool(found) and found[-1][1] == 0
+    if empty:
+        last = found.pop()[2]
         if not table.readonly:
-            table.remove_file(empty)
-            log.warning("removed %s: an empty file that a crash left behind", os.fsdecode(empty))
+            table.remove_file(last)
+            log.warning("removed %s: the last file of a queue was empty", os.fsdecode(last))
     for _, length, file in found:
         if length != size:
             raise CorruptionError(os.fsdecode(file), None, f"a file of {size} bytes", f"{length} bytes")
-    return [start for start, _, _ in found]
+    return [start for start, _, _ in found], empty
 
 
 def _refuse_gap(path: str, starts: list[int], size: int) -> None:

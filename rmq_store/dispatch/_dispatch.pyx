@@ -11,9 +11,9 @@ from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_pin, log_
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
-from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
-                                 rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_pause,
-                                 rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
+from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait,
+                                 rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try,
+                                 rmq_mutex_unlock, rmq_pause, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._file cimport log_file_release, row_find
 
@@ -231,7 +231,7 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     rc = _round(d, limit)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
-    if rc < 0 and rc != -ENOSPC:
+    if rc < 0 and rc != -ENOSPC and rc != -EDQUOT:
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
         rmq_store32(&d.error, -rc)
     rmq_event_wake(&d.moved)
@@ -280,7 +280,7 @@ cdef void *_run(void *arg) noexcept nogil:
             rmq_mutex_lock(&d.round_lock)
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)
-            if rc == -ENOSPC:
+            if rc == -ENOSPC or rc == -EDQUOT:
                 # A full disk heals: the entries are kept, and the log they come from is safe.
                 rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
             elif rc == 0 and rmq_load(&log.dispatched) == before:

@@ -30,8 +30,8 @@ class ControlFiles:
         self.wall_ms = table.wall_ms
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Descriptor of a regular file: int. Links are not followed: inside a store there are none. Raises OSError that says what
-        is there instead."""
+        """Descriptor of a regular file: int. Links are not followed: inside a store there are none. Raises OSError that says
+        what is there instead."""
         try:
             fd = self._table.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)     # a pipe would make it wait
         except OSError as error:

@@ -147,6 +147,14 @@ def _rewrite_tail(log: LogRecovery, starts: list[int], end: int) -> None:
             log.rewrite(begin - begin % 4096 if begin > start else begin, stop)
 
 
+def _refuse_odd(odd: list[tuple[int, str]], first: int, size: int) -> None:
+    """A link or a directory where a file of the log belongs hides messages: passing it over would lose them silently."""
+    for start, path in odd:
+        if size == 0 or (start - first) % size == 0:
+            raise StoreRefusesToLoad(path, None, "a regular file", "a link" if os.path.islink(path) else "something else")
+        emit(Event.FOREIGN_FILE_SKIPPED, file=path, reason="not the name of a commit-log file")
+
+
 def is_number(name: str) -> bool:
     """True for a name of ASCII digits alone: other scripts' digits are digits to Python, and to no store."""
     return name.isascii() and name.isdecimal()
@@ -158,15 +166,17 @@ def load_names(directory: str, size: int, compat: str, files: ControlFiles | Non
     Every file must have `size` bytes. An empty last one is what a crash while it was made leaves in 5.x: removed (files is not
     None) or left out. Other names are left alone with a warning. Raises StoreRefusesToLoad.
     """
-    found = []
+    found, odd = [], []
     if os.path.isdir(directory):
         for entry in os.scandir(directory):
-            if (len(entry.name) == 20 and is_number(entry.name) and int(entry.name) <= OFFSET_MAX - size
-                    and entry.is_file(follow_symlinks=False)):
+            if len(entry.name) != 20 or not is_number(entry.name) or int(entry.name) > OFFSET_MAX - size:
+                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
+            elif entry.is_file(follow_symlinks=False):
                 found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
             else:
-                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
+                odd.append((int(entry.name), entry.path))
     found.sort()
+    _refuse_odd(odd, found[0][0] if found else 0, size)
     if found and found[-1][1] == 0 and size > 0:
         _, _, path = found.pop()
         if files is not None:

@@ -21,7 +21,7 @@ from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_
                                        log_wait_file, log_wait_room)
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
-from rmq_store.io._sync cimport ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
+from rmq_store.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 
 from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
@@ -313,8 +313,8 @@ cdef class StorePut(StoreCore):
         if status == APPEND_NEED_ROOM:
             raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
                                        "device does not keep up, put again later")
-        if rc == -ENOSPC:
-            raise errors.DiskFull(ENOSPC, "no space for the next commit-log file: free some, puts go on by themselves",
+        if rc == -ENOSPC or rc == -EDQUOT:
+            raise errors.DiskFull(-rc, "no space for the next commit-log file: free some, puts go on by themselves",
                                   self.path)
         reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
         raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
