@@ -16,7 +16,8 @@ from rmq_store.bulk._walk cimport (STEP_BAD, STEP_END, STEP_RECORD, VERIFY_NONE,
                                    window_close, window_open)
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordView,
-                                      java_hash, properties_scan, rmq_put32, rmq_put64, topic_fits)
+                                      properties_scan, rmq_put32, rmq_put64, topic_fits)
+from rmq_store.codec._text cimport java_hash
 from rmq_store.index._file cimport (IndexFile, index_file_create, index_file_put, index_file_release, index_file_sync)
 from rmq_store.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.io._sync cimport EEXIST, ENOMEM

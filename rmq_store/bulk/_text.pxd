@@ -2,6 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from rmq_store.codec._text cimport utf8_step
+
 
 cdef inline bint _ascii(const char *text, int64_t size) noexcept nogil:
     cdef uint64_t word, all_bits = 0
@@ -17,66 +19,31 @@ cdef inline bint _ascii(const char *text, int64_t size) noexcept nogil:
     return (all_bits & <uint64_t> 0x8080808080808080) == 0 and tail < 0x80
 
 
+cdef inline int64_t _decoded_copy(char *to, const char *text, int64_t size) noexcept nogil:
+    cdef const uint8_t *p = <const uint8_t *> text
+    cdef const uint8_t *end = p + size
+    cdef const char *replacement = b"\xef\xbf\xbd"
+    cdef uint32_t c
+    cdef int64_t out = 0
+    cdef int n, wide
+    while p < end:
+        n = utf8_step(p, end, &c)
+        wide = 3 if c == 0xFFFD else n
+        if to != NULL:
+            memcpy(to + out, replacement if c == 0xFFFD else <const char *> p, wide)
+        out += wide
+        p += n
+    return out
+
+
 cdef inline int64_t text_copy(char *to, const char *text, int64_t size) noexcept nogil:
     # Writes the text to `to` (NULL: only counts) with U+FFFD for each maximal broken piece and each encoded surrogate; returns
     # the bytes that takes, at most three times `size`.
-    cdef const uint8_t *p
-    cdef const uint8_t *end
-    cdef const uint8_t *begin
-    cdef uint32_t c, low, high
-    cdef int64_t out = 0
-    cdef int more, _i
-    cdef bint broken
-    if _ascii(text, size):
-        if to != NULL:
-            memcpy(to, text, size)
-        return size
-    p = <const uint8_t *> text
-    end = p + size
-    while p < end:
-        begin = p
-        c = p[0]
-        p += 1
-        low = 0x80
-        high = 0xBF
-        broken = False
-        more = 0
-        if 0xC2 <= c <= 0xDF:
-            more = 1
-            c &= 0x1F
-        elif 0xE0 <= c <= 0xEF:
-            more = 2
-            if c == 0xE0:
-                low = 0xA0
-            c &= 0x0F
-        elif 0xF0 <= c <= 0xF4:
-            more = 3
-            if c == 0xF0:
-                low = 0x90
-            elif c == 0xF4:
-                high = 0x8F
-            c &= 0x07
-        elif c >= 0x80:
-            broken = True
-        for _i in range(more):
-            if p == end or p[0] < low or p[0] > high:
-                broken = True
-                break
-            c = (c << 6) | (p[0] & 0x3F)
-            p += 1
-            low = 0x80
-            high = 0xBF
-        if not broken and more == 2 and 0xD800 <= c <= 0xDFFF:
-            broken = True
-        if broken:
-            if to != NULL:
-                memcpy(to + out, b"\xef\xbf\xbd", 3)
-            out += 3
-        else:
-            if to != NULL:
-                memcpy(to + out, begin, p - begin)
-            out += p - begin
-    return out
+    if not _ascii(text, size):
+        return _decoded_copy(to, text, size)
+    if to != NULL:
+        memcpy(to, text, size)
+    return size
 
 
 cdef extern from "arpa/inet.h" nogil:

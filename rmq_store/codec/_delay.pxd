@@ -3,7 +3,8 @@
 from libc.stdint cimport INT64_MIN, int32_t, int64_t
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport PropertyView, RecordView, java_hash
+from rmq_store.codec._record cimport PropertyView, RecordView
+from rmq_store.codec._text cimport java_hash
 
 cdef enum:
     SCHEDULE_TOPIC_SIZE = 19

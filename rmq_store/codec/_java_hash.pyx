@@ -1,12 +1,12 @@
 """Java's String.hashCode and what the store derives from it: tags code, index key hash. Pure; any thread with the GIL.
 
-Over str the UTF-16 units are counted here; over UTF-8 bytes by the kernel that dispatch uses (java_hash in _record.pxd).
+Over str the UTF-16 units are counted here; over UTF-8 bytes by the kernel that dispatch uses (java_hash in _text.pxd).
 Source: java.lang.String, MessageExtBrokerInner.tagsString2tagsCode, IndexFile.indexKeyHashMethod.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint32_t
 
-from rmq_store.codec._record cimport java_hash as kernel_java_hash
+from rmq_store.codec._text cimport java_hash as kernel_java_hash
 
 
 cdef uint32_t _hash(str text, uint32_t h):

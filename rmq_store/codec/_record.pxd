@@ -373,57 +373,6 @@ cdef inline void properties_scan(const char *text, int32_t size, PropertyView *o
         text = stop + 1
 
 
-cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) noexcept nogil:
-    # String.hashCode of the UTF-16 form of UTF-8 text, going on from `start` (hash of a prefix). Malformed bytes count as
-    # U+FFFD, one for each maximal broken piece and one for an encoded surrogate, as Java decodes them.
-    cdef const uint8_t *p = <const uint8_t *> text
-    cdef const uint8_t *end = p + size
-    cdef uint32_t h = <uint32_t> start
-    cdef uint32_t c, low, high
-    cdef int more, _i
-    while p < end:
-        c = p[0]
-        p += 1
-        if c < 0x80:
-            h = 31 * h + c
-            continue
-        low = 0x80
-        high = 0xBF
-        if 0xC2 <= c <= 0xDF:
-            more = 1
-            c &= 0x1F
-        elif 0xE0 <= c <= 0xEF:
-            more = 2
-            if c == 0xE0:
-                low = 0xA0
-            c &= 0x0F
-        elif 0xF0 <= c <= 0xF4:
-            more = 3
-            if c == 0xF0:
-                low = 0x90
-            elif c == 0xF4:
-                high = 0x8F
-            c &= 0x07
-        else:
-            h = 31 * h + 0xFFFD
-            continue
-        for _i in range(more):
-            if p == end or p[0] < low or p[0] > high:
-                c = 0xFFFD
-                break
-            c = (c << 6) | (p[0] & 0x3F)
-            p += 1
-            low = 0x80
-            high = 0xBF
-        if 0xD800 <= c <= 0xDFFF:
-            c = 0xFFFD
-        elif c >= 0x10000:
-            h = 31 * h + (0xD800 + ((c - 0x10000) >> 10))
-            c = 0xDC00 + ((c - 0x10000) & 0x3FF)
-        h = 31 * h + c
-    return <int32_t> h
-
-
 cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
     # TopicValidator: one or more of [%|A-Za-z0-9_-]. Anything else never becomes a directory.
     cdef int32_t i

@@ -8,7 +8,7 @@ from libc.stdint cimport INT32_MIN, INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, strdup, strrchr
 
-from rmq_store.codec._record cimport java_hash
+from rmq_store.codec._text cimport java_hash
 from rmq_store.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut, index_file_header,
                                     index_file_hold, index_file_open, index_file_prefetch, index_file_put,
                                     index_file_release, index_file_select, index_file_sync)

@@ -12,9 +12,10 @@ from libc.string cimport memchr, memcmp
 
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
-                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32, java_hash,
+                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32,
                                       properties_scan, record_crc_check, record_parse, rmq_get32, rmq_get64,
                                       topic_fits)
+from rmq_store.codec._text cimport java_hash
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.consumequeue._state cimport is_ext_address, unit_blank

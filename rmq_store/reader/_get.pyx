@@ -6,8 +6,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, java_hash,
-                                      record_parse, rmq_get32, rmq_get64)
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse,
+                                      rmq_get32, rmq_get64)
+from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
