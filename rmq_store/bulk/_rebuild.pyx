@@ -10,14 +10,14 @@ from array import array
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.bulk._walk cimport (STEP_BAD, STEP_END, STEP_RECORD, VERIFY_NONE, Walk, walk_begin, walk_next, walk_take,
                                    window_close, window_open)
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordView,
                                       properties_scan, rmq_put32, rmq_put64, topic_fits)
-from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.index._file cimport (IndexFile, index_file_create, index_file_put, index_file_release, index_file_sync)
 from rmq_store.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.io._sync cimport EEXIST, ENOMEM
@@ -310,43 +310,21 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
 
 # ---- the index
 
-cdef inline int32_t _key_hash(int32_t prefix, const char *key, int32_t size) noexcept nogil:
-    cdef int32_t h = java_hash(key, size, prefix)
-    if h >= 0:
-        return h
-    return -h if h != -2147483648 else 0
-
-
 cdef int64_t _keys(const RecordView *v, IndexFile *f, int64_t skip, int64_t room) noexcept nogil:
-    # The keys of a record: UNIQ_KEY, then each blank-separated token of KEYS. Puts those from `skip` on, at most `room`, into f
-    # (NULL: none); returns how many there are.
+    # Puts the keys of a record from `skip` on, at most `room`, into f (NULL: none); returns how many there are.
     cdef PropertyView p
+    cdef Keys keys
     cdef int32_t prefix
     cdef int64_t n = 0
-    cdef const char *at
-    cdef const char *end
-    cdef const char *stop
     if v.sys_flag & FLAG_TRANSACTION == TRANSACTION_ROLLBACK:
         return 0
     properties_scan(v.properties, v.properties_size, &p)
-    prefix = java_hash(b"#", 1, java_hash(v.topic, v.topic_size)) if f != NULL else 0
-    if p.uniq_key != NULL:
+    keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+    prefix = topic_hash(v.topic, v.topic_size) if f != NULL else 0
+    while key_next(&keys):
         if f != NULL and n >= skip and n < skip + room:
-            index_file_put(f, _key_hash(prefix, p.uniq_key, p.uniq_key_size), v.physical_offset, v.store_timestamp)
+            index_file_put(f, key_hash(prefix, keys.key, keys.size), v.physical_offset, v.store_timestamp)
         n += 1
-    if p.keys == NULL:
-        return n
-    at = p.keys
-    end = at + p.keys_size
-    while at < end:
-        stop = <const char *> memchr(at, 32, end - at)
-        if stop == NULL:
-            stop = end
-        if stop > at:
-            if f != NULL and n >= skip and n < skip + room:
-                index_file_put(f, _key_hash(prefix, at, <int32_t> (stop - at)), v.physical_offset, v.store_timestamp)
-            n += 1
-        at = stop + 1
     return n
 
 

@@ -1,5 +1,7 @@
-# Text inside a record as Java sees it: UTF-8 decoded, and String.hashCode of it. Pure functions, no allocation; any thread.
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+# Text inside a record as Java sees it: UTF-8 decoded, String.hashCode, a message's keys and their hash codes. Pure functions,
+# no allocation; any thread. Source: MessageDecoder, IndexService and IndexFile (4.9.8, 5.3.3).
+from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t
+from libc.string cimport memchr
 
 
 cdef inline int utf8_step(const uint8_t *p, const uint8_t *end, uint32_t *code) noexcept nogil:
@@ -53,3 +55,57 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             c = 0xDC00 + ((c - 0x10000) & 0x3FF)
         h = 31 * h + c
     return <int32_t> h
+
+
+cdef struct Keys:
+    # A message's keys one after the other; `key` and `size` are the present one.
+    const char *key
+    const char *unique
+    const char *words           # what is left of KEYS
+    const char *end
+    int32_t unique_size
+    int32_t size
+
+
+cdef inline Keys keys_of(const char *unique, int32_t unique_size, const char *words, int32_t words_size) noexcept nogil:
+    # UNIQ_KEY, then each of the words of KEYS, which blanks separate. NULL: the message has no such property.
+    cdef Keys k
+    k.key = NULL
+    k.size = 0
+    k.unique = unique
+    k.unique_size = unique_size
+    k.words = words
+    k.end = words + words_size if words != NULL else NULL
+    return k
+
+
+cdef inline bint key_next(Keys *k) noexcept nogil:
+    cdef const char *stop
+    if k.unique != NULL:
+        k.key = k.unique
+        k.size = k.unique_size
+        k.unique = NULL
+        return True
+    while k.words < k.end and k.words[0] == 32:
+        k.words += 1
+    if k.words >= k.end:
+        return False
+    k.key = k.words
+    stop = <const char *> memchr(k.words, 32, k.end - k.words)
+    k.words = stop if stop != NULL else k.end
+    k.size = <int32_t> (k.words - k.key)
+    return True
+
+
+cdef inline int32_t topic_hash(const char *topic, int32_t size) noexcept nogil:
+    # Hash of "topic#", which the keys of a topic go on from.
+    return java_hash(b"#", 1, java_hash(topic, size))
+
+
+cdef inline int32_t key_hash(int32_t prefix, const char *key, int32_t size) noexcept nogil:
+    # IndexFile.indexKeyHashMethod of "topic#key": Math.abs, and 0 for the one number that has no positive counterpart.
+    # prefix: topic_hash of the topic.
+    cdef int32_t h = java_hash(key, size, prefix)
+    if h >= 0:
+        return h
+    return -h if h != INT32_MIN else 0

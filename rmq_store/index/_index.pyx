@@ -4,11 +4,11 @@ The dispatch thread puts, the checkpoint thread syncs, any thread queries. The l
 few pointer moves only; a file is used outside of it under a hold, so nothing is unmapped under a reader. Making the next file
 (space for 420 MB, a sync, a rename) happens before it enters the list and blocks nobody but dispatch.
 """
-from libc.stdint cimport INT32_MIN, INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
-from libc.string cimport memchr, memcmp, memcpy, memmove, strdup, strrchr
+from libc.string cimport memcmp, memcpy, memmove, strdup, strrchr
 
-from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut, index_file_header,
                                     index_file_hold, index_file_open, index_file_prefetch, index_file_put,
                                     index_file_release, index_file_select, index_file_sync)
@@ -272,23 +272,11 @@ cdef int64_t index_end_physical(Index *x) noexcept nogil:
 
 # ---- dispatch
 
-cdef inline int32_t _topic_hash(const char *topic, int32_t size) noexcept nogil:
-    return java_hash(b"#", 1, java_hash(topic, size))
-
-
-cdef inline int32_t _key_hash(int32_t topic_hash, const char *key, int32_t size) noexcept nogil:
-    # IndexFile.indexKeyHashMethod: Math.abs, and 0 for the one number that has no positive counterpart.
-    cdef int32_t h = java_hash(key, size, topic_hash)
-    if h >= 0:
-        return h
-    return -h if h != INT32_MIN else 0
-
-
 cdef inline int32_t _cached_topic_hash(Index *x, const char *topic, int32_t size) noexcept nogil:
     if size == x.topic_size and memcmp(topic, x.topic, size) == 0:
         return x.topic_hash
     x.topic_size = -1
-    x.topic_hash = _topic_hash(topic, size)
+    x.topic_hash = topic_hash(topic, size)
     if size <= TOPIC_CACHE_SIZE:
         memcpy(x.topic, topic, size)
         x.topic_size = size
@@ -357,22 +345,6 @@ cdef inline int _put_hash(Index *x, int32_t hash, int64_t physical, int64_t stor
     return 0
 
 
-cdef inline const char *_next_token(const char **at, const char *end, int32_t *size) noexcept nogil:
-    # The next non-empty piece between blanks; NULL: no more.
-    cdef const char *token = at[0]
-    cdef const char *stop
-    while token < end and token[0] == 32:
-        token += 1
-    if token >= end:
-        return NULL
-    stop = <const char *> memchr(token, 32, end - token)
-    if stop == NULL:
-        stop = end
-    size[0] = <int32_t> (stop - token)
-    at[0] = stop
-    return token
-
-
 cdef inline int32_t _ask(Index *x, int32_t hash) noexcept nogil:
     if x.last != NULL:
         index_file_prefetch(x.last, hash)
@@ -382,9 +354,8 @@ cdef inline int32_t _ask(Index *x, int32_t hash) noexcept nogil:
 cdef int index_put(Index *x, const char *topic, int32_t topic_size, const char *uniq_key, int32_t uniq_key_size,
                    const char *keys, int32_t keys_size, int64_t physical, int64_t store_timestamp) noexcept nogil:
     # A key is put one step late: the memory of its slot is on its way while the next key is hashed.
-    cdef const char *end = keys + keys_size if keys != NULL else NULL
-    cdef const char *token
-    cdef int32_t prefix, hash, size = 0, waiting = -1, done = 0, skip = 0
+    cdef Keys all_keys = keys_of(uniq_key, uniq_key_size, keys, keys_size)
+    cdef int32_t prefix, hash, waiting = -1, done = 0, skip = 0
     cdef int rc = 0
     if x.readonly:
         return -EROFS
@@ -393,11 +364,8 @@ cdef int index_put(Index *x, const char *topic, int32_t topic_size, const char *
     if physical == x.failed_physical:
         skip = x.failed_keys
     prefix = _cached_topic_hash(x, topic, topic_size)
-    if uniq_key != NULL:
-        waiting = _ask(x, _key_hash(prefix, uniq_key, uniq_key_size))
     while True:
-        token = _next_token(&keys, end, &size)
-        hash = _ask(x, _key_hash(prefix, token, size)) if token != NULL else -1
+        hash = _ask(x, key_hash(prefix, all_keys.key, all_keys.size)) if key_next(&all_keys) else -1
         if waiting >= 0:
             if done >= skip:
                 rc = _put_hash(x, waiting, physical, store_timestamp)
@@ -474,7 +442,7 @@ cdef int64_t _query(Index *x, int32_t hash, int64_t begin, int64_t end, int64_t 
 cdef int64_t index_query(Index *x, const char *topic, int32_t topic_size, const char *key, int32_t key_size, int64_t begin,
                          int64_t end, int64_t *out, int64_t max, int64_t *last_timestamp,
                          int64_t *last_physical) noexcept nogil:
-    return _query(x, _key_hash(_topic_hash(topic, topic_size), key, key_size), begin, end, out, max, last_timestamp,
+    return _query(x, key_hash(topic_hash(topic, topic_size), key, key_size), begin, end, out, max, last_timestamp,
                   last_physical)
 
 
@@ -487,7 +455,7 @@ cdef int _ascending(const void *a, const void *b) noexcept nogil:
 cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size, const char *key, int32_t key_size,
                                  int64_t begin, int64_t end, int64_t *out, int64_t max, StoreTime store_time, void *ctx,
                                  int64_t *last_timestamp, int64_t *last_physical) noexcept nogil:
-    cdef int32_t hash = _key_hash(_topic_hash(topic, topic_size), key, key_size)
+    cdef int32_t hash = key_hash(topic_hash(topic, topic_size), key, key_size)
     cdef int64_t found, i, time, timestamp, physical
     cdef int64_t n = 0
     cdef int _turn

@@ -6,16 +6,16 @@ without the GIL and returns notes; verify.py turns them into findings. One threa
 import os
 
 cimport cython
-from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp
+from libc.string cimport memcmp
 
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32,
                                       properties_scan, record_crc_check, record_parse, rmq_get32, rmq_get64,
                                       topic_fits)
-from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.consumequeue._state cimport is_ext_address, unit_blank
@@ -57,13 +57,6 @@ cdef struct Note:
     int64_t a
     int64_t b
     int64_t c
-
-
-cdef inline int32_t _key_hash(int32_t prefix, const char *key, int32_t size) noexcept nogil:
-    cdef int32_t h = java_hash(key, size, prefix)
-    if h >= 0:
-        return h
-    return -h if h != INT32_MIN else 0
 
 
 @cython.final
@@ -379,9 +372,7 @@ cdef class Checker:
     cdef void _indexed(self, RecordView *v, PropertyView *p) noexcept nogil:
         cdef const unsigned char *e = self._entry()
         cdef const unsigned char *after
-        cdef const char *token
-        cdef const char *stop
-        cdef const char *end
+        cdef Keys keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
         cdef int32_t prefix, hash
         while e != NULL and rmq_get64(e + 4) != v.physical_offset:
             if rmq_get64(e + 4) > v.physical_offset:
@@ -398,46 +389,22 @@ cdef class Checker:
             return              # the index's end is judged by whoever knows the state of the store
         if self.at_file == 0 and self.at_entry == 1 and rmq_get64(e + 4) > v.physical_offset:
             return              # its index file was deleted with the log's older files
-        prefix = java_hash(b"#", 1, java_hash(v.topic, v.topic_size))
-        if p.uniq_key != NULL:
-            hash = _key_hash(prefix, p.uniq_key, p.uniq_key_size)
+        prefix = topic_hash(v.topic, v.topic_size)
+        while key_next(&keys):
+            hash = key_hash(prefix, keys.key, keys.size)
             if not self._has(v.physical_offset, hash):
                 self._note(INDEX_MISSING, v.physical_offset, hash, 0, 0)
-        if p.keys == NULL:
-            return
-        token = p.keys
-        end = token + p.keys_size
-        while token < end:
-            stop = <const char *> memchr(token, 32, end - token)
-            if stop == NULL:
-                stop = end
-            if stop > token:
-                hash = _key_hash(prefix, token, <int32_t> (stop - token))
-                if not self._has(v.physical_offset, hash):
-                    self._note(INDEX_MISSING, v.physical_offset, hash, 0, 0)
-            token = stop + 1
 
     cdef bint _keyed(self, RecordView *v, int32_t wanted) noexcept nogil:
         # Whether the record has a key of this hash.
         cdef PropertyView p
-        cdef const char *token
-        cdef const char *stop
-        cdef const char *end
-        cdef int32_t prefix = java_hash(b"#", 1, java_hash(v.topic, v.topic_size))
+        cdef Keys keys
+        cdef int32_t prefix = topic_hash(v.topic, v.topic_size)
         properties_scan(v.properties, v.properties_size, &p)
-        if p.uniq_key != NULL and _key_hash(prefix, p.uniq_key, p.uniq_key_size) == wanted:
-            return True
-        if p.keys == NULL:
-            return False
-        token = p.keys
-        end = token + p.keys_size
-        while token < end:
-            stop = <const char *> memchr(token, 32, end - token)
-            if stop == NULL:
-                stop = end
-            if stop > token and _key_hash(prefix, token, <int32_t> (stop - token)) == wanted:
+        keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+        while key_next(&keys):
+            if key_hash(prefix, keys.key, keys.size) == wanted:
                 return True
-            token = stop + 1
         return False
 
     cdef int _at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:

@@ -7,9 +7,10 @@ import os
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memchr, memcmp
+from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
+from rmq_store.codec._text cimport Keys, key_next, keys_of
 from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
@@ -58,29 +59,18 @@ cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
     return _store_time(ctx, physical, 0)
 
 
-cdef bint _is_word(const char *text, int32_t size, const char *word, int32_t word_size) noexcept nogil:
-    # KEYS holds several keys, separated by blanks.
-    cdef const char *end = text + size
-    cdef const char *stop
-    while text <= end:
-        stop = <const char *> memchr(text, 32, end - text) if text < end else NULL
-        if stop == NULL:
-            stop = end
-        if stop - text == word_size and memcmp(text, word, word_size) == 0:
-            return True
-        text = stop + 1
-    return False
-
-
 cdef bint _carries(const RecordView *v, const KeyRequest *r) noexcept nogil:
     # Hash codes lead to the record; whether it is the message that was asked for, only its own bytes tell.
     cdef PropertyView p
+    cdef Keys keys
     if v.topic_size != r.topic_size or memcmp(v.topic, r.topic, r.topic_size) != 0:
         return False
     properties_scan(v.properties, v.properties_size, &p)
-    if p.uniq_key != NULL and p.uniq_key_size == r.key_size and memcmp(p.uniq_key, r.key, r.key_size) == 0:
-        return True
-    return _is_word(p.keys, p.keys_size, r.key, r.key_size) if p.keys != NULL else r.key_size == 0
+    keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+    while key_next(&keys):
+        if keys.size == r.key_size and memcmp(keys.key, r.key, r.key_size) == 0:
+            return True
+    return False
 
 
 cdef class StoreQuery(StoreGet):
