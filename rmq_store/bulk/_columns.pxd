@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.bulk._walk cimport Walk
 from rmq_store.codec._record cimport PropertyView, RecordView
+from rmq_store.codec._text cimport Property
 from rmq_store.io._io cimport IoTable
 
 cdef struct Selector:
@@ -12,13 +13,6 @@ cdef struct Selector:
     int64_t high
     int32_t topic_size
     int32_t queue_id
-
-cdef struct Segment:
-    # One property of a row.
-    const char *name
-    const char *value
-    int32_t name_size
-    int32_t value_size
 
 cdef struct Row:
     RecordView v
@@ -43,14 +37,14 @@ cdef class Split:
     cdef object _kept                   # bytes that the selectors and tags point into
     cdef Selector *selectors
     cdef int64_t selector_count
-    cdef Segment *tags                  # wanted tags, as values
+    cdef Property *tags                  # wanted tags, as values
     cdef int64_t tag_count
     cdef int64_t time_low
     cdef int64_t time_high
     cdef bint transactional
     cdef Row *rows
     cdef int64_t row_capacity
-    cdef Segment *segments
+    cdef Property *segments
     cdef int64_t segment_count
     cdef int64_t segment_capacity
     cdef BadRegion *bad_regions

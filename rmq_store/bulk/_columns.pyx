@@ -9,13 +9,14 @@ from typing import NamedTuple
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from rmq_store.bulk._text cimport host_copy, text_copy
 from rmq_store.bulk._walk cimport (STEP_BAD, STEP_END, STEP_PAUSE, STEP_RECORD, VERIFY_CRC, VERIFY_HEADER, VERIFY_NONE,
                                    walk_begin, walk_next, walk_take, window_close, window_open)
 from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordView, properties_scan)
+from rmq_store.codec._text cimport Property, property_next
 from rmq_store.io._io cimport IoTable
 from rmq_store.io._sync cimport ENOMEM
 
@@ -179,7 +180,7 @@ cdef class Split:
             self.selector_count = len(chosen)
         if tags is not None:
             chosen = list(tags)
-            self.tags = <Segment *> calloc(len(chosen) + 1, sizeof(Segment))
+            self.tags = <Property *> calloc(len(chosen) + 1, sizeof(Property))
             if self.tags == NULL:
                 raise MemoryError("tags")
             for i, tag in enumerate(chosen):
@@ -260,38 +261,27 @@ cdef class Split:
         return 0
 
     cdef int _split_properties(self, Row *row) noexcept nogil:
-        # As MessageDecoder.string2messageProperties: the last of a name wins, at the place of the first.
+        # The last of a name wins, at the place of the first.
         cdef const char *text = row.v.properties
         cdef const char *end = text + row.v.properties_size
-        cdef const char *stop
-        cdef const char *split
-        cdef Segment *s
+        cdef Property found
+        cdef Property *s
         cdef int64_t i
-        cdef int32_t name_size
         cdef int rc
         row.segment = self.segment_count
-        while text < end:
-            stop = <const char *> memchr(text, 2, end - text)
-            if stop == NULL:
-                stop = end
-            split = <const char *> memchr(text, 1, stop - text)
-            if split != NULL and split > text and split + 1 < stop:
-                name_size = <int32_t> (split - text)
-                for i in range(row.segment, self.segment_count):
-                    s = &self.segments[i]
-                    if s.name_size == name_size and memcmp(s.name, text, name_size) == 0:
-                        break
-                else:
-                    rc = _room(<void **> &self.segments, &self.segment_capacity, self.segment_count + 1, sizeof(Segment))
-                    if rc < 0:
-                        return rc
-                    s = &self.segments[self.segment_count]
-                    self.segment_count += 1
-                    s.name = text
-                    s.name_size = name_size
-                s.value = split + 1
-                s.value_size = <int32_t> (stop - split - 1)
-            text = stop + 1
+        while property_next(&text, end, &found):
+            for i in range(row.segment, self.segment_count):
+                s = &self.segments[i]
+                if s.name_size == found.name_size and memcmp(s.name, found.name, found.name_size) == 0:
+                    s.value = found.value
+                    s.value_size = found.value_size
+                    break
+            else:
+                rc = _room(<void **> &self.segments, &self.segment_capacity, self.segment_count + 1, sizeof(Property))
+                if rc < 0:
+                    return rc
+                self.segments[self.segment_count] = found
+                self.segment_count += 1
         row.segments = <int32_t> (self.segment_count - row.segment)
         return 0
 
@@ -540,7 +530,7 @@ cdef class Split:
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
         cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
         cdef int64_t i, total = 0
-        cdef const Segment *s
+        cdef const Property *s
         ends[0] = 0
         with nogil:
             for i in range(n):

@@ -14,6 +14,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
 from rmq_store.codec._record cimport PROPERTIES_SIZE_MAX
+from rmq_store.codec._text cimport Property, property_next
 
 
 cdef extern from "Python.h":
@@ -146,17 +147,10 @@ cdef str _name(const char *text, Py_ssize_t size):
 
 cdef dict properties_dict(const char *text, Py_ssize_t size):
     cdef const char *end = text + size
-    cdef const char *stop
-    cdef const char *split
+    cdef Property p
     cdef dict out = {}
-    while text < end:
-        stop = <const char *> memchr(text, 2, end - text)
-        if stop == NULL:
-            stop = end
-        split = <const char *> memchr(text, 1, stop - text)
-        if split != NULL and split > text and split + 1 < stop:
-            out[_name(text, split - text)] = java_text(split + 1, stop - split - 1)
-        text = stop + 1
+    while property_next(&text, end, &p):
+        out[_name(p.name, p.name_size)] = java_text(p.value, p.value_size)
     return out
 
 

@@ -15,7 +15,9 @@
 #
 # Source: CommitLog.java (4.9.8), MessageExtEncoder.java and MessageDecoder.java (5.3.3); offsets in codec/layout.py.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
+
+from rmq_store.codec._text cimport Property, property_next
 
 
 cdef extern from "rmq_bytes.h" nogil:
@@ -338,39 +340,27 @@ cdef inline int record_crc_check(const RecordView *v) noexcept nogil:
 
 
 cdef inline void properties_scan(const char *text, int32_t size, PropertyView *out) noexcept nogil:
-    # MessageDecoder.string2messageProperties for the names the store needs: segments end at 0x02 or the end, the first 0x01
-    # splits, an empty name or value drops the segment, the last of a name wins.
+    # For the names the store needs; the last of a name wins.
     cdef const char *end = text + size
-    cdef const char *stop
-    cdef const char *split
-    cdef const char *value
-    cdef int32_t n
+    cdef Property p
     out.tags = out.keys = out.uniq_key = out.delay = NULL
     out.tags_size = out.keys_size = out.uniq_key_size = out.delay_size = 0
-    while text < end:
-        stop = <const char *> memchr(text, 2, end - text)
-        if stop == NULL:
-            stop = end
-        split = <const char *> memchr(text, 1, stop - text)
-        if split != NULL and split > text and split + 1 < stop:
-            value = split + 1
-            n = <int32_t> (stop - value)
-            if split - text == 4:
-                if memcmp(text, b"TAGS", 4) == 0:
-                    out.tags = value
-                    out.tags_size = n
-                elif memcmp(text, b"KEYS", 4) == 0:
-                    out.keys = value
-                    out.keys_size = n
-            elif split - text == 8:
-                if memcmp(text, b"UNIQ_KEY", 8) == 0:
-                    out.uniq_key = value
-                    out.uniq_key_size = n
-            elif split - text == 5:
-                if memcmp(text, b"DELAY", 5) == 0:
-                    out.delay = value
-                    out.delay_size = n
-        text = stop + 1
+    while property_next(&text, end, &p):
+        if p.name_size == 4:
+            if memcmp(p.name, b"TAGS", 4) == 0:
+                out.tags = p.value
+                out.tags_size = p.value_size
+            elif memcmp(p.name, b"KEYS", 4) == 0:
+                out.keys = p.value
+                out.keys_size = p.value_size
+        elif p.name_size == 8:
+            if memcmp(p.name, b"UNIQ_KEY", 8) == 0:
+                out.uniq_key = p.value
+                out.uniq_key_size = p.value_size
+        elif p.name_size == 5:
+            if memcmp(p.name, b"DELAY", 5) == 0:
+                out.delay = p.value
+                out.delay_size = p.value_size
 
 
 cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:

@@ -1,5 +1,5 @@
-# Text inside a record as Java sees it: UTF-8 decoded, String.hashCode, a message's keys and their hash codes. Pure functions,
-# no allocation; any thread. Source: MessageDecoder, IndexService and IndexFile (4.9.8, 5.3.3).
+# Text inside a record as Java sees it: UTF-8 decoded, String.hashCode, properties one by one, a message's keys and their hash
+# codes. Pure functions, no allocation; any thread. Source: MessageDecoder, IndexService and IndexFile (4.9.8, 5.3.3).
 from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t
 from libc.string cimport memchr
 
@@ -55,6 +55,35 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             c = 0xDC00 + ((c - 0x10000) & 0x3FF)
         h = 31 * h + c
     return <int32_t> h
+
+
+cdef struct Property:
+    const char *name
+    const char *value
+    int32_t name_size
+    int32_t value_size
+
+
+cdef inline bint property_next(const char **at, const char *end, Property *p) noexcept nogil:
+    # The next of stored properties between *at and end, as MessageDecoder.string2messageProperties finds them: each ends at
+    # 0x02 or the end, the first 0x01 splits, an empty name or value is none. *at moves behind it. False: no more.
+    cdef const char *text = at[0]
+    cdef const char *stop
+    cdef const char *split
+    while text < end:
+        stop = <const char *> memchr(text, 2, end - text)
+        if stop == NULL:
+            stop = end
+        split = <const char *> memchr(text, 1, stop - text)
+        if split != NULL and split > text and split + 1 < stop:
+            p.name = text
+            p.name_size = <int32_t> (split - text)
+            p.value = split + 1
+            p.value_size = <int32_t> (stop - split - 1)
+            at[0] = stop + 1
+            return True
+        text = stop + 1
+    return False
 
 
 cdef struct Keys:
