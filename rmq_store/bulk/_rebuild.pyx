@@ -12,7 +12,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.bulk._walk cimport (STEP_BAD, STEP_END, STEP_RECORD, VERIFY_NONE, Walk, walk_begin, walk_next, walk_take,
+from rmq_store.bulk._walk cimport (STEP_BAD, STEP_RECORD, VERIFY_NONE, Walk, walk_begin, walk_next, walk_take,
                                    window_close, window_open)
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordView,
@@ -213,6 +213,7 @@ cdef class _Part:
     cdef IoTable owner
     cdef str path
     cdef bint opened
+    cdef int step               # the last of walk_next
 
     def __cinit__(self, piece):
         cdef int rc
@@ -243,14 +244,22 @@ cdef class _Part:
         if self.opened:
             window_close(&self.walk.w)
 
-    cdef int stopped(self, int step) except -1:
-        # What a step that is no record means: 0 the end; damage and errors are raised.
-        if step == STEP_END:
-            return 0
-        if step == STEP_BAD:
+    cdef inline bint next(self, RecordView *v) noexcept nogil:
+        # Whether there is another record; if not, stopped() says why.
+        self.step = walk_next(&self.walk, v)
+        if self.step != STEP_RECORD:
+            return False
+        walk_take(&self.walk, v)
+        return True
+
+    cdef int stopped(self) except -1:
+        # Damage and errors are raised; the end is none.
+        if self.step == STEP_BAD:
             raise CorruptionError(self.path, self.walk.start + self.walk.bad_begin, "a whole record",
                                   f"none before {self.walk.start + self.walk.bad_end}: audit the store")
-        raise OSError(-step, os.strerror(-step), self.path)
+        if self.step < 0:
+            raise OSError(-self.step, os.strerror(-self.step), self.path)
+        return 0
 
     cdef object ends(self):
         # (first record, behind the last one, records end before the part begins?) for the check that parts meet.
@@ -268,7 +277,7 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
     cdef _Part part = _Part(piece)
     cdef Queues q
     cdef RecordView v
-    cdef int step = STEP_END, rc = 0
+    cdef int rc = 0
     cdef int64_t i
     cdef const int64_t[::1] table = array("q", levels or (0,))
     cdef bytes name = os.fsencode(directory)
@@ -282,20 +291,14 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
     q.file_size = file_size
     try:
         with nogil:
-            while True:
-                step = walk_next(&part.walk, &v)
-                if step != STEP_RECORD:
-                    break
-                walk_take(&part.walk, &v)
+            while rc >= 0 and part.next(&v):
                 rc = _entry(&q, &v)
-                if rc < 0:
-                    break
             for i in range(q.n):
                 if rc >= 0:
                     rc = _flush(&q, &q.runs[i])
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), os.fspath(directory))
-        part.stopped(step)
+        part.stopped()
         rows = [(q.runs[i].topic[:q.runs[i].topic_size].decode("utf-8"), q.runs[i].queue_id, q.runs[i].low, q.runs[i].high,
                  q.runs[i].count) for i in range(q.n)]
         first, position = part.ends()
@@ -332,16 +335,11 @@ def count_keys(piece):
     """Index entries of one part of a log: (count, first, position). Errors as queue_part."""
     cdef _Part part = _Part(piece)
     cdef RecordView v
-    cdef int step = STEP_END
     cdef int64_t n = 0
     with nogil:
-        while True:
-            step = walk_next(&part.walk, &v)
-            if step != STEP_RECORD:
-                break
-            walk_take(&part.walk, &v)
+        while part.next(&v):
             n += _keys(&v, NULL, 0, 0)
-    part.stopped(step)
+    part.stopped()
     first, position = part.ends()
     return n, first, position
 
@@ -355,7 +353,7 @@ def index_part(pieces, directory, tmp, int64_t name, int32_t slots, int32_t entr
     cdef RecordView v
     cdef IndexFile *f = NULL
     cdef IoTable owner = IoTable()
-    cdef int step = STEP_END, rc
+    cdef int rc
     cdef int64_t done = 0, found, before
     cdef bytes to = os.fsencode(directory), by = os.fsencode(tmp)
     cdef const char *to_text = to
@@ -370,11 +368,7 @@ def index_part(pieces, directory, tmp, int64_t name, int32_t slots, int32_t entr
                 break
             part = _Part(piece)
             with nogil:
-                while done < take:
-                    step = walk_next(&part.walk, &v)
-                    if step != STEP_RECORD:
-                        break
-                    walk_take(&part.walk, &v)
+                while done < take and part.next(&v):
                     before = skip
                     found = _keys(&v, f, skip, take - done)
                     if found <= before:
@@ -384,7 +378,7 @@ def index_part(pieces, directory, tmp, int64_t name, int32_t slots, int32_t entr
                         found -= before
                         done += found if found < take - done else take - done
             if done < take:
-                part.stopped(step)
+                part.stopped()
         with nogil:
             rc = index_file_sync(f)
         if rc < 0:
