@@ -201,6 +201,8 @@ class Disk:
         self.changes.append(NameChange(os.path.dirname(path), number, apply))
 
     def _open(self, call: Call, number: int) -> None:
+        if call.flags & os.O_DIRECTORY:
+            return              # opened to be locked
         path = self._relative(call.path)
         node = self.names.get(path)
         if path not in self.names:
