@@ -56,3 +56,9 @@ cdef class Split:
     cdef int _gather(self, bint want_map, bint need_properties, int64_t max_rows, int64_t max_bytes,
                      int64_t *count) noexcept nogil
     cdef int _split_properties(self, Row *row) noexcept nogil
+    cdef object _column(self, str name, int64_t n)
+    cdef bytes _int32(self, const int32_t *first, int64_t n)
+    cdef bytes _int64(self, const int64_t *first, int64_t n, bint milliseconds)
+    cdef object _pieces(self, const void *first, const int32_t *first_size, size_t step, int64_t n, bint text)
+    cdef object _hosts(self, bint born, int64_t n)
+    cdef object _map(self, int64_t n)

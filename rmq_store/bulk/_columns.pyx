@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from rmq_store.bulk._text cimport host_copy, text_copy
+from rmq_store.bulk._text cimport all_ascii, host_copy, text_copy
 from rmq_store.bulk._walk cimport (STEP_BAD, STEP_END, STEP_PAUSE, STEP_RECORD, VERIFY_CRC, VERIFY_HEADER, VERIFY_NONE,
                                    walk_begin, walk_next, walk_take, window_close, window_open)
 from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_PREPARED,
@@ -33,17 +33,10 @@ VERIFY = {"none": VERIFY_NONE, "header": VERIFY_HEADER, "crc": VERIFY_CRC}
 # Columns by kind: 32-bit, 64-bit, text (UTF-8, may be null), bytes, properties as a map.
 INT32_COLUMNS = ("queueId", "flag", "storeSize", "sysFlag", "reconsumeTimes", "bodyCrc", "bodySize")
 INT64_COLUMNS = ("queueOffset", "bornTimestamp", "storeTimestamp", "physicalOffset", "preparedTransactionOffset")
+TIME_COLUMNS = ("bornTimestamp", "storeTimestamp")
 TEXT_COLUMNS = ("topic", "tags", "keys", "msgId", "bornHost", "storeHost")
 BYTES_COLUMNS = ("body", "propertiesRaw")
 MAP_COLUMN = "properties"
-
-cdef enum Text:
-    TEXT_TOPIC = 0
-    TEXT_TAGS = 1
-    TEXT_KEYS = 2
-    TEXT_UNIQUE = 3
-    TEXT_BORN_HOST = 4
-    TEXT_STORE_HOST = 5
 
 
 class Region(NamedTuple):
@@ -400,154 +393,167 @@ cdef class Split:
 
     # ---- copying out
 
-    def _column(self, str name, int64_t n):
-        """Buffers of one column of the rows gathered last."""
+    cdef object _column(self, str name, int64_t n):
+        # Buffers of one column of the rows gathered last.
+        cdef Row *row = self.rows
+        cdef RecordView *v = &row.v
         if name in INT32_COLUMNS:
-            return self._int32(INT32_COLUMNS.index(name), n)
+            return self._int32(_int32_field(v, name), n)
         if name in INT64_COLUMNS:
-            return self._int64(INT64_COLUMNS.index(name), n)
-        if name in TEXT_COLUMNS:
-            return self._text(TEXT_COLUMNS.index(name), n)
-        if name in BYTES_COLUMNS:
-            return self._bytes(name == "body", n)
+            return self._int64(_int64_field(v, name), n, name in TIME_COLUMNS)
+        if name == "body":
+            return self._pieces(&v.body, &v.body_size, sizeof(Row), n, False)
+        if name == "propertiesRaw":
+            return self._pieces(&v.properties, &v.properties_size, sizeof(Row), n, False)
+        if name == "topic":
+            return self._pieces(&v.topic, &v.topic_size, sizeof(Row), n, True)
+        if name == "tags":
+            return self._pieces(&row.p.tags, &row.p.tags_size, sizeof(Row), n, True)
+        if name == "keys":
+            return self._pieces(&row.p.keys, &row.p.keys_size, sizeof(Row), n, True)
+        if name == "msgId":
+            return self._pieces(&row.p.uniq_key, &row.p.uniq_key_size, sizeof(Row), n, True)
+        if name == "bornHost" or name == "storeHost":
+            return self._hosts(name == "bornHost", n)
         if name == MAP_COLUMN:
             return self._map(n)
         raise ConfigError(f"column {name!r} is unknown to the kernel")
 
-    def _int32(self, int which, int64_t n):
+    cdef bytes _int32(self, const int32_t *first, int64_t n):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, n * 4)
         cdef int32_t *to = <int32_t *> PyBytes_AS_STRING(out)
+        cdef const char *at = <const char *> first
         cdef int64_t i
-        cdef const RecordView *v
         with nogil:
             for i in range(n):
-                v = &self.rows[i].v
-                if which == 0:
-                    to[i] = v.queue_id
-                elif which == 1:
-                    to[i] = v.flag
-                elif which == 2:
-                    to[i] = v.size
-                elif which == 3:
-                    to[i] = v.sys_flag
-                elif which == 4:
-                    to[i] = v.reconsume_times
-                elif which == 5:
-                    to[i] = v.body_crc
-                else:
-                    to[i] = v.body_size
+                to[i] = (<const int32_t *> at)[0]
+                at += sizeof(Row)
         return out
 
-    def _int64(self, int which, int64_t n):
+    cdef bytes _int64(self, const int64_t *first, int64_t n, bint milliseconds):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, n * 8)
         cdef int64_t *to = <int64_t *> PyBytes_AS_STRING(out)
-        cdef int64_t i
-        cdef const RecordView *v
+        cdef const char *at = <const char *> first
+        cdef int64_t i, value
         with nogil:
             for i in range(n):
-                v = &self.rows[i].v
-                if which == 0:
-                    to[i] = v.queue_offset
-                elif which == 1:
-                    to[i] = _microseconds(v.born_timestamp)
-                elif which == 2:
-                    to[i] = _microseconds(v.store_timestamp)
-                elif which == 3:
-                    to[i] = v.physical_offset
-                else:
-                    to[i] = v.prepared_transaction_offset
+                value = (<const int64_t *> at)[0]
+                to[i] = _microseconds(value) if milliseconds else value
+                at += sizeof(Row)
         return out
 
-    def _bytes(self, bint body, int64_t n):
+    cdef object _pieces(self, const void *first, const int32_t *first_size, size_t step, int64_t n, bint text):
+        # A column of pieces of the file. first, first_size: where the pointer to the first piece (NULL: null) and its size lie;
+        # those of the next are `step` bytes further. text: what is not ASCII is written as Java reads it.
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
         cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
-        cdef int64_t i, total = 0
-        cdef const RecordView *v
+        cdef const char *at = <const char *> first
+        cdef const char *size_at = <const char *> first_size
+        cdef const char *piece
+        cdef int64_t i, total = 0, nulls = 0
         ends[0] = 0
-        for i in range(n):
-            total += self.rows[i].v.body_size if body else self.rows[i].v.properties_size
-            ends[i + 1] = <int32_t> total
+        with nogil:
+            for i in range(n):
+                if (<const char *const *> (at + i * step))[0] != NULL:
+                    total += (<const int32_t *> (size_at + i * step))[0]
+                else:
+                    nulls += 1
+                ends[i + 1] = <int32_t> total
         _check_total(total, self.path)
         cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
         cdef char *to = PyBytes_AS_STRING(data)
+        cdef bint plain
         with nogil:
             for i in range(n):
-                v = &self.rows[i].v
-                if body:
-                    memcpy(to + ends[i], v.body, v.body_size)
-                else:
-                    memcpy(to + ends[i], v.properties, v.properties_size)
-        return TextBuffers(None, offsets, data)
-
-    def _text(self, int which, int64_t n):
-        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
+                if ends[i + 1] > ends[i]:
+                    memcpy(to + ends[i], (<const char *const *> (at + i * step))[0], ends[i + 1] - ends[i])
+            plain = not text or all_ascii(to, total)
+        if not plain:
+            total = 0
+            with nogil:
+                for i in range(n):
+                    piece = (<const char *const *> (at + i * step))[0]
+                    if piece != NULL:
+                        total += text_copy(NULL, piece, (<const int32_t *> (size_at + i * step))[0])
+                    ends[i + 1] = <int32_t> total
+            _check_total(total, self.path)
+            data = PyBytes_FromStringAndSize(NULL, total)
+            to = PyBytes_AS_STRING(data)
+            with nogil:
+                for i in range(n):
+                    piece = (<const char *const *> (at + i * step))[0]
+                    if piece != NULL:
+                        text_copy(to + ends[i], piece, (<const int32_t *> (size_at + i * step))[0])
+        if nulls == 0:
+            return TextBuffers(None, offsets, data)
         cdef bytes bits = PyBytes_FromStringAndSize(NULL, (n + 7) // 8)
-        cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
         cdef uint8_t *valid = <uint8_t *> PyBytes_AS_STRING(bits)
-        cdef int64_t i, total = 0, size = 0, nulls = 0
-        cdef const char *text = NULL
-        cdef bint host = which == TEXT_BORN_HOST or which == TEXT_STORE_HOST
-        cdef char[HOST_TEXT_MAX] room
         memset(valid, 0xFF, (n + 7) // 8)
-        ends[0] = 0
         with nogil:
             for i in range(n):
-                if host:
-                    total += _host(&self.rows[i].v, which, room)
-                else:
-                    text = _piece(&self.rows[i], which, &size)
-                    if text == NULL:
-                        valid[i >> 3] &= <uint8_t> ~(1 << (i & 7))
-                        nulls += 1
-                    else:
-                        total += text_copy(NULL, text, size)
+                if (<const char *const *> (at + i * step))[0] == NULL:
+                    valid[i >> 3] &= <uint8_t> ~(1 << (i & 7))
+        return TextBuffers(bits, offsets, data)
+
+    cdef object _hosts(self, bint born, int64_t n):
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
+        cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
+        cdef int64_t i, total = 0
+        cdef HostText host
+        ends[0] = 0
+        host.bytes = NULL
+        with nogil:
+            for i in range(n):
+                _host(&host, &self.rows[i].v, born)
+                total += host.size
                 ends[i + 1] = <int32_t> total
         _check_total(total, self.path)
         cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
         cdef char *to = PyBytes_AS_STRING(data)
         with nogil:
             for i in range(n):
-                if host:
-                    size = _host(&self.rows[i].v, which, room)
-                    memcpy(to + ends[i], room, size)
-                else:
-                    text = _piece(&self.rows[i], which, &size)
-                    if text != NULL:
-                        text_copy(to + ends[i], text, size)
-        return TextBuffers(bits if nulls > 0 else None, offsets, data)
+                _host(&host, &self.rows[i].v, born)
+                memcpy(to + ends[i], host.text, host.size)
+        return TextBuffers(None, offsets, data)
 
-    def _map(self, int64_t n):
+    cdef object _map(self, int64_t n):
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
         cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
-        cdef int64_t i
+        cdef Property *s = self.segments
+        cdef int64_t i, m = self.segment_count
         ends[0] = 0
         for i in range(n):
             ends[i + 1] = ends[i] + self.rows[i].segments
-        return MapBuffers(offsets, self.segment_count, self._segment_text(True), self._segment_text(False))
+        return MapBuffers(offsets, m, self._pieces(&s.name, &s.name_size, sizeof(Property), m, True),
+                          self._pieces(&s.value, &s.value_size, sizeof(Property), m, True))
 
-    def _segment_text(self, bint names):
-        cdef int64_t n = self.segment_count
-        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
-        cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
-        cdef int64_t i, total = 0
-        cdef const Property *s
-        ends[0] = 0
-        with nogil:
-            for i in range(n):
-                s = &self.segments[i]
-                total += text_copy(NULL, s.name, s.name_size) if names else text_copy(NULL, s.value, s.value_size)
-                ends[i + 1] = <int32_t> total
-        _check_total(total, self.path)
-        cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
-        cdef char *to = PyBytes_AS_STRING(data)
-        with nogil:
-            for i in range(n):
-                s = &self.segments[i]
-                if names:
-                    text_copy(to + ends[i], s.name, s.name_size)
-                else:
-                    text_copy(to + ends[i], s.value, s.value_size)
-        return TextBuffers(None, offsets, data)
+
+cdef const int32_t *_int32_field(const RecordView *v, str name):
+    if name == "queueId":
+        return &v.queue_id
+    if name == "flag":
+        return &v.flag
+    if name == "storeSize":
+        return &v.size
+    if name == "sysFlag":
+        return &v.sys_flag
+    if name == "reconsumeTimes":
+        return &v.reconsume_times
+    if name == "bodyCrc":
+        return &v.body_crc
+    return &v.body_size
+
+
+cdef const int64_t *_int64_field(const RecordView *v, str name):
+    if name == "queueOffset":
+        return &v.queue_offset
+    if name == "bornTimestamp":
+        return &v.born_timestamp
+    if name == "storeTimestamp":
+        return &v.store_timestamp
+    if name == "physicalOffset":
+        return &v.physical_offset
+    return &v.prepared_transaction_offset
 
 
 cdef inline int64_t _microseconds(int64_t milliseconds) noexcept nogil:
@@ -559,24 +565,22 @@ cdef inline int64_t _microseconds(int64_t milliseconds) noexcept nogil:
     return milliseconds * 1000
 
 
-cdef inline const char *_piece(const Row *row, int which, int64_t *size) noexcept nogil:
-    if which == TEXT_TOPIC:
-        size[0] = row.v.topic_size
-        return row.v.topic
-    if which == TEXT_TAGS:
-        size[0] = row.p.tags_size
-        return row.p.tags
-    if which == TEXT_KEYS:
-        size[0] = row.p.keys_size
-        return row.p.keys
-    size[0] = row.p.uniq_key_size
-    return row.p.uniq_key
+cdef struct HostText:
+    # The host that was written as text last: neighbours mostly have the same.
+    const unsigned char *bytes      # of a record, NULL: none yet
+    int size
+    bint v6
+    char[HOST_TEXT_MAX] text
 
 
-cdef inline int _host(const RecordView *v, int which, char *room) noexcept nogil:
-    if which == TEXT_BORN_HOST:
-        return host_copy(room, v.born_host, v.sys_flag & FLAG_BORN_V6)
-    return host_copy(room, v.store_host, v.sys_flag & FLAG_STORE_V6)
+cdef inline void _host(HostText *h, const RecordView *v, bint born) noexcept nogil:
+    cdef const unsigned char *wanted = v.born_host if born else v.store_host
+    cdef bint v6 = (v.sys_flag & (FLAG_BORN_V6 if born else FLAG_STORE_V6)) != 0
+    if h.bytes != NULL and h.v6 == v6 and memcmp(h.bytes, wanted, 20 if v6 else 8) == 0:
+        return
+    h.bytes = wanted
+    h.v6 = v6
+    h.size = host_copy(h.text, wanted, v6)
 
 
 cdef int _check_total(int64_t total, path) except -1:

@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 from rmq_store.codec._text cimport utf8_step
 
 
-cdef inline bint _ascii(const char *text, int64_t size) noexcept nogil:
+cdef inline bint all_ascii(const char *text, int64_t size) noexcept nogil:
     cdef uint64_t word, all_bits = 0
     cdef int64_t i = 0
     cdef unsigned char tail = 0
@@ -39,7 +39,7 @@ cdef inline int64_t _decoded_copy(char *to, const char *text, int64_t size) noex
 cdef inline int64_t text_copy(char *to, const char *text, int64_t size) noexcept nogil:
     # Writes the text to `to` (NULL: only counts) with U+FFFD for each maximal broken piece and each encoded surrogate; returns
     # the bytes that takes, at most three times `size`.
-    if not _ascii(text, size):
+    if not all_ascii(text, size):
         return _decoded_copy(to, text, size)
     if to != NULL:
         memcpy(to, text, size)
