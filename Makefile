@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-spark fuzz bench bench-full bench-micro wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-spark test-spark-slow fuzz bench bench-full bench-micro wheel clean
 
 build:
 	tools/bootstrap
@@ -31,6 +31,12 @@ test-spark:
 	tools/bootstrap --dev
 	tools/bootstrap --spark
 	$(PYTHON) -m pytest -m "not slow" tests/spark $(ARGS)
+
+# On a cluster of two processes and through Spark Connect, from the wheel that make wheel has left in dist/.
+test-spark-slow:
+	tools/bootstrap --dev
+	tools/bootstrap --spark-connect
+	$(PYTHON) -m pytest -m slow tests/spark $(ARGS)
 
 # RMQ_FUZZ_SECONDS (120) and RMQ_SEED say how long and which cases.
 fuzz:

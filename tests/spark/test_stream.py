@@ -167,3 +167,35 @@ def test_deleted_files_stop_a_query_and_are_named(spark, tmp_path):
         query = run("false")
         query.awaitTermination()
         assert 0 < sum(p["numInputRows"] for p in query.recentProgress) < 100
+
+
+@pytest.mark.spark
+def test_progress_lines_tell_rows_and_lag(spark, tmp_path):
+    from rmq_store.spark import register
+    from rmq_store.spark.progress import ProgressLines
+
+    register(spark)
+    lines, ended = [], threading.Event()
+
+    def say(line):
+        lines.append(line)
+        if ": ended" in line:
+            ended.set()
+
+    listener = ProgressLines(say)
+    spark.streams.addListener(listener)
+    try:
+        with MessageStore.open(tmp_path / "b", **SMALL) as opened:
+            puts = fill(opened, 50)
+            stream = (spark.readStream.format("rocketmq_store").option("path", opened.path)
+                      .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "30").load())
+            query = (stream.writeStream.format("noop").queryName("orders").option("checkpointLocation", str(tmp_path / "c"))
+                     .trigger(availableNow=True).start())
+            query.awaitTermination()
+            assert ended.wait(60)       # events come on a thread of their own
+    finally:
+        spark.streams.removeListener(listener)
+    lag = puts[-1].offset + puts[-1].size - puts[30].offset
+    assert lines[0] == "stream orders: started" and lines[-1].endswith(": ended")
+    assert lines[1].startswith("stream orders: batch 0, 30 rows, ") and lines[1].endswith(f"/s, {lag} bytes behind")
+    assert lines[2].startswith("stream orders: batch 1, 20 rows, ") and lines[2].endswith("/s, 0 bytes behind")
