@@ -9,20 +9,24 @@ import os
 import platform
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from rmq_store import MessageStore
 from rmq_store.bulk._columns import Split
 from rmq_store.spark import jobs, local_session, read_store, register, scan
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.shards import commit_shards
 from rmq_store.spark.splits import plan
 from rmq_store.spark.staging import commit_staged
 from rmq_store.spark.stores import log_files
-from rmq_store.spark.writer import WriteOptions, stage
+from rmq_store.spark.writer import WriteOptions, build, stage
 
 META = ["topic", "queueId", "queueOffset", "storeTimestamp", "physicalOffset", "storeSize"]
 GOALS = {"full_vs_parquet": 0.60, "metadata_mrows_s": 2.0, "kernel_queues_gib_s": 1.5, "queues_vs_shuffle": 3.0,
          "kernel_audit_gib_s": 2.0, "export_vs_parquet_parquet": 2.0, "staged_mib_s": 400.0, "planning_1000_files_ms": 50.0}
+SETTINGS = {"spark.python.unix.domain.socket.enabled": "true"}      # as docs/spark.md advises
 LOWER = {"planning_1000_files_ms"}
 
 
@@ -116,7 +120,8 @@ def measure(spark, place: Path, mib: int, reps: int) -> dict[str, float]:
     shuffled = timed("consume queues, shuffle and sort, no write", lambda: noop(
         scan(spark, root, ["topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tags"])
         .repartition("topic", "queueId").sortWithinPartitions("topic", "queueId", "queueOffset")))
-    audited = timed("CRC audit, job", lambda: jobs.audit(spark, root))
+    audited = timed("CRC audit, job", lambda: jobs.audit(spark, root, cross_check=False))
+    crossed = timed("CRC audit with cross-checks, job", lambda: jobs.audit(spark, root))
 
     def export():
         shutil.rmtree(place / "out", ignore_errors=True)
@@ -125,31 +130,69 @@ def measure(spark, place: Path, mib: int, reps: int) -> dict[str, float]:
     exported = timed("export to Parquet, job", export)
     copied = timed("Parquet to Parquet, Spark", lambda: spark.read.parquet(plain).write.mode("overwrite")
                    .option("compression", "uncompressed").parquet(str(place / "copy")))
-    staged_s, commit_s = ingest(plain, place, rows, size)
+    ingested = ingest(plain, place, rows, size)
     return {"full_vs_parquet": parquet / full, "full_vs_snappy": snappy / full, "body_hash_vs_parquet": theirs / ours,
             "metadata_mrows_s": rows / meta / 1e6, "kernel_queues_gib_s": size / kernel_queues / (1 << 30),
             "queues_job_gib_s": size / rebuilt / (1 << 30), "queues_vs_shuffle": shuffled / rebuilt,
             "kernel_audit_gib_s": size / kernel_audit / (1 << 30), "audit_job_gib_s": size / audited / (1 << 30),
-            "export_vs_parquet_parquet": copied / exported, "staged_mib_s": size / staged_s / (1 << 20),
-            "commit_mib_s": size / commit_s / (1 << 20), "planning_1000_files_ms": planning(place)}
+            "audit_with_cross_checks_gib_s": size / crossed / (1 << 30), "export_vs_parquet_parquet": copied / exported,
+            **ingested, "planning_1000_files_ms": planning(place)}
 
 
-def ingest(parquet: str, place: Path, rows: int, size: int) -> tuple[float, float]:
-    """Encoding and staging in one thread, and the commit, without Spark around them."""
+def ingest(parquet: str, place: Path, rows: int, size: int) -> dict[str, float]:
+    """A load as tasks do it, one a core, without Spark around them: staging and the commit; and stores of their own."""
     import pyarrow.dataset as ds
 
-    root = str(place / "ingested")
-    options = WriteOptions.parse({"path": root})
+    root, load = str(place / "ingested"), str(place / "load")
     batches = list(ds.dataset(parquet, format="parquet").to_batches(
         columns=["topic", "body", "properties", "queueId", "bornTimestamp"], batch_size=4096))
-    begin = time.perf_counter()
-    message = stage(root, "bench", 0, iter(batches), options)
-    middle = time.perf_counter()
-    commit_staged(root, "bench", 0, [message.staged], {}, "bench")
-    end = time.perf_counter()
-    for what, seconds in (("staging, one thread", middle - begin), ("commit", end - middle)):
+    cores = os.cpu_count() or 1
+    found = {}
+
+    def timed(what, name, call):
+        begin = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - begin
         print(f"{what:44} {seconds:8.3f} s {size / seconds / (1 << 20):9.0f} MiB/s {rows / seconds / 1e6:7.2f} M rows/s")
-    return middle - begin, end - middle
+        found[name] = size / seconds / (1 << 20)
+        return result
+
+    with ThreadPoolExecutor(cores) as tasks:
+        def each(work, options):
+            return list(tasks.map(lambda i: work(options.path, "bench", i, batches[i::cores], options), range(cores)))
+
+        staged = timed("staging, a task a core", "staged_mib_s", lambda: each(stage, WriteOptions.parse({"path": root})))
+        timed("commit", "commit_mib_s", lambda: commit_staged(root, "bench", 0, [m.staged for m in staged], {}, "bench"))
+        shutil.rmtree(root)
+        options = WriteOptions.parse({"path": load, "shards": str(cores)})
+        built = timed("stores of their own, a task a core", "shards_mib_s", lambda: each(build, options))
+        commit_shards(load, "bench", 0, [m.shard for m in built if m.shard is not None], "bench")
+        shutil.rmtree(load)
+    return found
+
+
+def run(directory: str, mib: int, reps: int) -> dict[str, Any]:
+    """Measures, prints the ratios with their goals, and returns what a result file holds."""
+    place = Path(directory) / "rmq-store-bench-spark"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    load = os.getloadavg()
+    spark = local_session("rmq_store bench", **SETTINGS)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        found = measure(spark, place, mib, reps)
+    finally:
+        spark.stop()
+        shutil.rmtree(place, ignore_errors=True)
+    print()
+    verdicts = {}
+    for name, value in found.items():
+        goal = GOALS.get(name)
+        met = goal is None or (value <= goal if name in LOWER else value >= goal)
+        verdicts[name] = "no goal" if goal is None else "met" if met else "missed"
+        print(f"{name:30} {value:10.2f}" + ("" if goal is None else f"   goal {goal:g}: {'met' if met else 'MISSED'}"))
+    return {"mib": mib, "reps": reps, "cpus": os.cpu_count(), "machine": platform.platform(), "load": load, "found": found,
+            "goals": GOALS, "verdicts": verdicts}
 
 
 def main() -> None:
@@ -159,25 +202,10 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--out")
     args = parser.parse_args()
-    place = Path(args.dir) / "rmq-store-bench-spark"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    spark = local_session("rmq_store bench")
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        found = measure(spark, place, args.mib, args.reps)
-    finally:
-        spark.stop()
-        shutil.rmtree(place, ignore_errors=True)
-    print()
-    for name, value in found.items():
-        goal = GOALS.get(name)
-        met = goal is None or (value <= goal if name in LOWER else value >= goal)
-        print(f"{name:30} {value:10.2f}" + ("" if goal is None else f"   goal {goal:g}: {'met' if met else 'MISSED'}"))
+    result = run(args.dir, args.mib, args.reps)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
-            json.dump({"mib": args.mib, "reps": args.reps, "cpus": os.cpu_count(), "machine": platform.platform(),
-                       "load": os.getloadavg(), "found": found, "goals": GOALS}, file, indent=1)
+            json.dump(result, file, indent=1)
 
 
 if __name__ == "__main__":

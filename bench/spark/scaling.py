@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.spark.ratios import META, make_store, noop
+from bench.spark.ratios import META, SETTINGS, make_store, noop
 from rmq_store import MessageStore
 from rmq_store.spark import jobs, local_session, read_store, scan
 
@@ -54,7 +54,7 @@ def seconds(call: Callable[[], None], reps: int) -> float:
 
 def on(cores: int, splits: tuple[int, ...], place: Path, root: str, reps: int) -> dict[str, list[float]]:
     """Seconds of each workload with each split size on so many cores."""
-    spark = local_session(f"scaling {cores}", f"local[{cores}]")
+    spark = local_session(f"scaling {cores}", f"local[{cores}]", **SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         found: dict[str, list[float]] = {}
@@ -87,6 +87,38 @@ def plan(rate: float, cost: float, brokers: int, tib: float, cores: int, split: 
             "broker_gib_s": tib * 1024 / whole}
 
 
+def run(directory: str, mib: int, reps: int, brokers: int = 100, tib: float = 1.0, cores: int = 256) -> dict[str, Any]:
+    """Measures, prints the table, and returns what a result file holds."""
+    place = Path(directory) / "rmq-store-bench-scaling"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    load = os.getloadavg()
+    all_cores = os.cpu_count() or 1
+    try:
+        root = str(place / "store")
+        rows = make_store(Path(root), mib)
+        with MessageStore.open(root, readonly=True) as store:
+            size = store.max_log_offset
+        one = on(1, (LARGE, SMALL), place, root, reps)
+        every = on(all_cores, (OTHER,), place, root, reps)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    found = {}
+    print(f"\n{'':16} {'MiB/s a core':>12} {'ms a task':>10} {'foretold':>9} {'measured':>9} {'error':>6}   "
+          f"{brokers} x {tib:g} TiB on {cores} cores")
+    for name, times in one.items():
+        rate, cost = model(size, times)
+        foretold = (size / rate + tasks(size, OTHER) * cost) / all_cores
+        error = foretold / every[name][0] - 1
+        far = plan(rate, cost, brokers, tib, cores)
+        found[name] = {"one_core_s": times, "all_cores_s": every[name][0], "mib_s_core": rate / (1 << 20),
+                       "task_ms": cost * 1000, "foretold_s": foretold, "error": error, "plan": far}
+        print(f"{name:16} {rate / (1 << 20):12.0f} {cost * 1000:10.1f} {foretold:8.3f}s {every[name][0]:8.3f}s {error:+6.0%}   "
+              f"{far['hours']:.2f} h, {far['core_hours']:.0f} core hours, {far['broker_gib_s']:.2f} GiB/s of each broker")
+    return {"rows": rows, "bytes": size, "reps": reps, "cpus": all_cores, "machine": platform.platform(), "load": load,
+            "splits": [LARGE, SMALL, OTHER], "brokers": brokers, "tib": tib, "cores": cores, "found": found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", required=True)
@@ -97,37 +129,10 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=256)
     parser.add_argument("--out")
     args = parser.parse_args()
-    place = Path(args.dir) / "rmq-store-bench-scaling"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    all_cores = os.cpu_count() or 1
-    try:
-        root = str(place / "store")
-        rows = make_store(Path(root), args.mib)
-        with MessageStore.open(root, readonly=True) as store:
-            size = store.max_log_offset
-        one = on(1, (LARGE, SMALL), place, root, args.reps)
-        every = on(all_cores, (OTHER,), place, root, args.reps)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    found = {}
-    print(f"\n{'':16} {'MiB/s a core':>12} {'ms a task':>10} {'foretold':>9} {'measured':>9} {'error':>6}   "
-          f"{args.brokers} x {args.tib:g} TiB on {args.cores} cores")
-    for name, times in one.items():
-        rate, cost = model(size, times)
-        foretold = (size / rate + tasks(size, OTHER) * cost) / all_cores
-        error = foretold / every[name][0] - 1
-        far = plan(rate, cost, args.brokers, args.tib, args.cores)
-        found[name] = {"one_core_s": times, "all_cores_s": every[name][0], "mib_s_core": rate / (1 << 20),
-                       "task_ms": cost * 1000, "foretold_s": foretold, "error": error, "plan": far}
-        print(f"{name:16} {rate / (1 << 20):12.0f} {cost * 1000:10.1f} {foretold:8.3f}s {every[name][0]:8.3f}s {error:+6.0%}   "
-              f"{far['hours']:.2f} h, {far['core_hours']:.0f} core hours, {far['broker_gib_s']:.2f} GiB/s of each broker")
+    result = run(args.dir, args.mib, args.reps, args.brokers, args.tib, args.cores)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
-            json.dump({"what": "bench.spark.scaling", "rows": rows, "bytes": size, "reps": args.reps, "cpus": all_cores,
-                       "machine": platform.platform(), "load": os.getloadavg(), "splits": [LARGE, SMALL, OTHER],
-                       "brokers": args.brokers, "tib": args.tib, "cores": args.cores, "found": found}, file, indent=1)
-            file.write("\n")
+            json.dump(result, file, indent=1)
 
 
 if __name__ == "__main__":
