@@ -313,7 +313,9 @@ class MessageStore(StoreWait):
             problems.append(DurabilityError(error.errno or 0, what, error.filename or self.path))
 
     def _abandon(self, io: IoTable) -> None:
-        """After a failed open: nothing was served yet."""
+        """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
+        _open_stores.discard(self)
+        self._ended = True
         if self._sealer is not None:
             self._sealer.stop()
         if self._watch is not None:

@@ -368,6 +368,8 @@ cdef class DelayTimer:
         """Begins to deliver."""
         cdef int rc = rmq_thread_start(&self.timer.thread, _run, self.timer, b"rmq-delay")
         if rc < 0:
+            hub_free(self.timer.hub)        # now, while there are queues: who holds this error holds the timer, too
+            self.timer.hub = NULL
             raise OSError(-rc, os.strerror(-rc), self.store.path)
         self.timer.running = True
         dispatch_waiter((<StoreWait> self.store).dispatcher, 1)
@@ -424,7 +426,7 @@ cdef class DelayTimer:
         cdef int32_t i
         if self.timer == NULL or self.timer.running or self.alive[0] != 1:
             return              # the child of a fork, or an interpreter that ends: the thread may be at it
-        if self.timer.hub != NULL:
+        if self.timer.hub != NULL and (<StoreWait> self.store).queues != NULL:      # else it was opened in vain
             hub_free(self.timer.hub)
         for i in range(self.timer.count):
             free(self.timer.levels[i].marks)

@@ -1,7 +1,8 @@
 """The number of hash slots of an index file, which is written nowhere in it. Read-only; any thread.
 
 It is the one for which the last entry leads to the record that the header calls the last, and every slot leads to an entry
-whose hash belongs there. Files are read, not mapped: somebody may cut them meanwhile.
+whose hash belongs there; the last entry is the one that its slot leads to. Files are read, not mapped: somebody may cut them
+meanwhile.
 """
 import struct
 from collections.abc import Callable, Iterator
@@ -52,6 +53,9 @@ def _fits(read: Read, slots: int, last: int, header: bytes) -> bool:
             return False
         if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
             return False
+    key_hash = struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * last, 4))[0]
+    if key_hash < 0 or struct.unpack(">i", read(INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % slots), 4))[0] != last:
+        return False
     end = struct.unpack_from(">q", header, 24)[0]
     raw = read(entries + INDEX_ENTRY_SIZE, min(last, _CHECKED_ENTRIES) * INDEX_ENTRY_SIZE)
     return all(key_hash >= 0 and 0 <= offset <= end and 0 <= previous <= n

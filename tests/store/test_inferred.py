@@ -59,3 +59,14 @@ def test_a_name_beyond_every_offset_is_no_file_of_the_log(root):
     with MessageStore.open(root) as s:
         assert s.options.segment_size_bytes == 1 << 16 and s.query_key("T", "k3")
     assert (root / "commitlog" / ("9" * 20)).exists()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_keys_tell_the_geometry_of_the_index(tmp_path, count):
+    """The record of the only key lies at offset 0: eight zero bytes, of which a young file is full."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        for i in range(count):
+            s.put("T", b"x", keys=f"k{i}")
+    with MessageStore.open(tmp_path / "s") as s:
+        assert (s.options.index_slots, s.options.index_entries_max) == (100, 1000)
+        assert len(s.query_key("T", "k0").messages) == 1

@@ -1,0 +1,58 @@
+"""A machine that gives no more threads: open is refused whole, whichever of its threads it is that cannot be had."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a limit on threads does not bind root; to be "
+                                                                             "somebody else for a moment needs root")]
+
+CODE = """
+import json, os, resource, sys, threading
+from rmq_store import MessageStore
+os.setgroups([])
+os.setresgid(54321, 54321, 54321)
+os.setresuid(54321, 54321, 54321)       # nobody else runs as this user
+options = {"segment_size_bytes": 1 << 16, **json.loads(sys.argv[2])}
+refusals, bad = [], []
+for limit in range(1, 60):
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, 60))
+    try:
+        store = MessageStore.open(sys.argv[1], **options)
+    except (OSError, RuntimeError) as e:
+        refusals.append(type(e).__name__)
+        if len(os.listdir("/proc/self/task")) != 1 or any(sys.argv[1] in os.path.realpath("/proc/self/fd/" + fd)
+                                                          for fd in os.listdir("/proc/self/fd")):
+            bad.append([limit, str(e)])
+        continue
+    break
+result = store.put("T", b"x", wait=True).status.name
+future = store.put_async("T", b"y", wait=True)      # its thread may not be had either: who asks flushes
+future = future.result(30).status.name
+seen = store.wait_dispatched(30) and store.max_offset("T", 0)
+store.close()
+print(json.dumps({"refusals": refusals, "bad": bad, "put": result, "future": future, "seen": seen}))
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"write_path": "pool", "flush_backend": "fdatasync"}], ids=["mmap", "pool"])
+def test_every_thread_refused_once(tmp_path, options):
+    opened = []
+    for parent in (tmp_path, *tmp_path.parents):
+        if not parent.stat().st_mode & 1:
+            opened.append((parent, parent.stat().st_mode))
+            parent.chmod(parent.stat().st_mode | 0o011)
+    try:
+        (tmp_path / "theirs").mkdir()
+        os.chown(tmp_path / "theirs", 54321, 54321)
+        done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path / "theirs/s"), json.dumps(options)],
+                              capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()}, cwd="/")
+    finally:
+        for parent, mode in opened:
+            parent.chmod(mode)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert len(found["refusals"]) >= 5 and not found["bad"], found
+    assert (found["put"], found["future"], found["seen"]) == ("PUT_OK", "PUT_OK", 2)
