@@ -3,9 +3,12 @@
 The short form takes some states at every cut; `make test-crash` takes many (RMQ_CRASH_STATES a cut). RMQ_SEED chooses others.
 """
 import os
+import random
 
 import pytest
 
+from rmq_store import MessageStore, verify
+from rmq_store.errors import RmqStoreError
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk, read_directory
@@ -101,3 +104,41 @@ def test_record_crc_keeps_torn_properties_out(tmp_path):
     trace, options = record(root, ("mmap", "async", "msync"), long_properties, record_crc=True, record_crc_required=True)
     report = explored(tmp_path, root, trace, options, 60)
     assert report.states > 100 and not report.violations, report
+
+
+# ---- a disk that does not do what it says
+
+@pytest.mark.parametrize("name", scenario.RUNS)
+@pytest.mark.parametrize("config", [("mmap", "sync", "msync"), ("pool", "sync", "fdatasync")], ids="-".join)
+def test_a_disk_that_lies_about_its_flushes_loses_and_never_invents(tmp_path, config, name):
+    """No sync does anything. What was acknowledged may be gone, or the store or verify() says that it is damaged; but
+    what is returned is what was put, byte for byte and in its order."""
+    root = tmp_path / "s"
+    root.mkdir()
+    trace, options = record(root, config, scenario.RUNS[name])
+    sent = [call.note[1].body for call in trace if call.kind == "mark" and call.note[0] == "put"]
+    for kind in ("msync", "fdatasync", "fsync", "sync_dir"):
+        trace = without(trace, kind)
+    disk, rnd, outcomes = Disk(root), random.Random(SEED), {"whole": 0, "less": 0, "refused": 0, "found by verify": 0}
+    with Scratch(tmp_path) as scratch:
+        for number, call in enumerate(trace, 1):
+            disk.feed(call)
+            if number % 7 and number < len(trace):
+                continue
+            for image in disk.states(8, rnd):
+                place = scratch.write(image)
+                try:
+                    with MessageStore.open(place, **{**options, "flush_mode": "async"}) as store:
+                        found = [sent.index(body) if body in sent else -1 for body in (bytes(m.body) for m in store.scan())]
+                        queues = [bytes(m.body) for q in store.queues("T") for m in store.scan("T", q)]
+                except (RmqStoreError, OSError):
+                    outcomes["refused"] += 1
+                    continue
+                good = [number for number in found if number >= 0]
+                assert good == sorted(set(good))
+                if -1 in found or not {sent[number] for number in found}.issuperset(queues):
+                    # Reads check no sums: what rots behind the place where recovery begins is found by who looks for it.
+                    assert list(verify(place))
+                    outcomes["found by verify"] += 1
+                outcomes["whole" if found == list(range(len(sent))) else "less"] += 1
+    assert outcomes["whole"] and outcomes["less"] > 20, outcomes

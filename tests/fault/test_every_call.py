@@ -165,3 +165,14 @@ def test_from_some_call_on_everything_fails(tmp_path, config, code):
     """A device that is gone: every change and every sync from the N-th on. close() comes back, and the lock is free."""
     for n, live in lives(tmp_path, config, "mutate|sync", errno=code, sticky=True):
         check(live, n, "every change from", code)
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if "io_uring" in c[2]], ids="-".join)
+@pytest.mark.parametrize("kind", ["ring_submit", "ring_reap"])
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EBUSY, errno.EINTR], ids=errno.errorcode.get)
+def test_a_busy_ring_is_asked_again(tmp_path, config, kind, code):
+    """No memory for a request just now, completions to be taken first, a signal: nothing was done yet, and nothing is lost."""
+    for n, live in lives(tmp_path, config, kind, errno=code):
+        if kind == "ring_submit" or code != errno.EBUSY:
+            assert not live.errors, f"{kind} {n}: {live.errors}"
+        check(live, n, kind, code)
