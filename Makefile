@@ -32,11 +32,12 @@ test-spark:
 	tools/bootstrap --spark
 	$(PYTHON) -m pytest -m "not slow" tests/spark $(ARGS)
 
-# On a cluster of two processes and through Spark Connect, from the wheel that make wheel has left in dist/.
+# On a cluster of two processes and through Spark Connect, from the wheel that make wheel has left in dist/; and what Spark has
+# rebuilt, read by the real RocketMQ.
 test-spark-slow:
 	tools/bootstrap --dev
 	tools/bootstrap --spark-connect
-	$(PYTHON) -m pytest -m slow tests/spark $(ARGS)
+	$(PYTHON) -m pytest -m "slow or interop" tests/spark tests/interop/test_rebuilt_by_spark.py $(ARGS)
 
 # RMQ_FUZZ_SECONDS (120) and RMQ_SEED say how long and which cases.
 fuzz:
