@@ -259,7 +259,8 @@ OPTIONS: tuple[Option, ...] = (
           "event PUT_SLOW. Costs two readings of the clock and a Python call a put; without it nothing.", group=_SPEED),
     _int("slow_put_ms", 500, "ms", 1, _HOUR_MS, "With measure_puts, a put that takes longer is logged with its phases.",
          group=_SPEED),
-    _choice("put_lock", "mutex", ("mutex", "spin"), "Kind of the put lock: sleeping, or spinning.",
+    _choice("put_lock", "mutex", ("mutex", "spin"), "Whoever finds the put lock taken: `mutex` sleeps after a short "
+            "spin, `spin` after a long one.",
             {"useReentrantLockWhenPutMessage": {"true": "mutex", "false": "spin"}}, group=_SPEED),
     _int("consumequeue_fd_max", 256, "files", 2, 65_536, "Consume-queue files that are open at once.", group=_SPEED),
 )

@@ -43,7 +43,8 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "combineCQMaxExtraSearchCommitLogFiles": 3},
     _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
     "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
-    "there are two kinds of put lock": {"useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
+    "the put lock looks a while before it sleeps, and learning how long gained nothing": {
+        "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
     "one put lock orders all queues": {"topicQueueLockNum": 32},
     "a put lock held long is logged with its phases": {"debugLockEnable": False},
     "a warmed file is synced once": {"flushLeastPagesWhenWarmMapedFile": 4096},
