@@ -176,7 +176,6 @@ cdef class StoreCore:
             rmq_store(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
             rmq_store(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
             rmq_store(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
-            rmq_store(&self.flusher.commit_interval_ns, options.commit_interval_ms * MS)
             rmq_store(&self.flusher.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
             rmq_store(&self.flusher.commit_interval_max_ns, options.commit_interval_max_ms * MS)
         if self.ring != NULL:

@@ -17,7 +17,7 @@ later one wins, and `rmqstore config show` tells which one did.
 *Change*: `live`, `store.reconfigure()` may give another value; `reopen`, any open may; `fixed`, a property of the files of a
 directory, the same at every open.
 
-<!-- Made by `python -m rmq_store.config.options > docs/options.md`. -->
+<!-- Made by `python -m rmq_store.config.document > docs/options.md`. -->
 """
 
 
@@ -75,3 +75,7 @@ def _size(option: Option) -> str:
             if option.default % (1 << shift) == 0:
                 return f" ({option.default >> shift} {unit})"
     return ""
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,6 +1,6 @@
 """THE table of options: name, upstream's names, type, unit, default, range, sentence. Everything else is derived from it.
 
-Read at open, by the opening thread. `python -m rmq_store.config.options` prints docs/options.md. An option stands here only if
+Read at open, by the opening thread. `python -m rmq_store.config.document` prints docs/options.md. An option stands here only if
 something reads it; upstream's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
 """
 from collections.abc import Callable, Mapping
@@ -214,10 +214,8 @@ OPTIONS: tuple[Option, ...] = (
             "wakes it.",
             {"flushCommitLogTimed": {"true": "timed", "false": "eager"},
              "wakeFlushWhenPutMessage": {"true": "eager", "false": "timed"}}, wins="timed", group=_SPEED, change=_LIVE),
-    _int("commit_interval_ms", 200, "ms", 1, _HOUR_MS, "Period of the commit from the pool to the file.",
-         "commitIntervalCommitLog", group=_SPEED, change=_LIVE),
-    _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "A commit needs so much to commit.", "commitCommitLogLeastPages",
-         group=_SPEED, change=_LIVE),
+    _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "A commit from the pool to the file needs so much to commit.",
+         "commitCommitLogLeastPages", group=_SPEED, change=_LIVE),
     _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After so long everything is committed, however little.",
          "commitCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
     _choice("uring_direct", "auto", ("auto", "on", "off"), "io_uring: write the commit log past the page cache (O_DIRECT). "
@@ -267,9 +265,3 @@ OPTIONS: tuple[Option, ...] = (
 
 BY_NAME: dict[str, Option] = {o.name: o for o in OPTIONS}
 BY_UPSTREAM: dict[str, Option] = {u: o for o in OPTIONS for u in o.upstream}
-
-
-if __name__ == "__main__":
-    from rmq_store.config.document import markdown
-
-    print(markdown(), end="")

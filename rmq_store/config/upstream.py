@@ -50,7 +50,8 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "a warmed file is synced once": {"flushLeastPagesWhenWarmMapedFile": 4096},
     "the topic's length alone decides the version of a record": {"autoMessageVersionOnTopicLen": True},
     "a put waits for flush_deadline_ms": {"putMessageTimeout": 8000},
-    "the commit thread is always woken when a window is full": {"wakeCommitWhenPutMessage": True},
+    "puts always wake the commit thread, which commits once there is enough, or after commit_interval_max_ms": {
+        "wakeCommitWhenPutMessage": True, "commitIntervalCommitLog": 200},
     "queue entries are always written through the file": {"putConsumeQueueDataByFileChannel": True},
     "dispatch goes on where queues and index really end": {
         "recheckReputOffsetFromCq": False, "enableAcceleratedRecovery": False,

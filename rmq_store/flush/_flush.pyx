@@ -227,7 +227,6 @@ cdef void *_commit_run(void *arg) noexcept nogil:
     cdef Flusher *s = <Flusher *> arg
     cdef Log *log = s.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
-    cdef int64_t slow = POLL_SLOW_NS if s.commit_interval_ns > POLL_SLOW_NS else s.commit_interval_ns
     cdef int64_t pending, now, idle = 0
     cdef int ticket
     while rmq_load32(&s.stop) == 0:
@@ -243,7 +242,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
         elif pending > 0:
             idle = 0
-            rmq_event_wait(&log.commit_wanted, ticket, slow)
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
             if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
                 last = now - s.commit_interval_max_ns   # somebody asked for it
         elif idle < IDLE_BEFORE_SLEEP:

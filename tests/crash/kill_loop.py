@@ -32,7 +32,7 @@ if uring_probe(tempfile.gettempdir())["setup"] == 0:
     CONFIGS += ["pool-sync-io_uring", "pool-async-io_uring"]
 OPTIONS: dict[str, Any] = {
     "segment_size_bytes": 1 << 17, "index_slots": 500, "index_entries_max": 4000, "consumequeue_file_size_bytes": 20 * 300,
-    "pool_window_size_bytes": 1 << 15, "message_size_max_bytes": 1 << 15, "flush_interval_ms": 20, "commit_interval_ms": 5,
+    "pool_window_size_bytes": 1 << 15, "message_size_max_bytes": 1 << 15, "flush_interval_ms": 20, "commit_interval_max_ms": 5,
     "consumequeue_flush_interval_ms": 30, "consumequeue_flush_interval_max_ms": 60,
 }
 TOPIC = "K"

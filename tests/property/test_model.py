@@ -47,7 +47,7 @@ REOPENED = st.fixed_dictionaries({
     "compat": st.sampled_from(["4.9", "5.x"]), "visibility": st.sampled_from(["committed", "durable"]),
     "flush_backend": st.sampled_from(["auto", "msync", "fdatasync"]), "put_lock": st.sampled_from(["mutex", "spin"]),
     "flush_wake": st.sampled_from(["timed", "eager"]), "flush_interval_ms": st.sampled_from([1, 500]),
-    "commit_interval_ms": st.sampled_from([1, 200]), "commit_pages_min": st.sampled_from([0, 4]),
+    "commit_interval_max_ms": st.sampled_from([0, 1, 200]), "commit_pages_min": st.sampled_from([0, 4]),
     "consumequeue_flush_interval_ms": st.sampled_from([1, 1000]), "consumequeue_flush_pages_min": st.sampled_from([0, 2]),
     "consumequeue_flush_interval_max_ms": st.sampled_from([0, 60000]), "record_crc": st.booleans(),
     "segment_prezero": st.sampled_from(["off", "off", "window", "full"]), "store_host": st.sampled_from(ADDRESS),
