@@ -63,6 +63,10 @@ ON_DISKS = (
 
 def matrix() -> Iterator[Case]:
     """--full: everything crossed with everything that it can be crossed with."""
+    return (c for c in _crossed() if c.write_path == "pool" or c.flush_backend != "io_uring")
+
+
+def _crossed() -> Iterator[Case]:
     paths = {"write_path": ["mmap", "pool"], "flush_backend": ["msync", "fdatasync", "io_uring"]}
     states = {"file_state": ["sparse", "fallocated", "prezeroed"]}
     for body in (100, 1024, 4096, 65_536):
@@ -170,20 +174,27 @@ def main(argv: list[str] | None = None) -> int:
     args.dir.mkdir(parents=True, exist_ok=True)
     suite, place = Suite(args), Place(args.dir)
     suite.machines[place.shown()] = machine.describe(args.dir)
-    with interruptible():
-        suite.judged(place, until)
-        suite.stop = until + 60 * EXTRA_MINUTES
-        suite.run([(c, place) for c in (*OTHERS, *URING_STEPS)])
-        if args.full:
-            suite.run([(c, place) for c in matrix()], args.reps)
-        suite.on_made_disks((*ON_DISKS, *matrix()) if args.full else ON_DISKS)
+    try:
+        with interruptible():
+            suite.judged(place, until)
+            suite.stop = until + 60 * EXTRA_MINUTES
+            suite.run([(c, place) for c in (*OTHERS, *URING_STEPS)])
+            if args.full:
+                suite.run([(c, place) for c in matrix()], args.reps)
+            suite.on_made_disks((*ON_DISKS, *matrix()) if args.full else ON_DISKS)
+    finally:        # interrupted, or broken: what there is by then is kept
+        if suite.results:
+            _tell(args, suite)
+    return 1 if any("error" in r for r in suite.results) else 0
+
+
+def _tell(args: argparse.Namespace, suite: Suite) -> None:
     outcomes = suite.outcomes()
     print("\n".join(figures.table_lines(suite.results)), end="\n\n")
     if args.smoke:
         print("smoke run: the figures mean nothing")
     print(targets.table(outcomes, verdicts=not args.smoke, peer="peer"))
     _write(args, suite, outcomes)
-    return 1 if any("error" in r for r in suite.results) else 0
 
 
 def _write(args: argparse.Namespace, suite: Suite, outcomes: list[targets.Outcome]) -> None:

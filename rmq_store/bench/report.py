@@ -83,6 +83,21 @@ def _section(workload: str, place: str, results: Sequence[Result], several: bool
     return "".join(parts)
 
 
+def _disks(results: Sequence[Result]) -> str:
+    """The same case on each disk, side by side: messages a second."""
+    places = list(dict.fromkeys(r["dir"] for r in results))
+    cases: dict[str, dict[str, float]] = {}
+    for r in results:
+        found = figures.medians(r["runs"])
+        if "msgs_per_s" in found:
+            cases.setdefault(r["name"], {})[r["dir"]] = found["msgs_per_s"]
+    rows = [(name, *(figures.number(by.get(p), 0) for p in places)) for name, by in cases.items() if len(by) > 1]
+    if not rows:
+        return ""
+    return ('<h2>Disks side by side</h2><p class="note">Messages a second.</p>'
+            + _table(("case", *places), rows, 1))
+
+
 def _machine(name: str, facts: Mapping[str, Any]) -> str:
     rows = [(k, json.dumps(v) if isinstance(v, (dict, list)) else str(v)) for k, v in facts.items() if v is not None]
     return f"<h3>{escape(name)}</h3>" + _table(("", ""), rows, 2)
@@ -97,6 +112,8 @@ def html(title: str, machines: Mapping[str, Mapping[str, Any]], results: Sequenc
     if verdicts:
         parts.append("<h2>What was promised</h2>" + _table(verdicts[0], verdicts[1:], 1, {"PASS": "pass", "short of": "miss"}))
     several = len({r["dir"] for r in results}) > 1
+    if several:
+        parts.append(_disks(results))
     order = sorted(results, key=lambda r: (list(WORKLOADS).index(r["case"]["workload"]), r["dir"]))
     for (workload, place), group in groupby(order, key=lambda r: (r["case"]["workload"], r["dir"])):
         parts.append(_section(workload, place, list(group), several))

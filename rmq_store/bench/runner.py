@@ -26,6 +26,7 @@ from rmq_store.errors import ConfigError
 Run = dict[str, Any]
 
 SAMPLE_S = 0.1
+PATIENCE_S, PATIENCE = 300.0, 5.0       # a run may take the former, and so many times the seconds that it measures
 
 
 @contextmanager
@@ -65,10 +66,13 @@ def free_mib(path: Path) -> int:
     return found.f_bavail * found.f_frsize >> 20
 
 
-def _watch(child: "subprocess.Popen[bytes]") -> dict[str, int]:
-    """Highest anonymous memory of the process and most dirty page cache of the machine, in bytes, until the child ends."""
+def _watch(child: "subprocess.Popen[bytes]", deadline: float) -> dict[str, int]:
+    """Highest anonymous memory of the process and most dirty page cache of the machine, in bytes, until the child ends. Raises
+    TimeoutError after `deadline` (time.monotonic)."""
     peak = {"anon": 0, "dirty": 0}
     while True:
+        if time.monotonic() > deadline:
+            raise TimeoutError
         try:
             child.wait(SAMPLE_S)
             return peak
@@ -86,7 +90,8 @@ def _watch(child: "subprocess.Popen[bytes]") -> dict[str, int]:
 
 
 def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
-    """One run in a new directory under `directory`: its figures, {"skipped": why}, or {"error": text}.
+    """One run in a new directory under `directory`: its figures, {"skipped": why}, or {"error": text}; a run that hangs is
+    ended, and an error.
 
     peak_beyond_pool_mib: anonymous memory of the process at its highest, less what it had before the store was opened (the pool
     is shared memory and not in it); peak_dirty_mib: dirty page cache of the whole machine at its highest."""
@@ -104,12 +109,15 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
         with subprocess.Popen([sys.executable, "-m", "rmq_store.bench.worker", str(job)], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
                               env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}) as child:
+            patience = PATIENCE_S + PATIENCE * case.seconds
             try:
-                peak = _watch(child)
+                peak = _watch(child, time.monotonic() + patience)
                 noise = child.stderr.read().decode(errors="replace") if child.stderr else ""
-            except BaseException:
+            except BaseException as error:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
+                if isinstance(error, TimeoutError):
+                    return {"error": f"not at its end after {patience:.0f} s, and ended"}
                 raise
         if not result.exists():
             return {"error": f"the process of the run ended with {child.returncode}: {noise[-2000:].strip()}"}
@@ -127,8 +135,8 @@ def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str],
             one: Callable[[Case, Path, str], Run] = run_case, until: float = math.inf,
             stop: float = math.inf) -> list[Run]:
     """Every job `reps` times, in turns: all once, then all again. Each result: case, dir, runs (one of each repetition) or
-    skipped. What was skipped, or failed, once is not tried again. After `until` (time.monotonic) nothing is repeated, after
-    `stop` nothing is begun."""
+    skipped or error. What was skipped, or failed, once is not tried again; the others go on. After `until` (time.monotonic)
+    nothing is repeated, after `stop` nothing is begun."""
     several = list(jobs)
     results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": place.shown(), "runs": []}
                           for case, place in several]
@@ -141,7 +149,10 @@ def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str],
                     result["skipped"] = "no time left"
                 continue
             told(f"{rep + 1}/{reps} {case.shown()} in {place.shown()}")
-            run = one(case, place.path, place.cgroup)
+            try:
+                run = one(case, place.path, place.cgroup)
+            except OSError as error:
+                run = {"error": f"{type(error).__name__}: {error}"}
             for why in ("skipped", "error"):
                 if why in run:
                     result[why] = run[why]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bench import figures, worker
+from rmq_store.bench import figures, runner, worker
 from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case
 from rmq_store.bench.disks import Place
 from rmq_store.bench.ours import warmed
@@ -46,6 +46,26 @@ def test_a_run_that_dies_is_an_error_with_what_it_said(tmp_path: Path, monkeypat
     monkeypatch.setattr("sys.executable", "/bin/false")
     assert "ended with 1" in run_case(small("put_async"), tmp_path)["error"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_hangs_is_ended_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(runner, "PATIENCE", 0.001)
+    run = run_case(small("put_async", seconds=600.0, cap_mib=8 << 10), tmp_path)
+    assert run == {"error": "not at its end after 1 s, and ended"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_case_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    def one(case: Case, directory: Path, cgroup: str) -> dict[str, object]:
+        if case.body == 2:
+            raise OSError(28, "No space left on device")
+        return {"msgs": case.body}
+
+    cases = [(small("put_async", body=body), Place(tmp_path)) for body in (1, 2, 3)]
+    first, second, third = run_all(cases, 2, lambda text: None, one)
+    assert [r["msgs"] for r in (*first["runs"], *third["runs"])] == [1, 1, 3, 3]
+    assert second["runs"] == [] and "No space" in second["error"]
 
 
 @pytest.mark.parametrize("state", FILE_STATES)
