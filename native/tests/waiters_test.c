@@ -72,9 +72,40 @@ static void test_who_is_called(void) {
     CHECK(!w[4].called && waiters.first == NULL && waiters.last == NULL);
 }
 
+/* ---- a fence: nobody's position is passed, and everybody sleeps without a time limit, so one who is not called is a hang */
+static int64_t failed, asleep;
+
+static void *wait_for_the_fence(void *arg) {
+    int64_t end = *(int64_t *)arg;
+    rmq_waiter w;
+    while (rmq_load(&failed) == 0) {
+        rmq_waiter_enter(&waiters, &w, end);
+        rmq_add(&asleep, 1);
+        if (rmq_load(&failed) == 0) rmq_waiter_sleep(&waiters, &w, -1);
+        else rmq_waiter_leave(&waiters, &w);
+    }
+    return NULL;
+}
+
+static void test_a_fence_calls_everybody(void) {
+    enum { MANY = 64 };
+    pthread_t t[MANY];
+    int64_t ends[MANY];
+    for (int i = 0; i < MANY; i++) {
+        ends[i] = INT64_MAX - 1 - i % 7;
+        CHECK(rmq_thread_start(&t[i], wait_for_the_fence, &ends[i], "waiter") == 0);
+    }
+    while (rmq_load(&asleep) < MANY) rmq_pause();
+    rmq_store(&failed, 1);
+    rmq_waiters_pass(&waiters, INT64_MAX);
+    for (int i = 0; i < MANY; i++) CHECK(rmq_thread_join(&t[i]) == 0);
+    CHECK(waiters.first == NULL && waiters.last == NULL && rmq_load(&asleep) == MANY);
+}
+
 int main(void) {
     limit_seconds(60);
     test_who_is_called();
+    test_a_fence_calls_everybody();
     test_group_commit();
     return 0;
 }
