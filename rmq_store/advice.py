@@ -4,6 +4,7 @@ Every contender is the store itself, in a scratch directory, so what is measured
 and with many in flight, and asynchronous puts until all of it is on the device. Turns are interleaved, so that a noisy
 neighbour meets all of them. The control plane, any thread.
 """
+import errno
 import os
 import shutil
 import statistics
@@ -85,12 +86,7 @@ class Advice:
         """Writes the profile to a path, or under a name among the user's profiles; returns the path.
 
         Raises FileExistsError where there is one already, ConfigError for the name of a built-in one, OSError."""
-        text = os.fspath(target)
-        if "/" not in text and not text.endswith(".toml"):
-            if text in sources.profile_names():
-                raise ConfigError(f"profile {text} is built in: give yours another name, or a path")
-            text = os.path.join(sources.user_profiles(), f"{text}.toml")
-        os.makedirs(os.path.dirname(os.path.abspath(text)), exist_ok=True)
+        text = destination(target)
         with open(text, "x", encoding="utf-8") as file:
             file.write(self.toml())
             file.flush()
@@ -102,6 +98,20 @@ class Advice:
         return {"path": self.path, "profile": self.profile, "options": self.options, "reasons": self.reasons,
                 "measured": [{k: v for k, v in asdict(m).items() if k not in hidden} for m in self.measured],
                 "capability": self.capability.as_dict()}
+
+
+def destination(target: str | os.PathLike[str]) -> str:
+    """The path that Advice.write(target) makes, its directory made. Raises what write raises; so it can be asked before the
+    measuring."""
+    text = os.fspath(target)
+    if "/" not in text and not text.endswith(".toml"):
+        if text in sources.profile_names():
+            raise ConfigError(f"profile {text} is built in: give yours another name, or a path")
+        text = os.path.join(sources.user_profiles(), f"{text}.toml")
+    if os.path.lexists(text):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), text)
+    os.makedirs(os.path.dirname(os.path.abspath(text)), exist_ok=True)
+    return text
 
 
 def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
@@ -185,7 +195,7 @@ def _propose(path: str, facts: Capability, measured: list[Measured]) -> Advice:
     good = [m for m in measured if not m.refused and m.sync_s and m.sync_rate and m.async_bytes]
     reasons = [_line(m) for m in measured]
     profile, why = _base(facts, good)
-    reasons.append(f"{profile}: {why}")
+    reasons.append(f"profile {profile}: {why}")
     options: dict[str, Any] = dict(sources.profile(profile).entries)
     if good and profile != "tmpfs":
         best = max(good, key=lambda m: _score(m, good))

@@ -166,14 +166,18 @@ def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     refusal = c.uring_refusal()
     wanted = "finding" if o.flush_backend == "io_uring" else "note"
-    if refusal is not None:
+    if refusal is not None and refusal[1] == "file":
+        yield Finding(wanted, "io_uring", f"not tried: no file can be made here ({os.strerror(refusal[0])})",
+                      "nothing is known about it", "a directory that this user may write to, or room in it")
+    elif refusal is not None:
         code, step = refusal
         cause, cure = _why_no_ring(c, code)
         yield Finding(wanted, "io_uring", f"{step} fails: {os.strerror(code)}{cause}",
                       "flush_backend io_uring cannot be used; auto takes fdatasync", cure)
     else:
         flags = ", ".join(c.uring.get("flags") or ()) or "none"
-        yield Finding("ok", "io_uring", f"works (set-up flags: {flags})", "flush_backend io_uring can be used")
+        yield Finding("ok", "io_uring", f"works (set-up flags: {flags})", "flush_backend io_uring can be used"
+                      + (", with write_path pool" if o.write_path == "mmap" else ""))
         if c.uring.get("buffers"):
             yield Finding("note", "io_uring", f"registering memory fails: {os.strerror(c.uring['buffers'])} (memlock limit "
                           f"{_limit(c.memlock)})", "each write maps its pages again, which costs some CPU",

@@ -1,7 +1,7 @@
 """`rmqstore advise`: measures a directory's device with every back end, proposes a profile and says why. Main thread only."""
 import argparse
 
-from rmq_store.advice import advise
+from rmq_store.advice import advise, destination
 from rmq_store.cli.common import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config import toml
@@ -16,6 +16,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.write:
+        destination(args.write)     # refused now rather than after the measuring
     found = advise(args.directory, seconds=args.seconds, progress=lambda what: None if args.json else _say(out, what))
     written = found.write(args.write) if args.write else None
     if out.as_json:

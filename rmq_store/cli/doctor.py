@@ -26,5 +26,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 out.line(f"        do: {item.cure}")
         count = len(found.findings)
         out.line()
-        out.line("nothing to do" if found.healthy else f"{count} finding{'s' if count > 1 else ''} with something to do")
+        rest = "; the notes say what could be better" if any(item.cure for item in found.items if item.level == "note") else ""
+        out.line(f"nothing to do{rest}" if found.healthy else f"{count} finding{'s' if count > 1 else ''} with something to do")
     return FINE if found.healthy else FINDINGS

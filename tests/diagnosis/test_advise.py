@@ -64,6 +64,18 @@ def test_the_command(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["p.toml"]
 
 
+def test_a_profile_that_cannot_be_written_is_refused_before_the_measuring(tmp_path, monkeypatch, capsys):
+    def measure(*args, **more):
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("rmq_store.cli.advise.advise", measure)
+    (tmp_path / "mine.toml").touch()
+    (tmp_path / "file").touch()
+    for target in ("nvme", str(tmp_path / "mine.toml"), str(tmp_path / "file" / "mine.toml")):
+        assert main(["advise", str(tmp_path), "--write", target]) in (3, 64)
+        assert "rmqstore advise: " in capsys.readouterr().err
+
+
 def numbers(name, sync, rate, bandwidth, refused=""):
     path, backend = {"msync": ("mmap", "msync"), "fdatasync": ("pool", "fdatasync"), "io_uring": ("pool", "io_uring")}[name]
     return Measured(path, backend, refused, sync, sync and 2 * sync, rate, bandwidth)
@@ -93,7 +105,7 @@ def test_the_best_over_all_three_figures_wins():
 def test_the_profile_to_begin_with(sync, facts, profile):
     found = propose(numbers("fdatasync", sync, 1e4, 2e8), sync_written_s=sync, sync_reserved_s=sync, **facts)
     assert found.profile == profile and resolve(None, found.options)
-    assert any(r.startswith(f"{profile}: ") for r in found.reasons)
+    assert any(r.startswith(f"profile {profile}: ") for r in found.reasons)
 
 
 def test_zeros_ahead_only_where_they_gain():

@@ -163,6 +163,15 @@ def test_a_store_that_was_not_closed(tmp_path):
     assert "store" in [i.subject for i in rmq_store.doctor(tmp_path / "s", measure=False).findings]
 
 
+def test_a_directory_without_rights_leaves_io_uring_unknown():
+    found = judged(healthy(writable=False, write_error=errno.EACCES, uring={"setup": 0, "buffers": 0, "files": 0,
+                                                                            "file": errno.EACCES}))
+    told = {i.subject: i for i in found}
+    assert told["directory"].level == "finding"
+    assert told["io_uring"].level == "note" and "not tried" in told["io_uring"].fact
+    assert "flush_backend" not in told["io_uring"].cure
+
+
 def test_the_command(tmp_path, capsys):
     code = main(["doctor", str(tmp_path), "--no-measure", "-o", "write_path=pool"])
     text = capsys.readouterr().out
