@@ -13,6 +13,8 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.errors import BackendUnavailable, ForkedProcess, PoolExhausted
+from rmq_store.flush import backend
+from rmq_store.flush._uring import uring_probe
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.states import Scratch
@@ -166,6 +168,17 @@ def test_a_device_with_larger_blocks_is_written_through_the_page_cache(tmp_path,
     with caplog.at_level("INFO", "rmq_store"), uring(tmp_path / "s", _io=io) as store:
         store.put("T", b"x")
     assert [r.event for r in caplog.records if r.event in ("DIRECT_REFUSED", "RING_READY")] == ["DIRECT_REFUSED", "RING_READY"]
+
+
+@ring_needed
+def test_a_device_that_takes_only_larger_blocks_than_ours(tmp_path, caplog, monkeypatch):
+    """It writes through the page cache, with one line that says so; direct I/O asked for by name is an error."""
+    monkeypatch.setattr(backend, "uring_probe", lambda *a, **more: {**uring_probe(*a, **more), "align": 16384})
+    with caplog.at_level("INFO", "rmq_store"), uring(tmp_path / "s") as store:
+        assert store.put("T", b"x", wait=True).status == 0
+    assert ["16384" in r.getMessage() for r in caplog.records if r.event == "DIRECT_REFUSED"] == [True]
+    with pytest.raises(BackendUnavailable, match="alignment of 16384"):
+        uring(tmp_path / "s", uring_direct="on")
 
 
 @ring_needed
