@@ -41,13 +41,15 @@ def test_a_text_column_is_java_text(log, texts):
 @given(raw=st.lists(st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"UNIQ_KEY", b" ", b"\xff"])
                     | st.binary(max_size=3), max_size=20).map(b"".join))
 def test_the_properties_of_any_bytes_are_those_of_the_parser(log, raw):
-    """The same bytes through the map, the scan for the names that the store knows, and decode_properties."""
+    """The same bytes through the map, the scan for the names that the store knows, decode_properties, and a parser here."""
     file = log(size=1 << 12)
     file.add(properties=raw)
     file.end()
     file.write()
     (row,), _ = rows_of(file.split(), ("properties", "propertiesRaw", "tags", "keys", "msgId"))
-    found = decode_properties(raw)
+    parts = [part.partition(b"\x01") for part in raw.split(b"\x02")]
+    found = {decode_text(name): decode_text(value) for name, _, value in parts if name and value}
+    assert decode_properties(raw) == found
     assert row["propertiesRaw"] == raw and row["properties"] == found
     assert (row["tags"], row["keys"], row["msgId"]) == (found.get("TAGS"), found.get("KEYS"), found.get("UNIQ_KEY"))
 
@@ -84,3 +86,18 @@ def test_a_key_is_found_whatever_blanks_stand_around_it(tmp_path):
         for key in ("", " ", "firs", "first  second"):
             assert not store.query_key("T", key).messages
     assert not list(verify(tmp_path))
+
+
+def test_a_host_is_its_rows_own_whatever_its_neighbours_have(log):
+    """A text is kept from row to row: it may serve only where address, port and kind are the same."""
+    hosts = ["1.2.3.4:5", "1.2.3.4:5", "1.2.3.4:6", "1.2.3.5:6", "[102:304:0:5::]:7", "1.2.3.4:5", "[102:304:0:5::]:7",
+             "[102:304:0:5::]:8", "[102:304:0:5::1]:8", "255.255.255.255:65535", "0.0.0.0:0"]
+    file = log()
+    for born in hosts:
+        for stored in ("10.0.0.1:10911", "[::1]:10911"):
+            file.add(born_host=born, store_host=stored)
+    file.end()
+    file.write()
+    rows, _ = rows_of(file.split(), ("bornHost", "storeHost"))
+    assert [(row["bornHost"], row["storeHost"]) for row in rows] == [
+        (born, stored) for born in hosts for stored in ("10.0.0.1:10911", "[::1]:10911")]
