@@ -1,13 +1,15 @@
 """Spark on a store beside Spark on Parquet, in one run: python -m bench.spark.ratios --dir DIR [--mib 1024] [--out FILE]
 
 Prints a line a measurement and, last, the ratios with their goals; --out writes them as JSON. Each figure is the best of
---reps. `DIR` wants three times the size of the log. With --mib 64 it takes seconds and shows that everything runs, no more.
+--reps. `DIR` wants three times the size of the log. With --mib 64 it takes seconds and shows that everything runs, no more:
+the fixed cost of a query is then most of what is measured, so the goals are not judged.
 """
 import argparse
 import json
 import os
 import platform
 import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +30,7 @@ GOALS = {"full_vs_parquet": 0.60, "metadata_mrows_s": 2.0, "kernel_queues_gib_s"
          "kernel_audit_gib_s": 2.0, "export_vs_parquet_parquet": 2.0, "staged_mib_s": 400.0, "planning_1000_files_ms": 50.0}
 SETTINGS = {"spark.python.unix.domain.socket.enabled": "true"}      # as docs/spark.md advises
 LOWER = {"planning_1000_files_ms"}
+JUDGED_MIB = 1024
 
 
 def make_store(root: Path, mib: int) -> int:
@@ -103,16 +106,16 @@ def measure(spark, place: Path, mib: int, reps: int) -> dict[str, float]:
     full = timed("full rows, store", lambda: noop(read_store(spark, root)))
     parquet = timed("full rows, Parquet uncompressed", lambda: noop(spark.read.parquet(plain)))
     snappy = timed("full rows, Parquet snappy", lambda: noop(spark.read.parquet(packed)))
+    fixed = best("one row, the fixed cost of a query",
+                 lambda: noop(scan(spark, root, META, ending_physical_offset=1)), reps, 1, 0)
     meta = timed("six metadata columns, store", lambda: noop(scan(spark, root, META)))
     digest = "sum(length(body)) AS n, bit_xor(xxhash64(body)) AS h"
     ours = timed("xxhash64 of bodies, store", lambda: scan(spark, root, ["body"]).selectExpr(*digest.split(", ")).collect())
     theirs = timed("xxhash64 of bodies, Parquet", lambda: spark.read.parquet(plain).selectExpr(*digest.split(", ")).collect())
-    target = place / "queues"
 
     def rebuild_native():
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        native(root, lambda piece: queue_part(piece, str(target), 6_000_000))
+        target = tempfile.mkdtemp(dir=place)        # a new one each time: removing the last is no part of a rebuild
+        native(root, lambda piece: queue_part(piece, target, 6_000_000))
 
     kernel_queues = timed("consume queues, kernel, one thread", rebuild_native)
     kernel_audit = timed("CRC audit, kernel, one thread", lambda: native(root, audit_part))
@@ -132,7 +135,8 @@ def measure(spark, place: Path, mib: int, reps: int) -> dict[str, float]:
                    .option("compression", "uncompressed").parquet(str(place / "copy")))
     ingested = ingest(plain, place, rows, size)
     return {"full_vs_parquet": parquet / full, "full_vs_snappy": snappy / full, "body_hash_vs_parquet": theirs / ours,
-            "metadata_mrows_s": rows / meta / 1e6, "kernel_queues_gib_s": size / kernel_queues / (1 << 30),
+            "fixed_s": fixed, "metadata_mrows_s": rows / meta / 1e6,
+            "kernel_queues_gib_s": size / kernel_queues / (1 << 30),
             "queues_job_gib_s": size / rebuilt / (1 << 30), "queues_vs_shuffle": shuffled / rebuilt,
             "kernel_audit_gib_s": size / kernel_audit / (1 << 30), "audit_job_gib_s": size / audited / (1 << 30),
             "audit_with_cross_checks_gib_s": size / crossed / (1 << 30), "export_vs_parquet_parquet": copied / exported,
@@ -187,10 +191,12 @@ def run(directory: str, mib: int, reps: int) -> dict[str, Any]:
     print()
     verdicts = {}
     for name, value in found.items():
-        goal = GOALS.get(name)
+        goal = GOALS.get(name) if mib >= JUDGED_MIB else None
         met = goal is None or (value <= goal if name in LOWER else value >= goal)
         verdicts[name] = "no goal" if goal is None else "met" if met else "missed"
         print(f"{name:30} {value:10.2f}" + ("" if goal is None else f"   goal {goal:g}: {'met' if met else 'MISSED'}"))
+    if mib < JUDGED_MIB:
+        print(f"goals are for --mib {JUDGED_MIB} and more")
     return {"mib": mib, "reps": reps, "cpus": os.cpu_count(), "machine": platform.platform(), "load": load, "found": found,
             "goals": GOALS, "verdicts": verdicts}
 
