@@ -107,6 +107,7 @@ class Event(Enum):
     LOG_FILES_DELETED = "cleaning", _INFO, (
         "deleted %(count)d commit-log files (%(size)d bytes) of %(path)s, reason %(reason)s: the log begins at offset "
         "%(min_offset)d; with them went %(queue_files)d queue files and %(index_files)d index files")
+    QUEUES_REMOVED = "cleaning", _INFO, "removed %(count)d queues of %(path)s, topics %(topics)s; %(kept)d had to stay"
     UNCONSUMED_DELETED = "cleaning", _WARNING, (
         "group %(group)s lost %(count)d messages of %(topic)s/%(queue_id)d that it had not consumed: queue offsets %(begin)d "
         "to below %(end)d went with the oldest commit-log file")

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from rmq_store.cleaning._clean import note_removed
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
@@ -22,6 +23,7 @@ from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import Outcome, Rules, find_end, is_number, load_names, make_end
+from rmq_store.removing import removed_queues
 from rmq_store.sizing import fit
 
 __all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
@@ -221,6 +223,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     emptied = load_queues(queues)
     store._take_queues(queues)
+    for (topic, queue_id), offset in removed_queues(files, places.root).items():
+        note_removed(store, topic, queue_id, offset)
     if options.index_enabled:
         store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
                                      readonly))

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
@@ -34,6 +34,7 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
+from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.statistics import _counts
 from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
 from rmq_store.tasks import known_offsets, log_flusher, tasks_of
@@ -403,17 +404,37 @@ class MessageStore(StoreWait):
         not. Durable: what is deleted stays deleted. Raises ValueError, StoreStateError, OSError.
         Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
         """
-        self._check_open()
-        if self._cleaner is None:
-            raise StoreNotWriteable(self.path)
+        self._check_writable()
+        assert self._cleaner is not None
         return self._cleaner.clean(self, self._keep_ms(hours), files_max, pace_ms)
 
     def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
         """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int."""
-        self._check_open()
-        if self._cleaner is None:
-            raise StoreNotWriteable(self.path)
+        self._check_writable()
+        assert self._cleaner is not None
         return self._cleaner.due(self, self._keep_ms(hours), files_max)
+
+    def clean_expired_queues(self) -> RemovedQueues:
+        """Removes queues all of whose messages cleaning has deleted; the next message of such a queue has queue offset 0, and
+        groups that were further on begin there. Durable. Any thread. Upstream: cleanExpiredConsumerQueue."""
+        self._check_writable()
+        return remove_expired(self)
+
+    def delete_topics(self, *topics: str) -> RemovedQueues:
+        """Removes the queues of these topics, their entries in topic_table, and groups' offsets of them; the messages stay in
+        the log until it is cleaned. A topic of an open consumer stays. Durable. Any thread. Upstream: deleteTopics."""
+        self._check_writable()
+        return remove_topics(self, topics)
+
+    def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
+        """delete_topics for all that is neither in `keep` nor upstream's own (removing.py). Upstream: cleanUnusedTopic."""
+        kept = set(keep)
+        return self.delete_topics(*(t for t in self.topics() if t not in kept and not is_system_topic(t)))
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.readonly:
+            raise StoreNotWriteable(self.path)
 
     def _keep_ms(self, hours: float | None) -> int | None:
         if hours is None:
@@ -511,8 +532,9 @@ class MessageStore(StoreWait):
         return cast(StoreStats, found)
 
     def histograms(self) -> dict[str, Histogram]:
-        """Durations since the opening, in ns: commit (pool to file; none where io_uring writes), flush (to the device),
-        dispatch_lag (from put to readable, in whole ms, one per round of the dispatcher), get (one in 16), and with
+        """Durations since the opening, in ns: lock (how long an append waited for the put lock, of those that found it taken),
+        append (how long the lock was held, one append in 64), commit (pool to file; none where io_uring writes), flush (to
+        the device), dispatch_lag (from put to readable, in whole ms, one per round of dispatch), get (one in 16), and with
         measure_puts put. Copies."""
         self._check_open()
         return _counts.histograms(self) | {"get": self._get_histogram()}

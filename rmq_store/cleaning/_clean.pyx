@@ -10,13 +10,15 @@ One thread at a time (cleaner.py has a lock), beside puts, dispatch, flush and r
 import os
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq_store._core cimport StoreCore
-from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queue_drop_before, queues_at, queues_count
+from rmq_store.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
+from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
+                                            queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync)
 from rmq_store.index._index cimport index_drop_before
 from rmq_store.io._io cimport IoTable, rmq_io
-from rmq_store.io._sync cimport rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_end, row_shift, row_start
 
 cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a new page waits no longer than for so much
@@ -181,6 +183,62 @@ def drop_queue_files(StoreCore store not None, int64_t number, int64_t physical_
     store.calls -= 1
     _check(rc, store.path)
     return rc
+
+
+def queue_ends(StoreCore store not None):
+    """Every queue that has or had an entry: list of (its number, topic, queue id, log offset behind its newest record)."""
+    cdef int64_t i
+    cdef Queue *q
+    found = []
+    store._enter()
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        if rmq_load(&q.max_offset) > 0:
+            found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id, q.max_physical_offset))
+    return found
+
+
+def note_removed(StoreCore store not None, str topic not None, int32_t queue_id, int64_t offset):
+    """While the store opens: the queue was removed when the log ended at `offset`; records below get no entry."""
+    cdef bytes name = topic.encode("utf-8", "surrogatepass")
+    cdef Queue *q = queues_find(store.queues, name, <int32_t> len(name), queue_id, True)
+    if q == NULL:
+        raise MemoryError("queue")
+    q.removed_below = offset
+
+
+def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below):
+    """Empties the queue with that number and deletes its files, unless a record of it ends beyond `physical_below` or is not
+    dispatched yet; returns whether it did. The next message gets queue offset 0. Durable.
+
+    Puts wait for the change in memory only, dispatch for all of it. Raises OSError, after which the store is fenced: what is
+    left of the files is for a recovery.
+    """
+    cdef Queue *q
+    cdef int rc = 0
+    cdef bint gone = False
+    store._enter()
+    q = queues_at(store.queues, number)
+    store.calls += 1
+    with nogil:
+        rmq_mutex_lock(&store.dispatcher.round_lock)
+        queues_hold_sync(store.queues)
+        log_lock_begin(store.log)
+        if q.next_offset == rmq_load(&q.max_offset) and q.max_physical_offset <= physical_below:
+            queue_empty(q)
+            q.removed_below = physical_below
+            gone = True
+        log_lock_end(store.log)
+        if gone:
+            rc = queue_delete_files(store.queues, q)
+            if rc < 0:
+                log_fence(store.log, rc, FENCE_WRITE)
+        queues_let_sync(store.queues)
+        rmq_mutex_unlock(&store.dispatcher.round_lock)
+        rmq_event_wake(&q.arrived)
+    store.calls -= 1
+    _check(rc, store.path)
+    return gone
 
 
 def drop_index_files(StoreCore store not None, int64_t physical_min):

@@ -5,6 +5,7 @@ Control plane, the main thread only.
 import argparse
 import datetime
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -82,6 +83,16 @@ def moment(text: str) -> int:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: give milliseconds since 1970, or 2024-05-01T12:00:00") from None
+
+
+_NAME = re.compile(r"[%|A-Za-z0-9_-]{1,127}").fullmatch
+
+
+def table_name(what: str, name: str) -> str:
+    """A name for a new entry of topics.json or subscriptionGroup.json."""
+    if not _NAME(name):
+        raise ConfigError(f"{what} {name!r}: give a name of up to 127 characters % | A-Z a-z 0-9 _ -")
+    return name
 
 
 def body_argument(parser: argparse.ArgumentParser) -> None:

@@ -32,6 +32,8 @@ COMMANDS = {
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
     "offsets": "show how far consumer groups are, or set one on, back or ahead",
+    "topics": "show, make, change or delete topics as a broker would know them; remove queues that are not used any more",
+    "groups": "show, make, change or delete consumer groups as a broker would know them",
     "clean": "delete old commit-log files and what leads into them",
     "dump": "decode files of a store, whatever state it is in",
     "doctor": "tell what a directory and this process mean for a store there: facts, consequences, cures",

@@ -1,7 +1,8 @@
 """`rmqstore stat`: what a store holds and how far it is flushed and dispatched. Read-only, beside a running writer.
 
-With --watch a line every so many seconds: the store is looked at anew each time, so the numbers are those of the files, whoever
-writes them.
+With --watch a line every so many seconds. The numbers are those of the files, whoever writes them: the store is opened
+read-only for each line. What only the writing process knows (puts under way, what is not flushed, durations) is not shown;
+that process tells it by stats(), or to Prometheus.
 """
 import argparse
 import dataclasses

@@ -126,6 +126,8 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         rmq_add(&t.gaps, 1)
         return 0
     if q.max_physical_offset < 0:
+        if physical < q.removed_below:
+            return 0
         rc = _begin(t, q, s, cq_offset)
         if rc < 0:
             return rc
@@ -227,6 +229,14 @@ cdef int _sync_queue(TableState *t, QueueState *s, int64_t to, int *base_dirs, i
 
 
 cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&t.run_lock)
+    rc = _sync(t, pages_min)
+    rmq_mutex_unlock(&t.run_lock)
+    return rc
+
+
+cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
     # kept.
     cdef Queue *chain

@@ -30,6 +30,7 @@ cdef struct Queue:
     char[40] line_of_readers
     # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
     int64_t max_physical_offset     # end of the last record that has an entry; -1 none
+    int64_t removed_below           # records that begin below get no entry: removed after them
     int64_t records                 # dispatched since the store was opened: statistics
     int64_t bytes
 
@@ -64,6 +65,12 @@ cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexce
 # each. Returns how many, or -errno.
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil
 cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its files; the queue is empty at offset 0
+# The two halves of it, for an open store: the memory, under the put lock and while nothing is dispatched; then the files, while
+# nothing is dispatched or synced.
+cdef void queue_empty(Queue *q) noexcept nogil
+cdef int queue_delete_files(QueueTable *t, Queue *q) noexcept nogil
+cdef void queues_hold_sync(QueueTable *t) noexcept nogil    # waits for queues_sync, and keeps it off
+cdef void queues_let_sync(QueueTable *t) noexcept nogil
 
 # ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.
 # Returns 0 (also for a repeated entry), or -errno from I/O. cq_offset must continue the queue (a gap is pre-blanked only in the

@@ -15,7 +15,7 @@ from rmq_store.consumequeue._recover cimport recover_drop, recover_end, recover_
 from rmq_store.consumequeue._state cimport QueueState, TableState, entry_append, state_of
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_store, rmq_swap32
+from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
 
 cdef struct QueueFiles:
     QueueState state
@@ -82,12 +82,8 @@ cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexce
     return recover_drop(&t.state, q, state_of(q), physical_min)
 
 
-cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
-    cdef TableState *t = &table.state
+cdef void queue_empty(Queue *q) noexcept nogil:
     cdef QueueState *s = state_of(q)
-    cdef int rc = 0
-    if t.readonly:
-        return -EROFS
     rmq_store(&q.max_offset, 0)
     rmq_store(&q.min_offset, 0)
     q.next_offset = 0
@@ -100,6 +96,14 @@ cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
     s.ext.used = 0
     rmq_swap32(&s.entries.new_dirs, 0)
     rmq_swap32(&s.ext.new_dirs, 0)
+
+
+cdef int queue_delete_files(QueueTable *table, Queue *q) noexcept nogil:
+    cdef TableState *t = &table.state
+    cdef QueueState *s = state_of(q)
+    cdef int rc
+    if t.readonly:
+        return -EROFS
     rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
     if rc >= 0:
         rc = files_remove_dirs(t.cache, &s.entries)
@@ -108,6 +112,21 @@ cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
         if rc >= 0:
             rc = files_remove_dirs(t.cache, &s.ext)
     return rc
+
+
+cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
+    if table.state.readonly:
+        return -EROFS
+    queue_empty(q)
+    return queue_delete_files(table, q)
+
+
+cdef void queues_hold_sync(QueueTable *t) noexcept nogil:
+    rmq_mutex_lock(&t.state.run_lock)
+
+
+cdef void queues_let_sync(QueueTable *t) noexcept nogil:
+    rmq_mutex_unlock(&t.state.run_lock)
 
 
 # ---- dispatch and durability

@@ -60,6 +60,7 @@ cdef struct TableState:
     Queue *dirty
     int64_t gaps                        # atomic
     # sync
+    rmq_mutex run_lock                  # queues_sync is at work, or kept off
     rmq_mutex sync_lock
     Queue *unsynced
     int sync_error                      # the first one; final

@@ -84,6 +84,11 @@ class Consuming:
         with self._lock:
             self._refuse_twice(group)
 
+    def topics_consumed(self) -> set[str]:
+        """Topics of the open consumers."""
+        with self._lock:
+            return {topic for consumer in self._open.values() if not consumer.closed for topic in consumer.topics}
+
     def _refuse_twice(self, group: str) -> None:
         other = self._open.get(group)
         if other is not None and not other.closed:

@@ -202,7 +202,7 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
         illegal = False
         if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
             q = _queue(d, &v, &illegal)
-            if q != NULL and q.next_offset <= v.queue_offset:
+            if q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset:
                 q.next_offset = v.queue_offset + 1
             elif q == NULL and not illegal:
                 rc = -ENOMEM

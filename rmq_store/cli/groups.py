@@ -1,0 +1,70 @@
+"""`rmqstore groups`: what consumer groups may do and how often they try (config/subscriptionGroup.json).
+
+list reads beside a running writer; the others open the store for writing. mqadmin: updateSubGroup, deleteSubGroup.
+"""
+import argparse
+from typing import Any
+
+from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments, table_name
+from rmq_store.cli.output import Output
+from rmq_store.errors import ConfigError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "set", "delete"),
+                        help="list: groups of the file and those that have committed offsets; set: make or change an entry; "
+                        "delete: the entry, with --offsets also how far the group is")
+    store_arguments(parser)
+    parser.add_argument("-g", "--group", help="for set and delete; for list only this one")
+    parser.add_argument("--retries", type=int, metavar="N", help="for set: tries of a message before it is a dead letter (16)")
+    parser.add_argument("--retry-queues", type=int, metavar="N", help="for set: queues of %%RETRY%%GROUP (1)")
+    parser.add_argument("--consume", choices=("true", "false"), help="for set: whether a broker lets the group consume (true)")
+    parser.add_argument("--offsets", action="store_true", help="for delete: forget also how far it is")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    if args.action == "list":
+        return _list(args, out)
+    if args.group is None:
+        raise ConfigError(f"groups {args.action} needs --group")
+    with open_store(args, delay="store_only") as store:
+        if args.action == "delete":
+            known = store.group_table.remove(args.group)
+            offsets = store.offsets.remove(args.group) if args.offsets else 0
+            if not known and not offsets:
+                raise ConfigError(f"group {args.group} is not there: config/subscriptionGroup.json has no entry of it")
+            store.group_table.flush()
+            store.offsets.flush()
+            if out.as_json:
+                out.record({"kind": "deleted", "group": args.group, "entry": known, "offsets": offsets})
+            else:
+                out.line(f"deleted {args.group}" + (f", its offsets of {offsets} queues too" if args.offsets else ""))
+            return FINE
+        for what, number in (("--retries", args.retries), ("--retry-queues", args.retry_queues)):
+            if number is not None and not 0 <= number <= 65_535:
+                raise ConfigError(f"{what} {number}: give a number from 0 to 65535")
+        given = {"retryMaxTimes": args.retries, "retryQueueNums": args.retry_queues,
+                 "consumeEnable": args.consume and args.consume == "true"}
+        entry = store.group_table.set(table_name("group", args.group), **{k: v for k, v in given.items() if v is not None})
+        store.group_table.flush()
+        _show(out, args.group, entry, store.offsets.topics(args.group))
+    return FINE
+
+
+def _list(args: argparse.Namespace, out: Output) -> int:
+    with open_store(args, readonly=True) as store:
+        rows = [(name, store.group_table.get(name), store.offsets.topics(name)) for name in sorted({
+            *store.group_table.names(), *store.offsets.groups()}) if args.group in (None, name)]
+    for row in rows:
+        _show(out, *row)
+    return FINE if rows else FINDINGS
+
+
+def _show(out: Output, group: str, entry: dict[str, Any] | None, topics: list[str]) -> None:
+    if out.as_json:
+        out.record({"kind": "group", "group": group, "entry": entry, "topics": topics})
+        return
+    said = "not in config/subscriptionGroup.json" if entry is None else (
+        f"retries {entry.get('retryMaxTimes')}, retry queues {entry.get('retryQueueNums')}, "
+        f"may {'' if entry.get('consumeEnable', True) else 'not '}consume")
+    out.line(f"{group}  {said}; has consumed {', '.join(topics) or 'nothing yet'}")

@@ -1,0 +1,102 @@
+"""`rmqstore topics`: what a broker would know of the topics of a store (config/topics.json), and removing queues.
+
+list reads beside a running writer; the others open the store for writing. mqadmin: topicList, updateTopic, deleteTopic,
+cleanUnusedTopic, cleanExpiredCQ.
+"""
+import argparse
+from typing import Any
+
+from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments, table_name
+from rmq_store.cli.output import Output
+from rmq_store.consumer.tables import PERM_READ, PERM_WRITE
+from rmq_store.errors import ConfigError
+from rmq_store.removing import RemovedQueues, expired_queues, is_system_topic
+
+PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "set", "delete", "unused", "expired"),
+                        help="list: topics of the file and of the queues; set: make or change an entry; delete: entry, queues "
+                        "and groups' offsets of a topic (its messages stay in the log until that is cleaned); unused: delete "
+                        "all topics but those of the file, of --keep, and upstream's own; expired: remove queues whose "
+                        "messages are all gone")
+    store_arguments(parser)
+    parser.add_argument("-t", "--topic", action="append", default=[], help="for set and delete; for list only this one")
+    parser.add_argument("-r", "--read-queues", type=int, metavar="N", help="for set: queues that are read (4)")
+    parser.add_argument("-w", "--write-queues", type=int, metavar="N", help="for set: queues that are written (4)")
+    parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (rw)")
+    parser.add_argument("--order", choices=("true", "false"), help="for set: an order topic (false)")
+    parser.add_argument("--keep", action="append", default=[], metavar="TOPIC", help="for unused: not this one")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only say what would go")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    if args.action == "list":
+        return _list(args, out)
+    if args.action in ("set", "delete") and not args.topic:
+        raise ConfigError(f"topics {args.action} needs --topic")
+    with open_store(args, delay="store_only") as store:
+        if args.action == "set":
+            return _set(store, args, out)
+        if args.action == "expired":
+            going = [(topic, queue_id) for _, topic, queue_id, _ in expired_queues(store)]
+            return _say(out, RemovedQueues(going), True) if args.dry_run else _say(out, store.clean_expired_queues())
+        names = args.topic
+        if args.action == "unused":
+            keep = {*args.keep, *store.topic_table.names()}
+            if not keep:
+                raise ConfigError("config/topics.json names no topic, so all would go: name those that are used with --keep")
+            names = [t for t in store.topics() if t not in keep and not is_system_topic(t)]
+        unknown = [t for t in names if t not in store.topics() and store.topic_table.get(t) is None]
+        if unknown:
+            raise ConfigError(f"topic {unknown[0]} is not there: neither a queue nor an entry of config/topics.json")
+        if args.dry_run:
+            return _say(out, RemovedQueues([(t, q) for t in names for q in store.queues(t)]), True)
+        return _say(out, store.delete_topics(*names))
+
+
+def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
+    for what, number in (("--read-queues", args.read_queues), ("--write-queues", args.write_queues)):
+        if number is not None and not 1 <= number <= 65_535:
+            raise ConfigError(f"{what} {number}: give a number from 1 to 65535")
+    given = {"readQueueNums": args.read_queues, "writeQueueNums": args.write_queues,
+             "perm": args.perm and PERMISSIONS[args.perm], "order": args.order and args.order == "true"}
+    for topic in args.topic:
+        entry = store.topic_table.set(table_name("topic", topic), **{k: v for k, v in given.items() if v is not None})
+        _show(out, topic, entry, store.queues(topic))
+    store.topic_table.flush()
+    return FINE
+
+
+def _list(args: argparse.Namespace, out: Output) -> int:
+    with open_store(args, readonly=True) as store:
+        rows = [(topic, store.topic_table.get(topic), store.queues(topic)) for topic in sorted({*store.topic_table.names(),
+                *store.topics()}) if not args.topic or topic in args.topic]
+    for row in rows:
+        _show(out, *row)
+    return FINE if rows else FINDINGS
+
+
+def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[int]) -> None:
+    if out.as_json:
+        out.record({"kind": "topic", "topic": topic, "entry": entry, "queues": queues})
+        return
+    said = "not in config/topics.json"
+    if entry is not None:
+        perm = entry.get("perm", 0)
+        said = (f"read queues {entry.get('readQueueNums')}, write queues {entry.get('writeQueueNums')}, "
+                f"perm {''.join(name for name, bit in PERMISSIONS.items() if name != 'rw' and perm & bit) or 'none'}"
+                + (", order" if entry.get("order") else ""))
+    out.line(f"{topic}  {said}; {len(queues)} queues have or had messages")
+
+
+def _say(out: Output, done: RemovedQueues, dry: bool = False) -> int:
+    for word, queues in (("would_remove" if dry else "removed", done.removed), ("kept", done.kept)):
+        for topic, queue_id in queues:
+            if out.as_json:
+                out.record({"kind": word, "topic": topic, "queue_id": queue_id})
+            else:
+                out.line(f"{word.replace('_', ' ')}  {topic}/{queue_id}")
+    out.say(f"{len(done.removed)} queues" + (" would go" if dry else " removed"))
+    return FINE if not done.kept else FINDINGS

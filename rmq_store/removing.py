@@ -1,0 +1,117 @@
+"""Removing whole queues: those whose messages are all gone, and those of topics that nobody uses any more (upstream:
+cleanExpiredConsumerQueue, cleanUnusedTopic, deleteTopics).
+
+A removed queue begins at offset 0 again, while older records of it may still be in the log. Upstream warns of what comes of
+that: where a recovery after a crash dispatches those again, the queue goes on at the old offset, and newer messages with lower
+offsets never get an entry. So config/removedQueues.json, which upstream does not know, keeps how far the log was when a queue
+was removed, and what lies below that gets no entry any more. Consumers' offsets of what goes are set back first, and durably.
+
+Thread-safety: any; one call at a time. Crash-safety: a queue is there with all its files, or without some of the newest, or it
+is gone; what is left can be removed again.
+"""
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmq_store.cleaning import _clean
+from rmq_store.consumer.config_file import ConfigFile
+from rmq_store.events import Event, emit
+from rmq_store.io.files import ControlFiles
+
+if TYPE_CHECKING:
+    from rmq_store.store import MessageStore
+
+__all__ = ["RemovedQueues", "expired_queues", "is_system_topic", "remove_expired", "remove_topics", "removed_queues"]
+
+FILE = "removedQueues.json"
+SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
+                    "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT"))
+
+
+@dataclass
+class RemovedQueues:
+    """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile."""
+
+    removed: list[tuple[str, int]] = field(default_factory=list)
+    kept: list[tuple[str, int]] = field(default_factory=list)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Topics that upstream never takes for unused: its own, and light message queues (%LMQ%...)."""
+    return topic in SYSTEM or topic.startswith(("rmq_sys_", "%LMQ%"))
+
+
+def expired_queues(store: "MessageStore") -> list[tuple[int, str, int, int]]:
+    """Queues all of whose messages are deleted; never those of delayed messages."""
+    low = store.min_log_offset
+    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] != "SCHEDULE_TOPIC_XXXX"]
+
+
+def remove_expired(store: "MessageStore") -> RemovedQueues:
+    done = _remove(store, expired_queues(store))
+    _tell(store, done)
+    return done
+
+
+def remove_topics(store: "MessageStore", topics: Iterable[str]) -> RemovedQueues:
+    wanted = set(topics)
+    store.wait_dispatched()
+    rows = [row for row in _clean.queue_ends(store) if row[1] in wanted]
+    done = _remove(store, rows)
+    stay = {topic for topic, _ in done.kept}
+    for topic, group in store.offsets.table():
+        if topic in wanted - stay:
+            store.offsets.remove(group, topic)
+    for topic in wanted - stay:
+        store.topic_table.remove(topic)
+    store.topic_table.flush()
+    store.offsets.flush()
+    _tell(store, done)
+    return done
+
+
+def removed_queues(files: ControlFiles, root: str) -> dict[tuple[str, int], int]:
+    """What config/removedQueues.json says: log offset below which a queue was removed. Raises CorruptionError."""
+    return ConfigFile(files, root, FILE).load(_take) or {}
+
+
+def _take(content: Any) -> dict[tuple[str, int], int]:
+    found = {}
+    for key, offset in content["removed"].items():
+        topic, _, queue_id = key.rpartition("@")
+        if not isinstance(offset, int):
+            raise ValueError(f"offset of {key} is {offset!r}, not a number")
+        found[topic, int(queue_id)] = offset
+    return found
+
+
+def _remove(store: "MessageStore", rows: list[tuple[int, str, int, int]]) -> RemovedQueues:
+    done = RemovedQueues()
+    consumed = store._consuming.topics_consumed()
+    going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
+    for (topic, group), queues in store.offsets.table().items():
+        for queue_id, offset in queues.items():
+            if offset > 0 and (topic, queue_id) in going:
+                store.offsets.commit(group, topic, queue_id, 0)
+    store.offsets.flush()
+    file = ConfigFile(store._files, store.path, FILE)
+    known = {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
+    _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})
+    for number, topic, queue_id, end in rows:
+        gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end)
+        (done.removed if gone else done.kept).append((topic, queue_id))
+    if done.kept:
+        _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > store.min_log_offset})
+    return done
+
+
+def _save(file: ConfigFile, known: dict[tuple[str, int], int]) -> None:
+    if known or os.path.exists(file.path):
+        file.save({"removed": {f"{topic}@{queue_id}": end for (topic, queue_id), end in sorted(known.items())}})
+
+
+def _tell(store: "MessageStore", done: RemovedQueues) -> None:
+    if done.removed:
+        emit(Event.QUEUES_REMOVED, path=store.path, count=len(done.removed), kept=len(done.kept),
+             topics=", ".join(sorted({topic for topic, _ in done.removed})))

@@ -1,0 +1,121 @@
+"""Removing queues of an open store: what may go, what stays and why, what begins anew, and that a crash loses nothing."""
+import errno
+import os
+
+import pytest
+
+from rmq_store import MessageStore, errors
+from tests.cleaning.aged import BODY, SMALL, Aged
+
+
+@pytest.fixture
+def aged(tmp_path):
+    made = []
+
+    def make(**options):
+        made.append(Aged(tmp_path / f"s{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.store.close()
+
+
+def dirs(a):
+    return sorted(f"{t}/{q}" for t in os.listdir(a.root / "consumequeue") for q in os.listdir(a.root / "consumequeue" / t))
+
+
+def test_a_queue_whose_messages_are_gone_goes(aged):
+    a = aged(files=6, old=3, retention_hours=1)
+    a.store.offsets.commit("G", "T", 0, 5)
+    assert a.store.clean_expired_queues().removed == []         # it has messages
+    put = a.store.put("Old", b"x", queue_id=3)
+    assert put.queue_offset == 0
+    for _ in range(3):
+        a.store.put("T", BODY)
+    a.settle()
+    assert a.store.clean(0).log_files > 0
+    assert a.store.min_log_offset > put.offset and ("Old", 3) in [(t, q) for t, q, _, _ in a.store._queue_list()]
+    a.store.offsets.commit("G", "Old", 3, 1)
+    done = a.store.clean_expired_queues()
+    assert (done.removed, done.kept) == ([("Old", 3)], [])
+    assert a.store.topics() == ["T"] and "Old/3" not in dirs(a)
+    assert a.store.offsets.query("G", "Old", 3) == 0            # else the group would pass over what comes
+    assert a.store.offsets.query("G", "T", 0) == 5
+    assert a.store.put("Old", b"again", queue_id=3).queue_offset == 0
+    assert a.store.wait_dispatched(30)
+    assert [bytes(m.body) for m in a.store.scan("Old", 3)] == [b"again"]
+
+
+@pytest.mark.parametrize("end", ["closed", "crashed"])
+def test_what_comes_after_a_removal_is_found_again(aged, end):
+    """Also after a crash that the checkpoint knows nothing of, which walks the log from an older file on."""
+    a = aged(files=1)
+    for i in range(40):
+        a.store.put("Gone", BODY if i % 4 == 3 else b"x", queue_id=i % 2)
+    a.store.topic_table.set("Gone", writeQueueNums=2)
+    a.store.offsets.commit("G", "Gone", 0, 7)
+    done = a.store.delete_topics("Gone")
+    assert (done.removed, done.kept) == ([("Gone", 0), ("Gone", 1)], [])
+    assert a.store.topic_table.get("Gone") is None and a.store.offsets.topics("G") == []
+    assert a.store.put("Gone", b"new life").queue_offset == 0
+    a.store.flush()
+    if end == "crashed":
+        a.probe.freeze()
+    a.store.close()
+    with MessageStore.open(a.root, **SMALL) as s:
+        assert [bytes(m.body) for m in s.scan("Gone", 0)] == [b"new life"] and s.queues("Gone") == [0]
+        assert s.put("Gone", b"more", queue_id=1).queue_offset == 0
+        while s.min_log_offset == 0 or s.cleanable(0):      # what is noted goes with the messages
+            s.put("T", BODY)
+            s.flush()
+            s.wait_dispatched()
+            s.clean(0)
+        s.delete_topics("T")
+        assert "Gone" not in (a.root / "config" / "removedQueues.json").read_text()
+
+
+def test_what_is_in_use_stays(aged):
+    a = aged(files=2)
+    a.store.topic_table.set("T", writeQueueNums=2)
+    with a.store.consumer("G", "T"):
+        done = a.store.delete_topics("T")
+        assert done.removed == [] and ("T", 0) in done.kept
+    assert a.store.topic_table.get("T") is not None
+    assert a.store.clean_unused_topics(["T"]).kept == []
+
+
+def test_upstreams_own_topics_are_in_use(aged):
+    a = aged(files=1)
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "%LMQ%a", "Mine"):
+        a.store.put(topic, b"x")
+    a.settle()
+    assert [t for t, _ in a.store.clean_unused_topics([]).removed] == ["T", "Mine"]
+
+
+def test_read_only_nothing_goes(tmp_path):
+    with MessageStore.open(tmp_path / "ro", **SMALL) as s:
+        s.put("T", b"x")
+    with MessageStore.open(tmp_path / "ro", readonly=True, **SMALL) as s:
+        for call in (s.clean_expired_queues, s.delete_topics, lambda: s.clean_unused_topics(["T"])):
+            with pytest.raises(errors.StoreNotWriteable):
+                call()
+
+
+def test_a_disk_that_refuses_fences_the_store(aged):
+    a = aged(files=1)
+    a.store.put("Old", b"x")
+    for _ in range(3):
+        a.store.put("T", BODY)
+    a.settle()
+    assert a.store.clean(0).log_files > 0
+    a.probe.fail("unlink", errno=errno.EIO, path="/consumequeue/Old")
+    with pytest.raises(OSError):
+        a.store.clean_expired_queues()
+    with pytest.raises(errors.DurabilityError):
+        a.store.put("Old", b"y")
+    with pytest.raises(errors.DurabilityError):
+        a.store.close()
+    with MessageStore.open(a.root, **SMALL) as s:
+        assert s.clean_expired_queues().removed == [("Old", 0)]
+        assert s.put("Old", b"y").queue_offset == 0

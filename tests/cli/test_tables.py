@@ -1,0 +1,76 @@
+"""`rmqstore topics` and `rmqstore groups`: the two files of a broker, and queues that go."""
+import json
+
+import pytest
+
+from rmq_store import MessageStore
+
+SMALL = {"segment_size_bytes": 8192, "index_enabled": False}
+BODY = b"x" * 7000
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "store"
+    with MessageStore.open(path, **SMALL) as s:
+        s.put("Old", b"x")
+        for _ in range(3):
+            s.put("T", BODY, queue_id=1)
+        s.offsets.commit("G", "Old", 0, 1)
+    return path
+
+
+def test_topics_set_and_list(store, rmqstore, json_lines):
+    assert rmqstore("topics", "list", store)[1].splitlines() == [
+        f"{topic}  not in config/topics.json; 1 queues have or had messages" for topic in ("Old", "T")]
+    code, out, err = rmqstore("topics", "set", store, "-t", "T", "-r", "8", "-w", "2", "-p", "r", "--order", "true")
+    assert (code, err) == (0, "") and out == "T  read queues 8, write queues 2, perm r, order; 1 queues have or had messages\n"
+    entry = json.loads((store / "config" / "topics.json").read_text())["topicConfigTable"]["T"]
+    assert (entry["readQueueNums"], entry["writeQueueNums"], entry["perm"], entry["order"]) == (8, 2, 4, True)
+    rmqstore("topics", "set", store, "-t", "T", "--order", "false")
+    code, (line,) = json_lines("topics", "list", store, "-t", "T")
+    assert line["entry"]["order"] is False and line["entry"]["readQueueNums"] == 8 and line["queues"] == [1]
+    assert rmqstore("topics", "list", store, "-t", "Nobody")[0] == 1
+
+
+def test_topics_go(store, rmqstore, json_lines):
+    rmqstore("topics", "set", store, "-t", "T")
+    assert json_lines("topics", "unused", store, "--dry-run")[1] == [{"kind": "would_remove", "topic": "Old", "queue_id": 0}]
+    code, out, _ = rmqstore("topics", "unused", store)
+    assert (code, out.splitlines()[0]) == (0, "removed  Old/0")
+    assert rmqstore("topics", "delete", store, "-t", "T")[0] == 0
+    with MessageStore.open(store, readonly=True, **SMALL) as s:
+        assert s.topics() == s.topic_table.names() == s.offsets.groups() == []
+
+
+def test_expired_queues_go(store, rmqstore):
+    assert rmqstore("topics", "expired", store, "-n")[1].splitlines()[0] == "0 queues would go"
+    assert rmqstore("clean", store, "--hours", "0")[0] == 0
+    code, out, _ = rmqstore("topics", "expired", store)
+    assert (code, out.splitlines()) == (0, ["removed  Old/0", "1 queues removed"])
+
+
+def test_groups(store, rmqstore, json_lines):
+    code, out, _ = rmqstore("groups", "set", store, "-g", "G", "--retries", "3", "--consume", "false")
+    assert (code, out) == (0, "G  retries 3, retry queues 1, may not consume; has consumed Old\n")
+    code, (line,) = json_lines("groups", "list", store)
+    assert (line["entry"]["retryMaxTimes"], line["topics"]) == (3, ["Old"])
+    assert rmqstore("groups", "delete", store, "-g", "G", "--offsets")[1] == "deleted G, its offsets of 1 queues too\n"
+    assert rmqstore("groups", "list", store) == (1, "", "")
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("topics", "set"), "topics set needs --topic"),
+    (("topics", "set", "-t", "a/b"), "topic 'a/b': give a name of up to 127 characters"),
+    (("topics", "set", "-t", "T", "-r", "0"), "--read-queues 0: give a number from 1 to 65535"),
+    (("topics", "delete", "-t", "Nobody"), "topic Nobody is not there"),
+    (("topics", "unused"), "name those that are used with --keep"),
+    (("groups", "set"), "groups set needs --group"),
+    (("groups", "set", "-g", "G", "--retries", "-1"), "--retries -1: give a number from 0"),
+    (("groups", "delete", "-g", "Nobody"), "group Nobody is not there"),
+])
+def test_wrong_arguments(store, rmqstore, arguments, words):
+    code, out, err = rmqstore(*arguments[:2], store, *arguments[2:])
+    assert (code, out) == (64, "") and words in err and "Traceback" not in err
+    with MessageStore.open(store, readonly=True, **SMALL) as s:
+        assert s.topics() == ["Old", "T"] and s.topic_table.names() == []
