@@ -48,7 +48,8 @@ cdef struct Log:
     int64_t last_timestamp      # store times never run backwards inside a log
     int64_t lock_since_ms       # wall clock when the lock was taken; 0 free (upstream: beginTimeInLock)
     int lock_phase
-    char pad0[64]
+    int64_t timed_since         # monotonic ns when the lock was taken, of one append in 64; else 0
+    char pad0[56]
     # ---- published
     int64_t wrote
     int64_t wrote_timestamp     # store time of the newest record below wrote
@@ -93,6 +94,8 @@ cdef struct Log:
     int64_t commits
     rmq_histogram commit_times      # ns of a commit by write or copy; under commit_lock
     rmq_histogram flush_times       # ns of a flush, its commit and all its syncs; under sync_lock
+    rmq_histogram lock_times        # ns that an append waited for the put lock, of those that found it taken; under it
+    rmq_histogram append_times      # ns that the put lock was held, of one append in 64; under it
 
 cdef struct Appended:
     int64_t offset

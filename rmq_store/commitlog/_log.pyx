@@ -5,6 +5,7 @@ from libc.string cimport memcpy
 
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
+from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_put_lock_acquire,
@@ -16,6 +17,7 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_r
 
 
 cdef enum:
+    TIMED_EVERY = 63            # mask: one append in 64 is timed
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 
@@ -63,11 +65,17 @@ cdef inline int64_t _locked(Log *log) noexcept nogil:
     rmq_store(&log.lock_since_ms, now)
     if now < log.last_timestamp:
         now = log.last_timestamp
+    if log.puts & TIMED_EVERY == 0:
+        log.timed_since = log.io.mono_ns(log.io.ctx)
     return now
 
 
 cdef int64_t log_lock_begin(Log *log) noexcept nogil:
-    rmq_put_lock_acquire(&log.lock)
+    cdef int64_t begun
+    if not rmq_put_lock_try(&log.lock):
+        begun = log.io.mono_ns(log.io.ctx)
+        rmq_put_lock_acquire(&log.lock)
+        rmq_histogram_add(&log.lock_times, log.io.mono_ns(log.io.ctx) - begun)
     return _locked(log)
 
 
@@ -80,6 +88,9 @@ cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil:
 
 cdef bint log_lock_end_quick(Log *log) noexcept nogil:
     cdef bint here = False
+    if log.timed_since != 0:
+        rmq_histogram_add(&log.append_times, log.io.mono_ns(log.io.ctx) - log.timed_since)
+        log.timed_since = 0
     rmq_store(&log.lock_since_ms, 0)
     rmq_put_lock_release(&log.lock)
     # The release above is a full fence: either the sleeper saw the new position, or we see that it sleeps.

@@ -23,13 +23,15 @@ def topic_counts(StoreCore store not None):
 
 
 def histograms(StoreCore store not None):
-    """Durations of commit and flush, and dispatch_lag: dict of str to Histogram."""
-    cdef Histogram commit = Histogram(), flush = Histogram(), lag = Histogram()
+    """Durations of lock, append, commit and flush, and dispatch_lag: dict of str to Histogram."""
+    cdef Histogram lock = Histogram(), append = Histogram(), commit = Histogram(), flush = Histogram(), lag = Histogram()
     store._enter()
+    rmq_histogram_merge(lock.h, &store.log.lock_times)
+    rmq_histogram_merge(append.h, &store.log.append_times)
     rmq_histogram_merge(commit.h, &store.log.commit_times)
     rmq_histogram_merge(flush.h, &store.log.flush_times)
     rmq_histogram_merge(lag.h, &store.dispatcher.lag_times)
-    return {"commit": commit, "flush": flush, "dispatch_lag": lag}
+    return {"lock": lock, "append": append, "commit": commit, "flush": flush, "dispatch_lag": lag}
 
 
 def flush_times(StoreCore store not None):

@@ -69,7 +69,8 @@ def test_what_was_there_before_is_not_counted(tmp_path, end):
 def test_durations_are_of_what_was_done(store):
     work(store)
     found = store.histograms()
-    assert set(found) == {"commit", "flush", "dispatch_lag", "get"}
+    assert set(found) == {"lock", "append", "commit", "flush", "dispatch_lag", "get"}
+    assert found["append"].count >= 1 and found["append"].highest > 0 and found["lock"].count == 0      # one put in 64
     assert found["commit"].count >= 1 and found["flush"].count == store.stats()["flushes"] >= 1
     assert found["dispatch_lag"].count >= 1 and found["get"].count == 1      # one get in 16
     assert 0 < found["commit"].highest <= found["flush"].highest
@@ -116,6 +117,30 @@ def test_a_slow_put_says_in_which_phase(tmp_path, caplog):
     slow = [r for r in caplog.records if r.event == "PUT_SLOW"]
     assert slow and slow[0].fields["flushes"] >= 1 and slow[0].fields["ms"] >= 10 and slow[0].fields["flush_ms"] >= 10
     assert slow[0].fields["pool_waits"] == 0
+
+
+def test_an_append_that_waits_for_the_lock_is_timed(tmp_path):
+    """Its holder waits in a probe, where it makes the first file."""
+    probe = ProbeIo()
+    with MessageStore.open(tmp_path / "s", _io=probe, **SMALL) as s:
+        s.put("T", b"x")
+        probe.hold("map_store", "/commitlog/")
+        putters = [threading.Thread(target=s.put, args=("T", bytes(40_000))) for _ in range(2)]     # without the GIL
+        for p in putters:
+            p.start()
+        probe.wait_held(1)
+        while not all(sleeping(p) for p in putters):
+            time.sleep(0.001)
+        probe.release()
+        for p in putters:
+            p.join()
+        found = s.histograms()["lock"]
+        assert found.count == 1 and found.highest > 0
+
+
+def sleeping(thread):
+    with open(f"/proc/self/task/{thread.native_id}/wchan") as f:
+        return "futex" in f.read()
 
 
 def test_a_slow_flush_is_said(tmp_path, caplog, monkeypatch):
