@@ -1,7 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-spark test-spark-slow fuzz bench bench-full bench-micro wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-spark test-spark-slow fuzz bench bench-full bench-micro soak \
+        wheel clean
 
 build:
 	tools/bootstrap
@@ -58,6 +59,11 @@ bench-micro:
 	mkdir -p build
 	$(PYTHON) -m pytest bench/micro --benchmark-only --benchmark-json=build/micro.json -q
 	$(PYTHON) -m bench.micro.gate build/micro.json $(ARGS)
+
+# RMQ_SOAK_SECONDS (600) of puts at full rate with cleaning on; ARGS="--write-path pool --dir DIR". A few GiB of disk.
+soak:
+	tools/bootstrap --dev
+	$(PYTHON) -m bench.load.soak $(ARGS)
 
 wheel:
 	tools/wheel

@@ -1,0 +1,61 @@
+"""What a store holds stays what it is while files come and go; and the two drivers that show it at full rate."""
+import contextlib
+import json
+
+import pytest
+
+from bench.load import cleaning, soak
+from rmq_store import MessageStore
+
+SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 50, "index_slots": 100, "index_entries_max": 200,
+         "consumequeue_fd_max": 16, "clean_queue_pace_ms": 0}
+ROUNDS = 40
+
+
+@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+def test_nothing_grows_from_round_to_round(tmp_path, write_path):
+    """Each round fills some files, reads all of it, and deletes what is old: no clock decides anything."""
+    samples = []
+    with MessageStore.open(tmp_path / "s", write_path=write_path, **SMALL) as s:
+        for number in range(ROUNDS):
+            for i in range(300):
+                s.put(f"T{i % 3}", bytes(500), queue_id=i % 4, keys=f"k{number}-{i}")
+            s.flush()
+            assert s.wait_dispatched(60)
+            assert sum(len(m.body) for m in s.scan()) >= 300 * 500
+            assert len(s.query_key("T1", f"k{number}-1")) == 1
+            s.offsets.commit("G", "T1", 1, number)
+            s.offsets.flush()
+            s.clean(0, pace_ms=0)
+            samples.append(soak.held(s.path))
+        assert s.min_log_offset > ROUNDS * 2 * (1 << 16)
+        files = s.stats()["log_files"]
+    assert files <= 3
+    assert soak.grown(samples) == {}
+
+
+def test_growth_is_seen():
+    flat = [{"private_mib": 5.0 + i % 3, "descriptors": 20 + i % 2, "mappings": 3, "threads": 4} for i in range(90)]
+    assert soak.grown(flat) == {}
+    for name, step in (("private_mib", 0.4), ("descriptors", 0.1), ("mappings", 0.1), ("threads", 0.05)):
+        assert list(soak.grown([s | {name: s[name] + i * step} for i, s in enumerate(flat)])) == [name]
+
+
+def test_a_leak_of_descriptors_is_seen(tmp_path):
+    samples = []
+    with contextlib.ExitStack() as leaks:
+        for _ in range(30):
+            leaks.enter_context(open(tmp_path / "leak", "w"))
+            samples.append(soak.held(tmp_path))
+    assert "descriptors" in soak.grown(samples)
+
+
+@pytest.mark.parametrize(("driver", "arguments"), [(soak, ["--seconds", "1"]), (cleaning, [])])
+def test_the_drivers_run(driver, arguments, tmp_path, capsys):
+    driver.main(["--dir", str(tmp_path), "--smoke", *arguments])
+    figures = json.loads(capsys.readouterr().out)
+    if driver is soak:
+        assert figures["puts_per_s"] > 0 and figures["consumed"] > 0 and figures["deleted_gib"] >= 0
+    else:
+        assert figures["cleaning"][0]["deleted_gib"] > 0 and figures["without"][0]["deleted_gib"] == 0
+    assert list(tmp_path.iterdir()) == []
