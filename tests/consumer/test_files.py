@@ -1,4 +1,5 @@
 """The files under config/: upstream's dialect, upstream's own examples, damage, and a write that is broken off."""
+import errno
 import json
 
 import pytest
@@ -151,6 +152,23 @@ def test_killed_at_any_step_of_a_write_one_of_the_two_is_whole(tmp_path):
             assert nth > 5
             return
     raise AssertionError("never came to the end")
+
+
+def test_a_full_disk_keeps_the_old_offsets_and_the_new_ones_are_tried_again(tmp_path):
+    probe = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=probe, **SMALL) as s:
+        s.offsets.commit("G", "T", 0, 1)
+        s.offsets.flush()
+        s.offsets.commit("G", "T", 0, 2)
+        probe.fail("pwrite", errno=errno.ENOSPC, path="/config/", sticky=True)
+        with pytest.raises(OSError, match="No space left"):
+            s.offsets.flush()
+        with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as other:
+            assert other.offsets.query("G", "T", 0) == 1
+        probe.clear()
+        s.offsets.flush()
+        with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as other:
+            assert other.offsets.query("G", "T", 0) == 2
 
 
 def test_offsets_are_on_the_device_only_after_the_log(tmp_path):

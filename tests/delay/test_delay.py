@@ -1,4 +1,5 @@
 """Delay messages: delivered when due, once, to the real queue, with the bytes upstream gives them; restarts, clocks, damage."""
+import errno
 import json
 import os
 import re
@@ -187,6 +188,26 @@ def test_a_clock_set_forward_delivers(tmp_path):
 
 
 # ---- what cannot be delivered
+
+def test_a_full_disk_delays_and_loses_nothing(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s", segment_size_bytes=8192) as s:
+        clock.io.fail("fallocate", errno=errno.ENOSPC, path="/.alloc/", sticky=True)
+        count = 0
+        with pytest.raises(errors.DiskFull):
+            while True:
+                s.put("T", b"%d" % count + bytes(3000), delay_level=1)
+                count += 1
+        assert count > 0 and s.wait_dispatched(60)
+        clock.set(NOW + 1000)
+        while s._delay.timer.state()[3] == 0:       # failed tries
+            time.sleep(0.001)
+        before = s.max_offset("T", 0)
+        assert before < count
+        clock.io.clear()
+        assert [int(b.rstrip(bytes(1))) for b in bodies(s, "T", 0, count)] == list(range(count))
+        assert delivered_meanwhile(s) == 0 and s.max_offset("T", 0) == count
+
 
 def test_what_leads_nowhere_is_passed_over_and_said(tmp_path, caplog):
     with Clock().open(tmp_path / "s") as s:
