@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rmq_store.cleaning.cleaner import HOUR_MS, Cleaned, Cleaner
+from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.config.load import Default, changed, resolve
 from rmq_store.consumer.consumer import Consumer
@@ -406,13 +406,13 @@ class MessageStore(StoreWait):
         """
         self._check_writable()
         assert self._cleaner is not None
-        return self._cleaner.clean(self, self._keep_ms(hours), files_max, pace_ms)
+        return self._cleaner.clean(self, keep_ms(self.options, hours), files_max, pace_ms)
 
     def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
         """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int."""
         self._check_writable()
         assert self._cleaner is not None
-        return self._cleaner.due(self, self._keep_ms(hours), files_max)
+        return self._cleaner.due(self, keep_ms(self.options, hours), files_max)
 
     def clean_expired_queues(self) -> RemovedQueues:
         """Removes queues all of whose messages cleaning has deleted; the next message of such a queue has queue offset 0, and
@@ -435,13 +435,6 @@ class MessageStore(StoreWait):
         self._check_open()
         if self.readonly:
             raise StoreNotWriteable(self.path)
-
-    def _keep_ms(self, hours: float | None) -> int | None:
-        if hours is None:
-            hours = self.options.retention_hours
-        if hours is None or hours < 0:
-            raise ValueError(f"hours is {hours!r}: say how old files must be to go, here or as retention_hours")
-        return int(hours * HOUR_MS) if hours else None
 
     # ---- walking
 

@@ -23,7 +23,7 @@ from rmq_store.io.files import ControlFiles
 if TYPE_CHECKING:
     from rmq_store.reader._query import StoreQuery
 
-__all__ = ["Cleaned", "Cleaner", "Lost"]
+__all__ = ["Cleaned", "Cleaner", "Lost", "keep_ms"]
 
 HOUR_MS = 3_600_000
 # Of a store: (topic, group) -> queue id -> next offset to consume. Called with the store, so that nobody holds it for that.
@@ -56,6 +56,15 @@ class Cleaned:
     min_log_offset: int = 0
     held: str = ""
     lost: list[Lost] = field(default_factory=list)
+
+
+def keep_ms(options: Options, hours: float | None) -> int | None:
+    """For clean and due: `hours`, or retention_hours, in ms; None: whatever the age. Raises ValueError."""
+    if hours is None:
+        hours = options.retention_hours
+    if hours is None or hours < 0:
+        raise ValueError(f"hours is {hours!r}: say how old files must be to go, here or as retention_hours")
+    return int(hours * HOUR_MS) if hours else None
 
 
 class Cleaner:

@@ -21,7 +21,7 @@ from rmq_store.codec._delay cimport SCHEDULE_TOPIC_SIZE
 from rmq_store.codec._record cimport (BLANK_SIZE, PROPERTIES_SIZE_MAX, RecordArgs, RecordView, body_crc32, record_prepare,
                                       rmq_get32, rmq_get64, topic_fits)
 from rmq_store.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append,
-                                       log_lock_begin, log_lock_end, log_wait_file, log_wait_room)
+                                       log_dispatch_wake, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.dispatch._dispatch cimport dispatch_waiter
@@ -156,7 +156,8 @@ cdef int _append(Timer *t, RecordArgs *a) noexcept nogil:
     while True:
         now = log_lock_begin(t.log)
         status = log_append(t.log, a, q, now, &out)
-        log_lock_end(t.log)
+        if log_lock_end_quick(t.log):
+            log_dispatch_wake(t.log)        # the level's offset moves before a reader can have the message, as a rule
         if status == APPEND_OK:
             break
         if status == APPEND_NEED_ROOM:
