@@ -29,8 +29,9 @@ from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32,
 from rmq_store.pool._pool cimport pool_free, pool_new
 from rmq_store.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
 from rmq_store.recovery._scan cimport LogRecovery
-from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, allocator_follow, allocator_free,
-                                           allocator_new, allocator_request, allocator_settle, allocator_start, allocator_stop)
+from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
+                                           allocator_follow, allocator_free, allocator_new, allocator_request, allocator_settle,
+                                           allocator_start, allocator_stop)
 from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_end, row_find, row_free, row_new, row_push,
                                       row_start)
 
@@ -129,7 +130,8 @@ cdef class StoreCore:
         if readonly:
             return
         self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), &self.log.wrote, _PREZERO[options.segment_prezero],
-                                   options.segment_warm, options.segment_mlock)
+                                   TOUCH_MAP if options.segment_warm else TOUCH_CACHE if self.sync_mode else TOUCH_OFF,
+                                   options.segment_mlock)
         if self.alloc == NULL:
             raise MemoryError("allocator")
         self.log.alloc = self.alloc
@@ -144,7 +146,8 @@ cdef class StoreCore:
             raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
         self.ring.sync_mode = self.sync_mode
         self.alloc.direct = choice.direct
-        self.alloc.warm = self.alloc.warm and not choice.direct     # touched pages of a file written around the page cache
+        if choice.direct:
+            self.alloc.touch = TOUCH_OFF        # the file is written around the page cache
         facts = ring_writer_facts(self.ring)[0]
         say_ready(choice, facts.depth, facts.setup_flags, self.pool.size, -facts.buffers_error)
 

@@ -9,5 +9,8 @@
 #endif
 
 static inline int rmq_pages_populate(void *at, size_t n) { return madvise(at, n, MADV_POPULATE_WRITE) < 0 ? -errno : 0; }
+/* Brings pages of a mapped file into the page cache, one by one: a fault that finds none there reads ahead in folios of up to
+ * 2 MiB, and a store into such a folio makes all of it dirty. */
+static inline int rmq_pages_cache(void *at, size_t n) { return madvise(at, n, MADV_WILLNEED) < 0 ? -errno : 0; }
 static inline int rmq_pages_lock(void *at, size_t n) { return mlock(at, n) < 0 ? -errno : 0; }
 #endif

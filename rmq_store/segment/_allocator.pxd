@@ -1,5 +1,7 @@
 # Pre-allocation (upstream: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it
-# when files fill fast; it also writes zeros ahead of the writer (segment_prezero) or touches pages ahead of it (segment_warm).
+# when files fill fast; it also writes zeros ahead of the writer (segment_prezero) and brings pages ahead of it into the page
+# cache: under synchronous flush (a step then writes the pages it filled, not the large folio that a fault's read-ahead makes),
+# mapped as well under segment_warm.
 #
 # A file becomes visible under its name only when it has its full length, its space is reserved, both on the device.
 # Zeros are written only at or beyond LogFile.zeroed_to, which moves under `zero_lock`; whoever writes data beyond it first
@@ -14,6 +16,11 @@ cdef enum:
     PREZERO_OFF = 0
     PREZERO_WINDOW = 1
     PREZERO_FULL = 2
+
+cdef enum:
+    TOUCH_OFF = 0
+    TOUCH_CACHE = 1
+    TOUCH_MAP = 2
 
 cdef struct Allocator:
     const rmq_io *io
@@ -35,13 +42,13 @@ cdef struct Allocator:
     int error                   # why the last attempt to make `want` failed (-ENOSPC ...); 0 none
     int zero_error              # zeroing failed: it is given up for this file, syncs are only dearer
     int prezero
-    bint warm
+    int touch
     bint lock_pages
     bint direct                 # new files are opened for direct I/O as well
     bint running
     int stop
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, bint warm,
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, int touch,
                               bint lock_pages) noexcept nogil
 cdef int allocator_start(Allocator *a) noexcept nogil
 # Stops the thread and deletes files nobody took. 0 or the first -errno.

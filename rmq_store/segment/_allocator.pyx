@@ -21,6 +21,7 @@ cdef extern from *:
 
 cdef extern from "rmq_pages.h" nogil:
     int rmq_pages_populate(void *at, size_t n)
+    int rmq_pages_cache(void *at, size_t n)
     int rmq_pages_lock(void *at, size_t n)
 
 cdef enum:
@@ -35,7 +36,7 @@ cdef int64_t TICK_NS = 20_000_000
 cdef int64_t FAST_FILE_NS = 2_000_000_000
 
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, bint warm,
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, int touch,
                               bint lock_pages) noexcept nogil:
     cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
     if a == NULL:
@@ -46,7 +47,7 @@ cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_di
     a.wrote = wrote
     a.want = -1
     a.prezero = prezero
-    a.warm = warm
+    a.touch = touch
     a.lock_pages = lock_pages
     if a.tmp_dir == NULL or posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
         free(a.tmp_dir)
@@ -200,15 +201,19 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
     cdef int64_t at = rmq_load(a.wrote) - f.start
+    # Not beyond the zeros: their direct writes would throw these pages out again.
+    cdef int64_t end = rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and a.zero_error == 0 else f.size
     cdef int64_t n
     if at < 0:
         at = 0
     if a.touched_to < at:
         a.touched_to = at & ~(<int64_t> PAGE - 1)
-    if a.touched_to >= f.size or a.touched_to - at >= AHEAD_LOW:
+    if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
         return False
-    n = f.size - a.touched_to if f.size - a.touched_to < (1 << 20) else (1 << 20)
-    rmq_pages_populate(f.map + a.touched_to, n)
+    n = end - a.touched_to if end - a.touched_to < (1 << 20) else (1 << 20)
+    rmq_pages_cache(f.map + a.touched_to, n)
+    if a.touch == TOUCH_MAP:
+        rmq_pages_populate(f.map + a.touched_to, n)
     a.touched_to += n
     return True
 
@@ -246,6 +251,7 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
 cdef void *_run(void *arg) noexcept nogil:
     cdef Allocator *a = <Allocator *> arg
     cdef LogFile *tail
+    cdef LogFile *touched = NULL
     cdef int ticket
     cdef bint busy
     while rmq_load32(&a.stop) == 0:
@@ -259,12 +265,15 @@ cdef void *_run(void *arg) noexcept nogil:
         if tail != NULL:
             if a.prezero == PREZERO_WINDOW:
                 busy = _zero_ahead(a, tail) or busy
-            if a.warm:
+            if tail != touched:
+                touched = tail
+                a.touched_to = 0
+            if a.touch != TOUCH_OFF:
                 busy = _touch_ahead(a, tail) or busy
             log_file_release(tail)
         rmq_event_wake(&a.done)
         if not busy:
-            rmq_event_wait(&a.requested, ticket, TICK_NS if a.prezero == PREZERO_WINDOW or a.warm else -1)
+            rmq_event_wait(&a.requested, ticket, TICK_NS if a.prezero == PREZERO_WINDOW or a.touch != TOUCH_OFF else -1)
     return NULL
 
 
@@ -352,7 +361,6 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     before = a.tail
     a.tail = tail
-    a.touched_to = 0
     a.zero_error = 0
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
