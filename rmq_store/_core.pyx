@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
-                                            queues_count)
+                                            queues_clear_ahead, queues_count, queues_make_ahead)
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -374,6 +374,7 @@ cdef class StoreCore:
         t = &self.checkpointer.times
         t.physical, t.logics, t.index, t.master_flushed, t.confirm = times
         self.started = True
+        queues_make_ahead(self.queues, self.alloc)
         _check(allocator_start(self.alloc), self.path)
         _check(flusher_start(self.flusher), self.path)
         _check(dispatcher_start(self.dispatcher), self.path)
@@ -531,6 +532,7 @@ cdef class StoreCore:
             problems.append(errors.DurabilityError(-waited, "dispatch", self.path))
         with nogil:
             rc = allocator_stop(self.alloc)
+            queues_clear_ahead(self.queues)
         if rc < 0:
             problems.append(errors.DurabilityError(-rc, "removing an unused commit-log file", self.path))
         self.started = False
@@ -562,6 +564,7 @@ cdef class StoreCore:
                 checkpointer_stop(self.checkpointer)
                 flusher_stop(self.flusher)
                 allocator_stop(self.alloc)
+                queues_clear_ahead(self.queues)
         self._free()
 
     cdef void _free(self):

@@ -2,6 +2,7 @@
 # room; at most `capacity` descriptors are open at any moment, whatever the number of queues. Any thread.
 from libc.stdint cimport int64_t
 
+from rmq_store.consumequeue._spares cimport Spares
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport rmq_event, rmq_mutex
 
@@ -9,6 +10,7 @@ cdef enum:
     FILES_PATH_SIZE = 4096
 
 cdef struct UnitFiles:
+    Spares *spares                  # where the next file may lie ready; NULL: it is made when it is needed
     char *dir                       # <base>/<topic>/<queue id>; owned
     int base_size                   # length of <base>
     int topic_size                  # length of <base>/<topic>

@@ -8,6 +8,7 @@ from rmq_store.codec._record cimport topic_fits
 from rmq_store.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                   descriptor_forget, descriptor_release, descriptor_reserve,
                                                   descriptor_settle, files_path)
+from rmq_store.consumequeue._spares cimport Spares, spares_take, spares_wish
 from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_store,
                                  rmq_swap32)
@@ -83,6 +84,8 @@ cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil:
     rc = rmq_pwrite_all(c.io, c.slots[i].fd, f.buffer, f.used, position)
     descriptor_release(c, i)
     if rc >= 0:
+        if f.spares != NULL and position < f.file_size // 4 <= position + f.used:
+            spares_wish(f.spares)       # its next file
         rmq_store(&f.written, f.written + f.used)
         f.used = 0
     return rc
@@ -120,6 +123,8 @@ cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start, int *made) noexce
     rc = files_path(f, start, path)
     if rc < 0:
         return rc
+    if f.spares != NULL and f.end != f.first and spares_take(f.spares, path) >= 0:
+        return io.open(io.ctx, path, O_RDWR | O_NOFOLLOW, 0)
     fd = io.open(io.ctx, c.new_path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
     if fd < 0:
         return fd

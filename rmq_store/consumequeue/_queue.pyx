@@ -12,10 +12,12 @@ from rmq_store.consumequeue._entries cimport entries_note_unsynced, entries_publ
 from rmq_store.consumequeue._ext cimport ext_read
 from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
 from rmq_store.consumequeue._recover cimport recover_drop, recover_end, recover_min, recover_truncate
+from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.consumequeue._state cimport QueueState, TableState, entry_append, state_of
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
+from rmq_store.segment._allocator cimport Allocator
 
 cdef struct QueueFiles:
     QueueState state
@@ -39,6 +41,20 @@ cdef void queues_free(QueueTable *t) noexcept nogil:
     if t != NULL:
         table_done(&t.state)
         free(t)
+
+
+cdef bint _make_ahead(void *spares) noexcept nogil:
+    return spares_make(<Spares *> spares)
+
+
+cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil:
+    a.also = _make_ahead
+    a.also_of = t.state.spares
+    rmq_store(<int64_t *> &t.state.spares.maker, <int64_t> &a.requested)
+
+
+cdef void queues_clear_ahead(QueueTable *t) noexcept nogil:
+    spares_clear(t.state.spares)
 
 
 cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil:

@@ -9,6 +9,7 @@ from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 from rmq_store.consumequeue._arrivals cimport Hub, Interest
 from rmq_store.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
+from rmq_store.consumequeue._spares cimport Spares
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport rmq_mutex
 
@@ -45,6 +46,7 @@ cdef struct Directory:
 cdef struct TableState:
     const rmq_io *io
     FileCache *cache
+    Spares *spares                      # NULL: read-only
     char *dir
     char *ext_dir
     int64_t file_size

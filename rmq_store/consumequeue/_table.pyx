@@ -10,6 +10,7 @@ from libc.string cimport memcmp, memcpy, memset
 from rmq_store.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.consumequeue._files cimport files_done, files_init
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueFiles
+from rmq_store.consumequeue._spares cimport spares_free, spares_new
 from rmq_store.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, Directory, QueueState, TableState, state_of
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
@@ -35,10 +36,11 @@ cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char
     t.ext_dir = text_copy(ext_dir)
     t.directory = _directory_new(DIRECTORY_FIRST)
     if not readonly:
+        t.spares = spares_new(io, tmp_dir, t.file_size)
         t.memory = <unsigned char *> malloc(BUFFER_COUNT * BUFFER_STRIDE)
         t.free_buffers = <unsigned char **> malloc(BUFFER_COUNT * sizeof(unsigned char *))
     if (t.cache == NULL or t.dir == NULL or t.ext_dir == NULL or t.directory == NULL
-            or (not readonly and (t.memory == NULL or t.free_buffers == NULL))):
+            or (not readonly and (t.memory == NULL or t.free_buffers == NULL or t.spares == NULL))):
         return -ENOMEM
     if not readonly:
         t.free_count = BUFFER_COUNT
@@ -60,6 +62,7 @@ cdef void table_done(TableState *t) noexcept nogil:
         t.directory = d.older
         free(d)
     file_cache_free(t.cache)
+    spares_free(t.spares)
     free(t.dir)
     free(t.ext_dir)
     free(t.memory)
@@ -126,6 +129,7 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
         files_done(&s.entries)
         free(at)
         return NULL
+    s.entries.spares = t.spares
     return q
 
 

@@ -257,6 +257,8 @@ cdef void *_run(void *arg) noexcept nogil:
     while rmq_load32(&a.stop) == 0:
         ticket = rmq_event_ticket(&a.requested)
         busy = _make_wanted(a)
+        if a.also != NULL and a.also(a.also_of):
+            busy = True
         rmq_mutex_lock(&a.lock)
         tail = a.tail
         if tail != NULL:

@@ -1,0 +1,32 @@
+# Queue files made before they are needed, by the thread that makes log files ahead (segment/_allocator).
+#
+# Each file is of its full length on the device before it gets its name; that sync, in the dispatcher at the end of a queue's
+# file, is a pause of dispatch, and over the pool of the producers too. Queues fill at the same pace: their files end together,
+# so a spare is wished for when a quarter of a file is full, and all that are wished for share one commit of the journal.
+from libc.stdint cimport int64_t
+
+from rmq_store.io._io cimport rmq_io
+from rmq_store.io._sync cimport rmq_event, rmq_mutex
+
+cdef enum:
+    SPARES_MAX = 64
+
+cdef struct Spares:
+    const rmq_io *io
+    char *dir
+    int64_t file_size
+    rmq_event *maker        # woken by a wish (atomic); NULL: nobody makes any yet
+    rmq_mutex lock
+    int wished
+    int64_t first           # those there are have the numbers [first, end)
+    int64_t end
+
+cdef Spares *spares_new(const rmq_io *io, const char *dir, int64_t file_size) noexcept nogil
+cdef void spares_free(Spares *s) noexcept nogil         # leaves files alone
+cdef void spares_wish(Spares *s) noexcept nogil         # one more; any thread
+# The maker's: makes what is wished for. True if there was anything to do. What fails is no longer wished for: whoever needs the
+# file makes it and tells the error.
+cdef bint spares_make(Spares *s) noexcept nogil
+cdef void spares_clear(Spares *s) noexcept nogil        # deletes those that are left; nobody makes any more
+# Renames one to `path`. 0; -ENOENT: there is none, or no such directory; -errno.
+cdef int spares_take(Spares *s, const char *path) noexcept nogil
