@@ -65,14 +65,6 @@ static inline void rmq_histogram_add_shared(rmq_histogram *h, int64_t value) {
     __atomic_fetch_add(&h->count, 1, __ATOMIC_RELAXED);
 }
 
-/* One value measured in a closed loop that meant to begin every `interval`: also adds the waits that a stall kept from being
- * measured, value - interval, value - 2 x interval and so on (HdrHistogram's recordValueWithExpectedInterval). One writer. */
-static inline void rmq_histogram_add_corrected(rmq_histogram *h, int64_t value, int64_t interval) {
-    rmq_histogram_add(h, value);
-    if (interval > 0)
-        for (int64_t missed = value - interval; missed >= interval; missed -= interval) rmq_histogram_add(h, missed);
-}
-
 /* `to` has one writer, this call; `from` may have any. */
 static inline void rmq_histogram_merge(rmq_histogram *to, const rmq_histogram *from) {
     int64_t count = 0;

@@ -131,6 +131,8 @@ cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
 cdef void log_fence(Log *log, int error, int step) noexcept nogil
 # Pool bytes reached the file up to `at`: publishes it and gives their room back. One committer at a time.
 cdef void log_committed(Log *log, int64_t at) noexcept nogil
+# Everything below `to` is on the device: publishes it with the newest store time it covers. Under sync_lock.
+cdef void log_flushed(Log *log, int64_t to, int64_t timestamp, int64_t begun_ns) noexcept nogil
 # Direct: gives pool room back, all that may be (wanted), or what leaves half of the pool to those who read what is recent.
 cdef void log_reclaim(Log *log, bint wanted) noexcept nogil
 # Direct: bytes from `at` on stay in the pool until log_unpin. False: they are gone, read the file. One reader, the dispatcher.

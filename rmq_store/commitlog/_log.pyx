@@ -18,6 +18,7 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_r
 
 cdef enum:
     TIMED_EVERY = 63            # mask: one append in 64 is timed
+    ROOM_SHARE = 8
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 
@@ -235,6 +236,13 @@ cdef void log_committed(Log *log, int64_t at) noexcept nogil:
         rmq_store(&log.reusable, at)
 
 
+cdef void log_flushed(Log *log, int64_t to, int64_t timestamp, int64_t begun_ns) noexcept nogil:
+    rmq_store(&log.flushed_timestamp, timestamp)
+    rmq_store(&log.flushed, to)
+    rmq_add(&log.flushes, 1)
+    rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun_ns)
+
+
 cdef void log_reclaim(Log *log, bint wanted) noexcept nogil:
     cdef int64_t to, recent
     if not log.direct:
@@ -284,8 +292,10 @@ cdef inline bint _all_free(Log *log) noexcept nogil:
 
 
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
+    # Until a good part of the pool is free: who goes on with the first bytes waits again for the next ones, put after put.
     cdef int64_t deadline = log.io.mono_ns(log.io.ctx) + timeout_ns
     cdef int64_t now, before = rmq_load(&log.reusable)
+    cdef int64_t enough = before + log.pool.size // ROOM_SHARE
     cdef int ticket
     rmq_add(&log.room_waits, 1)
     while True:
@@ -293,11 +303,11 @@ cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
         if rmq_load32(&log.fence) != 0:
             return -rmq_load32(&log.fence)
         log_reclaim(log, True)
-        if rmq_load(&log.reusable) > before or _all_free(log):
+        if rmq_load(&log.reusable) >= enough or _all_free(log):
             return 0
         now = log.io.mono_ns(log.io.ctx)
         if now >= deadline:
-            return -ETIMEDOUT
+            return 0 if rmq_load(&log.reusable) > before else -ETIMEDOUT
         rmq_event_wake(&log.commit_wanted)
         rmq_event_wait(&log.room, ticket, deadline - now)
 

@@ -3,7 +3,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence
+from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence,
+                                       log_flushed)
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_pwrite_all
@@ -167,10 +168,7 @@ cdef int _flush_locked(Log *log) noexcept nogil:
     if rc < 0:
         log_fence(log, rc, FENCE_SYNC)
         return rc
-    rmq_store(&log.flushed_timestamp, timestamp)
-    rmq_store(&log.flushed, to)
-    rmq_add(&log.flushes, 1)
-    rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun)
+    log_flushed(log, to, timestamp, begun)
     return 0
 
 

@@ -3,8 +3,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from rmq_store.commitlog._log cimport FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence
-from rmq_store.histogram._histogram cimport rmq_histogram_add
+from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence,
+                                       log_flushed)
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32,
@@ -24,7 +24,7 @@ cdef extern from *:
 
 cdef enum:
     PIECE = 1 << 20             # the longest write
-    GOOD = 256 << 10            # while others are in flight, a shorter one waits to grow
+    GOOD = 256 << 10            # one after the other, a shorter one waits to grow: each costs the cores some interrupts
     BOUNCE = 64 << 10           # what is shorter goes as one write, copied
 
 cdef int64_t POLL_FAST_NS = 500_000         # between looks while producers are busy: each one costs them a turn of the core
@@ -284,8 +284,8 @@ cdef void _fly(RingWriter *w, const Place *p, const void *src, int64_t n, int64_
     w.submitted = end
 
 
-cdef int _begin_writes(RingWriter *w, int64_t to, bint all_of_it) noexcept nogil:
-    # Begins what is worth it of [submitted, to): whole blocks in large pieces; the rest where a file ends, or all_of_it.
+cdef int _begin_writes(RingWriter *w, int64_t to, bint all_of_it, int64_t least) noexcept nogil:
+    # Begins what is worth it of [submitted, to): whole blocks, `least` bytes of them; the rest where a file ends, or all_of_it.
     cdef Log *log = w.log
     cdef rmq_flight *newest
     cdef Place p
@@ -317,7 +317,7 @@ cdef int _begin_writes(RingWriter *w, int64_t to, bint all_of_it) noexcept nogil
                 n = straight
             elif n > PIECE:
                 n = PIECE
-            elif not (all_of_it or p.last) and n < (GOOD if flying > 0 else rmq_load(&w.commit_bytes_min)):
+            elif not (all_of_it or p.last) and n < least:
                 n = 0
             if n > PIECE:
                 n = PIECE
@@ -369,7 +369,7 @@ cdef int _write_all(RingWriter *w, int64_t to) noexcept nogil:
     cdef int in_sync = 0
     cdef int rc = 0
     while rc >= 0 and (w.submitted < to or rmq_ring_count(w.ring) > 0):
-        rc = _begin_writes(w, to, True)
+        rc = _begin_writes(w, to, True, 0)
         if rc >= 0 and rmq_ring_count(w.ring) > 0:
             rc = rmq_ring_turn(w.ring, 1, &in_sync)
             _take_complete(w)
@@ -453,10 +453,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
                 rmq_store(&log.flushed, at)
     if rc < 0:
         return rc
-    rmq_store(&log.flushed_timestamp, timestamp)
-    rmq_store(&log.flushed, to)
-    rmq_add(&log.flushes, 1)
-    rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun)
+    log_flushed(log, to, timestamp, begun)
     return 0
 
 
@@ -515,14 +512,16 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
     cdef Log *log = w.log
     cdef int in_sync = 0
     cdef int64_t goal
+    cdef int64_t least = rmq_load(&w.commit_bytes_min)
     cdef int rc = 0
     w.submitted = rmq_load(&log.committed)
     while rc >= 0:
         goal = rmq_load(&w.goal)
-        rc = _begin_writes(w, rmq_load(&log.wrote), hurry or goal > rmq_load(&log.committed))
+        rc = _begin_writes(w, rmq_load(&log.wrote), hurry or goal > rmq_load(&log.committed), least)
         if rc < 0 or rmq_ring_count(w.ring) == 0:
             break
         hurry = False
+        least = GOOD
         rc = rmq_ring_turn(w.ring, 1, &in_sync)
         _take_complete(w)
         if rmq_load32(&log.fence) != 0 and rc >= 0:
