@@ -76,7 +76,7 @@ def run(case: Case, base: Path) -> Figures:
     several = [Histogram() for _ in range(case.producers)]
     counts: list[int] = []
     with opened(base / "store", case) as store:
-        size = warmed(store, case, base)
+        size = warmed(store, case)
         most = (case.cap_mib << 20) // size // case.producers
         reader = Reader(store, [store.max_offset(TOPIC, queue) for queue in range(QUEUES)])
         producers = [threading.Thread(target=_produce, args=(store, case, most, h, counts)) for h in several]

@@ -67,12 +67,12 @@ def measuring(store: MessageStore, path: Path) -> Iterator[Measured]:
         yield measured
 
 
-def warmed(store: MessageStore, case: Case, base: Path) -> int:
+def warmed(store: MessageStore, case: Case) -> int:
     """The first files exist, all code has run once, everything is drained; bytes of one record."""
     size = messages.record_size(store, case.props, case.body)
     messages.write(store, case.props, case.body, 1 if case.flush_mode == "sync" else (1 << 20) // size)
     messages.drain(store)
-    messages.pretouch(base / "touch", case.pretouch_mib)
+    messages.pretouch(case.pretouch_mib)
     return size
 
 

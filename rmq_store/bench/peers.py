@@ -187,7 +187,7 @@ def run(case: Case, base: Path) -> Figures:
     most = max(ROUND, (case.cap_mib << 20) // max(case.body, 64))
     for (body,) in several[0][:8]:
         peer.put(body)
-    messages.pretouch(base / "touch", case.pretouch_mib)
+    messages.pretouch(case.pretouch_mib)
     with DeviceWatch(base) as device, Watch() as watch:
         start = CLOCK()
         deadline = start + int(case.seconds * 1e9)

@@ -97,7 +97,7 @@ def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, His
     path = base / kind
     messages.rounds(case.props, case.body)      # before the store: it is no part of its memory
     with opened(path, case) as store:
-        size = warmed(store, case, base)
+        size = warmed(store, case)
         most = max(ROUND, (case.cap_mib << 20) // case.producers // size)
         before = store.stats()
         with measuring(store, path) as measured:        # the work of the background threads belongs to the messages
@@ -148,7 +148,7 @@ def window(case: Case, base: Path) -> Figures:
     under_way: deque[tuple[Any, int]] = deque()
     times = Histogram()
     with opened(base / "window", case) as store:
-        most = (case.cap_mib << 20) // warmed(store, case, base)
+        most = (case.cap_mib << 20) // warmed(store, case)
         put, bodies, clock = store.put_async, messages.bodies(case.body), CLOCK
         before = store.stats()
         with measuring(store, base) as measured:
@@ -176,7 +176,7 @@ def tasks(case: Case, base: Path) -> Figures:
     """put_asyncio: as many tasks as the window."""
     times = Histogram()
     with opened(base / "tasks", case) as store:
-        most = (case.cap_mib << 20) // warmed(store, case, base)
+        most = (case.cap_mib << 20) // warmed(store, case)
 
         async def produce(deadline: int) -> None:
             put, body, clock, add = store.put_async, messages.bodies(case.body)[0], CLOCK, times.add

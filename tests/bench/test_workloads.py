@@ -73,9 +73,9 @@ def test_file_states_are_what_they_say(state: str, tmp_path: Path, monkeypatch: 
     """The file under the measured puts is a hole, reserved, or written, when they begin."""
     seen = []
 
-    def look(store: MessageStore, case: Case, base: Path) -> int:
+    def look(store: MessageStore, case: Case) -> int:
         file = tmp_path / "slow" / "commitlog" / f"{0:020d}"
-        size = warmed(store, case, base)
+        size = warmed(store, case)
         seen.append(file.stat().st_blocks * 512 / file.stat().st_size)
         return size
 

@@ -60,6 +60,8 @@ public final class ChronicleBench {
 
     static void pretouch(File f, int mib) throws Exception {
         if (mib <= 0) return;
+        File memory = new File("/dev/shm");
+        if (memory.getUsableSpace() > (long) mib << 20) f = File.createTempFile("rmqbench", null, memory);
         byte[] b = new byte[1 << 20];
         Arrays.fill(b, (byte) 1);
         try (java.io.FileOutputStream o = new java.io.FileOutputStream(f)) {

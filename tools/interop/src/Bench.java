@@ -43,10 +43,13 @@ public final class Bench {
 
     /**
      * In a virtual machine the first use of a page of guest memory can be many times slower than its later uses.
-     * Writing and deleting a file makes the host back the memory that the page cache will use in the measured run.
+     * Writing and deleting a file makes the host back the memory that the page cache will use in the measured run; one in
+     * memory where there is room, as the write-back and the discards of one on the disk last into the run.
      */
     static void pretouch(File f, int mib) throws Exception {
         if (mib <= 0) return;
+        File memory = new File("/dev/shm");
+        if (memory.getUsableSpace() > (long) mib << 20) f = File.createTempFile("rmqbench", null, memory);
         byte[] b = new byte[1 << 20];
         Arrays.fill(b, (byte) 1);
         try (java.io.FileOutputStream o = new java.io.FileOutputStream(f)) {
