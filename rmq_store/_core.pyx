@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
-                                            queues_clear_ahead, queues_count, queues_make_ahead)
+                                            queues_count, queues_make_ahead)
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -479,9 +479,8 @@ cdef class StoreCore:
             "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
             "dispatched_records": self.dispatcher.records, "unreadable_records": self.dispatcher.bad_records,
             "log_files": self.row.count, "queues": queues_count(self.queues),
-            "pool_bytes": self.pool.size if self.pool != NULL else 0,
-            "slow_put_locks": log.slow_locks, "errno": rmq_load32(&log.fence),
-            "message_view_leases": self._lease_total(),
+            "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": log.slow_locks,
+            "errno": rmq_load32(&log.fence), "message_view_leases": self._lease_total(),
         }
 
     def _lease_total(self):
@@ -497,7 +496,6 @@ cdef class StoreCore:
         self._enter()
         if not self.options.duplication_enabled:
             raise errors.StoreStateError("the confirm offset counts only with duplication_enabled=True: open the store with it")
-        self._enter()
         rmq_store(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 
@@ -532,7 +530,6 @@ cdef class StoreCore:
             problems.append(errors.DurabilityError(-waited, "dispatch", self.path))
         with nogil:
             rc = allocator_stop(self.alloc)
-            queues_clear_ahead(self.queues)
         if rc < 0:
             problems.append(errors.DurabilityError(-rc, "removing an unused commit-log file", self.path))
         self.started = False
@@ -564,7 +561,6 @@ cdef class StoreCore:
                 checkpointer_stop(self.checkpointer)
                 flusher_stop(self.flusher)
                 allocator_stop(self.alloc)
-                queues_clear_ahead(self.queues)
         self._free()
 
     cdef void _free(self):

@@ -8,7 +8,7 @@ from rmq_store.codec._record cimport topic_fits
 from rmq_store.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                   descriptor_forget, descriptor_release, descriptor_reserve,
                                                   descriptor_settle, files_path)
-from rmq_store.consumequeue._spares cimport Spares, spares_take, spares_wish
+from rmq_store.consumequeue._spares cimport spares_take, spares_wish
 from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_store,
                                  rmq_swap32)

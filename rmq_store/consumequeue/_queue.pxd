@@ -43,7 +43,6 @@ cdef QueueTable *queues_new(const rmq_io *io, const char *dir, const char *ext_d
                             int64_t ext_file_size, int fd_max, bint readonly) noexcept nogil
 cdef void queues_free(QueueTable *t) noexcept nogil         # closes descriptors, writes nothing
 cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil     # before it starts: its thread makes queue files too
-cdef void queues_clear_ahead(QueueTable *t) noexcept nogil  # after it stopped: deletes those nobody took
 
 # ---- look-up: any thread. With create, an unknown queue is added in memory (no file until its first entry). NULL: not there.
 cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil

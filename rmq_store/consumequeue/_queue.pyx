@@ -47,14 +47,15 @@ cdef bint _make_ahead(void *spares) noexcept nogil:
     return spares_make(<Spares *> spares)
 
 
+cdef void _clear_ahead(void *spares) noexcept nogil:
+    spares_clear(<Spares *> spares)
+
+
 cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil:
     a.also = _make_ahead
+    a.also_done = _clear_ahead
     a.also_of = t.state.spares
     rmq_store(<int64_t *> &t.state.spares.maker, <int64_t> &a.requested)
-
-
-cdef void queues_clear_ahead(QueueTable *t) noexcept nogil:
-    spares_clear(t.state.spares)
 
 
 cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil:

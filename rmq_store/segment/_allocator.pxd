@@ -34,7 +34,8 @@ cdef struct Allocator:
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
     int64_t touched_to          # page touch position in `tail`
     int64_t fast_until_ns
-    bint (*also)(void *of) noexcept nogil    # what else is made ahead in this thread; True: there was something to do. NULL: nothing
+    bint (*also)(void *of) noexcept nogil    # what else is made ahead here; True: there was something to do. NULL: nothing
+    void (*also_done)(void *of) noexcept nogil      # after the thread has ended: deletes what nobody took of it
     void *also_of
     pthread_t thread
     rmq_event requested

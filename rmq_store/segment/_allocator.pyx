@@ -295,6 +295,8 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
         rmq_event_wake(&a.requested)
         rc = rmq_thread_join(&a.thread)
         a.running = False
+        if a.also_done != NULL:
+            a.also_done(a.also_of)
     # Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
     for i in range(1, -1, -1):
         if a.ready[i] != NULL:

@@ -9,7 +9,8 @@ from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
 
 ENTRIES = 200
-SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": ENTRIES * 20, "index_slots": 100, "index_entries_max": 400}
+SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": ENTRIES * 20, "index_slots": 100,
+         "index_entries_max": 400}
 
 
 @pytest.fixture
