@@ -17,9 +17,9 @@ import os
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "BackendUnavailable", "ConfigError", "CorruptionError", "CreateMappedFileFailed", "DiskFull", "DurabilityError",
-    "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError",
-    "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
+    "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
+    "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
+    "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
     "StoreRefusesToLoad", "StoreStateError", "SyncFailed", "WriteFailed", "exceeds",
 ]
 
@@ -211,6 +211,13 @@ class CorruptionError(RmqStoreError):
     def __str__(self) -> str:
         where = "" if self.offset is None else f" at offset {self.offset}"
         return f"{self.path}{where}: expected {self.expected}, found {self.found}: {self.cure}"
+
+
+class ConfigFileCorrupted(CorruptionError):
+    """A JSON file under config/ and its .bak are both unreadable: offsets, topics, groups or delay offsets."""
+
+    cure = ("mend the JSON by hand, put either file back from a copy of the store, or move both away: then its content begins "
+            "anew, as in a new store")
 
 
 class StoreRefusesToLoad(CorruptionError):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store.config.upstream_json import dump_json, parse_json
-from rmq_store.errors import CorruptionError
+from rmq_store.errors import ConfigFileCorrupted
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 
@@ -30,7 +30,7 @@ class ConfigFile:
     def load(self, take: Callable[[Any], Any]) -> Any:
         """What `take` makes of the content; None where there is neither X nor X.bak.
 
-        `take` raises ValueError, TypeError or KeyError for content that is not of this file's shape. Raises CorruptionError
+        `take` raises ValueError, TypeError or KeyError for content that is not of this file's shape. Raises ConfigFileCorrupted
         where X or X.bak is there and neither can be read.
         """
         problems = []
@@ -50,7 +50,7 @@ class ConfigFile:
             return found
         if problems:
             path, reason = problems[0]
-            raise CorruptionError(path, None, f"the content of a {self.name}, there or in {self.name}.bak", reason)
+            raise ConfigFileCorrupted(path, None, f"the content of a {self.name}, there or in {self.name}.bak", reason)
         return None
 
     def save(self, content: object) -> None:
