@@ -16,6 +16,7 @@ SEVERITY: dict[str, Severity] = {
     "queue_tags": "finding", "queue_wrong": "finding", "index_file": "finding", "index_missing": "finding",
     "index_behind": "finding", "index_wrong": "finding", "index_chain": "finding", "index_slot": "finding",
     "index_header": "finding", "manifest_damaged": "finding", "checkpoint": "finding",
+    "config_file": "finding",
     "foreign_file": "note", "not_closed": "note", "not_dispatched": "note", "no_index": "note",
 }
 

@@ -4,7 +4,7 @@ Upstream has no such tool. One thread; a store that is open elsewhere may be loo
 """
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,13 @@ from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, infer_sizes
+from rmq_store.removing import removed_queues
 
 __all__ = ["Verification", "chosen_options", "verify"]
 
 PIECE = 16 << 20                # of the log, looked at between two reports of progress
 Progress = Callable[[str, int, int], None]      # (what, done, of how many)
+Note = tuple[str, int, int, int, int, str | None, int]      # of the checker: kind, offset, three numbers, topic, queue id
 
 _LOG_NAME = re.compile(r"[0-9]{20}").fullmatch
 _INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
@@ -68,6 +70,7 @@ class Verification:
         self.index_names: list[int] = []
         self.log_end: int | None = None                 # where it is known without a walk over all of the log
         self.clean = not os.path.exists(self.places.abort)
+        self.removed: dict[tuple[str, int], int] = {}   # queue -> where the log ended when it was removed
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
 
@@ -99,6 +102,11 @@ class Verification:
         if not self.clean:
             yield self._finding("not_closed", self.places.abort, detail="the store is open, or was not closed in order: the "
                                 "next open recovers; what its end lacks in queues and index is added then")
+        try:
+            self.removed = removed_queues(self.files, self.root)
+        except CorruptionError as error:
+            yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
+                                detail=f"{error.found}: queues that were removed are taken for lost")
         yield from self._log_files()
         self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes, list(self.options.delay_levels),
                                self.options.record_crc_required)
@@ -180,8 +188,7 @@ class Verification:
         while at >= 0:
             before = at
             at, notes = c.log(at, PIECE)
-            for note in notes:
-                yield self._log_note(note)
+            yield from self._noted(notes)
             pace((at if at >= 0 else c.end) - before)
             progress("log", (at if at >= 0 else c.end) - begin, total)
         if c.unindexed and self.options.index_enabled:
@@ -194,9 +201,7 @@ class Verification:
         c.seek_index(begin)
         while 0 <= begin < end:
             begin, notes = c.log(begin, min(PIECE, end - begin))
-            for note in notes:
-                if note[0].startswith(("queue_", "index_")):
-                    yield self._log_note(note)
+            yield from self._noted(n for n in notes if n[0].startswith(("queue_", "index_")))
 
     def tail_findings(self, end: int) -> Iterator[Finding]:
         """What stands behind the end of the data, which is `end`."""
@@ -211,7 +216,15 @@ class Verification:
         return self._finding("index_behind" if self.clean else "not_dispatched", self.places.index, count=count, offset=first,
                              detail="the index ends before the log does")
 
-    def _log_note(self, note: tuple[str, int, int, int, int, str | None, int]) -> Finding:
+    def _noted(self, notes: Iterable[Note]) -> Iterator[Finding]:
+        for note in notes:
+            kind, offset, *_, topic, queue_id = note
+            # What lies below the end of the log at which its queue was removed has no entries, and its places may be taken.
+            if kind in ("queue_missing", "queue_other", "queue_tags") and offset < self.removed.get((topic or "", queue_id), 0):
+                continue
+            yield self._log_note(note)
+
+    def _log_note(self, note: Note) -> Finding:
         kind, offset, a, b, c, topic, queue_id = note
         path = self._log_path(offset)
         if kind == "log_hole":

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, errors, verify
 from tests.cleaning.aged import BODY, SMALL, Aged
 
 
@@ -119,3 +119,22 @@ def test_a_disk_that_refuses_fences_the_store(aged):
     with MessageStore.open(a.root, **SMALL) as s:
         assert s.clean_expired_queues().removed == [("Old", 0)]
         assert s.put("Old", b"y").queue_offset == 0
+
+
+def test_verify_knows_what_was_removed(tmp_path):
+    root = tmp_path / "v"
+    with MessageStore.open(root, **SMALL) as s:
+        for i in range(20):
+            s.put("Gone", b"old", queue_id=i % 2, keys=f"k{i}")
+            s.put("Kept", b"x")
+        assert s.delete_topics("Gone").removed == [("Gone", 0), ("Gone", 1)]
+        s.put("Gone", b"new", queue_id=0)       # it has queue offset 0, as an old one has
+    assert list(verify(root)) == []
+    with MessageStore.open(root, **SMALL) as s:
+        s.put("Kept", b"x")
+        s.wait_dispatched()
+    (root / "consumequeue" / "Kept" / "0" / f"{0:020d}").unlink()
+    assert {(f.kind, f.topic) for f in verify(root)} == {("queue_missing", "Kept")}
+    (root / "config" / "removedQueues.json").write_text("{")
+    assert {(f.kind, f.topic) for f in verify(root)} == {("queue_missing", "Kept"), ("queue_missing", "Gone"),
+                                                         ("queue_other", "Gone"), ("config_file", None)}
