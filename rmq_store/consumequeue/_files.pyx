@@ -123,8 +123,10 @@ cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start, int *made) noexce
     rc = files_path(f, start, path)
     if rc < 0:
         return rc
-    if f.spares != NULL and f.end != f.first and spares_take(f.spares, path) >= 0:
-        return io.open(io.ctx, path, O_RDWR | O_NOFOLLOW, 0)
+    if f.spares != NULL and f.end != f.first:
+        fd = spares_take(f.spares, path)
+        if fd >= 0:
+            return fd
     fd = io.open(io.ctx, c.new_path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
     if fd < 0:
         return fd

@@ -28,5 +28,5 @@ cdef void spares_wish(Spares *s) noexcept nogil         # one more; any thread
 # file makes it and tells the error.
 cdef bint spares_make(Spares *s) noexcept nogil
 cdef void spares_clear(Spares *s) noexcept nogil        # deletes those that are left; nobody makes any more
-# Renames one to `path`. 0; -ENOENT: there is none, or no such directory; -errno.
+# Renames one to `path`; its descriptor. -errno: there is none (ENOENT), or it is of no use, and gone.
 cdef int spares_take(Spares *s, const char *path) noexcept nogil

@@ -106,7 +106,7 @@ cdef void spares_clear(Spares *s) noexcept nogil:
 cdef int spares_take(Spares *s, const char *path) noexcept nogil:
     cdef char[FILES_PATH_SIZE] spare
     cdef int64_t number
-    cdef int rc
+    cdef int fd, rc
     rmq_mutex_lock(&s.lock)
     number = s.first
     if number == s.end:
@@ -115,7 +115,12 @@ cdef int spares_take(Spares *s, const char *path) noexcept nogil:
     s.first = number + 1
     rmq_mutex_unlock(&s.lock)
     _path(s, number, spare)
+    fd = s.io.open(s.io.ctx, spare, O_RDWR | O_NOFOLLOW, 0)
+    if fd < 0:
+        return fd
     rc = s.io.rename(s.io.ctx, spare, path)
     if rc < 0:
+        s.io.close(s.io.ctx, fd)
         s.io.unlink(s.io.ctx, spare)
-    return rc
+        return rc
+    return fd

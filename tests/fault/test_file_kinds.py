@@ -88,7 +88,7 @@ def test_the_rule_of_each_kind_is_met(tmp_path, file):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.get)
-@pytest.mark.parametrize("file", ["/consumequeue.new", "/.alloc/2"])
+@pytest.mark.parametrize("file", ["/consumequeue.ne", "/.alloc/2"])      # .new, and .next.0: one that is made ahead
 def test_no_space_for_a_queue_or_the_index_heals(tmp_path, code, file):
     """Neither is worth a fence: entries are made when there is room, and the log they are made from is safe."""
     probe = ProbeIo()

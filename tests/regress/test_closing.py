@@ -96,7 +96,7 @@ def test_a_put_that_close_overtakes_is_refused(tmp_path, name):
 def test_a_wait_without_end_does_not_keep_the_store_open(tmp_path):
     io = ProbeIo(keep_bytes=False)
     s = MessageStore.open(tmp_path / "s", close_timeout_ms=10, _io=io, **SMALL)
-    io.fail("open", errno=errno.ENOSPC, path="consumequeue.new", sticky=True)
+    io.fail("open", errno=errno.ENOSPC, path="consumequeue.ne", sticky=True)
     s.put("T", b"x")
     waiter, waited = in_thread(s.wait_dispatched)
     while s.stats()["dispatch_behind_bytes"] and not io.hits:
