@@ -11,20 +11,7 @@ import pytest
 from rmq_store import MessageStore, errors
 from rmq_store.cleaning.cleaner import Lost
 from rmq_store.status import GetStatus, PutStatus
-from tests.cleaning.aged import BODY, SMALL, Aged
-
-
-@pytest.fixture
-def aged(tmp_path):
-    made = []
-
-    def make(**options):
-        made.append(Aged(tmp_path / f"s{len(made)}", **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.store.close()
+from tests.cleaning.aged import BODY, SMALL
 
 
 def events(caplog, name):

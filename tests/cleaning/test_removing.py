@@ -5,20 +5,7 @@ import os
 import pytest
 
 from rmq_store import MessageStore, errors, verify
-from tests.cleaning.aged import BODY, SMALL, Aged
-
-
-@pytest.fixture
-def aged(tmp_path):
-    made = []
-
-    def make(**options):
-        made.append(Aged(tmp_path / f"s{len(made)}", **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.store.close()
+from tests.cleaning.aged import BODY, SMALL
 
 
 def dirs(a):
