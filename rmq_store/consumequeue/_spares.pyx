@@ -51,7 +51,7 @@ cdef void spares_wish(Spares *s) noexcept nogil:
 
 
 cdef int _begin(Spares *s, int64_t number) noexcept nogil:
-    # A file of the right length, not synced: its descriptor, or -errno and no file.
+    # A file of the right length, not synced; or -errno and no file.
     cdef char[FILES_PATH_SIZE] path
     cdef int fd, rc
     _path(s, number, path)
@@ -59,11 +59,22 @@ cdef int _begin(Spares *s, int64_t number) noexcept nogil:
     if fd < 0:
         return fd
     rc = s.io.ftruncate(s.io.ctx, fd, s.file_size)
+    s.io.close(s.io.ctx, fd)
     if rc < 0:
-        s.io.close(s.io.ctx, fd)
         s.io.unlink(s.io.ctx, path)
-        return rc
-    return fd
+    return rc
+
+
+cdef int _sync(Spares *s, int64_t number) noexcept nogil:
+    cdef char[FILES_PATH_SIZE] path
+    cdef int fd, rc
+    _path(s, number, path)
+    fd = s.io.open(s.io.ctx, path, O_RDWR | O_NOFOLLOW, 0)
+    if fd < 0:
+        return fd
+    rc = s.io.fdatasync(s.io.ctx, fd)
+    s.io.close(s.io.ctx, fd)
+    return rc
 
 
 cdef void _forget(Spares *s, int64_t number) noexcept nogil:
@@ -73,24 +84,18 @@ cdef void _forget(Spares *s, int64_t number) noexcept nogil:
 
 
 cdef bint spares_make(Spares *s) noexcept nogil:
-    cdef int[SPARES_MAX] fds
+    # All are begun before one is synced: the first sync commits the journal for all. One descriptor at a time.
     cdef int wished, made = 0, good = 0, i
     rmq_mutex_lock(&s.lock)
     wished = s.wished
     s.wished = 0
     rmq_mutex_unlock(&s.lock)
-    while made < wished:
-        fds[made] = _begin(s, s.end + made)
-        if fds[made] < 0:
-            break
+    while made < wished and _begin(s, s.end + made) >= 0:
         made += 1
-    # The first sync commits the journal for all; those behind one that failed are given up with it.
-    for i in range(made):
-        if good == i and s.io.fdatasync(s.io.ctx, fds[i]) >= 0:
-            good += 1
-        s.io.close(s.io.ctx, fds[i])
-        if good <= i:
-            _forget(s, s.end + i)
+    while good < made and _sync(s, s.end + good) >= 0:
+        good += 1
+    for i in range(good, made):
+        _forget(s, s.end + i)
     rmq_mutex_lock(&s.lock)
     s.end += good
     rmq_mutex_unlock(&s.lock)
