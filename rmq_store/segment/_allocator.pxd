@@ -32,7 +32,7 @@ cdef struct Allocator:
     const int64_t *wrote        # how far the log is written
     int64_t want                # start of the file asked for, never going back; -1 none
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
-    int64_t touched_to          # page touch position in `tail`
+    int64_t touched_to          # log offset up to which pages were touched; the thread's own
     int64_t fast_until_ns
     bint (*also)(void *of) noexcept nogil    # what else is made ahead here; True: there was something to do. NULL: nothing
     void (*also_done)(void *of) noexcept nogil      # after the thread has ended: deletes what nobody took of it

@@ -200,20 +200,20 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 
 
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
-    cdef int64_t at = rmq_load(a.wrote) - f.start
+    cdef int64_t at = rmq_load(a.wrote)
     # Not beyond the zeros: their direct writes would throw these pages out again.
-    cdef int64_t end = rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and a.zero_error == 0 else f.size
+    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and a.zero_error == 0 else f.size)
     cdef int64_t n
-    if at < 0:
-        at = 0
+    if at < f.start:
+        at = f.start
     if a.touched_to < at:
-        a.touched_to = at & ~(<int64_t> PAGE - 1)
+        a.touched_to = f.start + ((at - f.start) & ~(<int64_t> PAGE - 1))
     if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
         return False
     n = end - a.touched_to if end - a.touched_to < (1 << 20) else (1 << 20)
-    rmq_pages_cache(f.map + a.touched_to, n)
+    rmq_pages_cache(f.map + (a.touched_to - f.start), n)
     if a.touch == TOUCH_MAP:
-        rmq_pages_populate(f.map + a.touched_to, n)
+        rmq_pages_populate(f.map + (a.touched_to - f.start), n)
     a.touched_to += n
     return True
 
@@ -251,7 +251,6 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
 cdef void *_run(void *arg) noexcept nogil:
     cdef Allocator *a = <Allocator *> arg
     cdef LogFile *tail
-    cdef LogFile *touched = NULL
     cdef int ticket
     cdef bint busy
     while rmq_load32(&a.stop) == 0:
@@ -267,9 +266,6 @@ cdef void *_run(void *arg) noexcept nogil:
         if tail != NULL:
             if a.prezero == PREZERO_WINDOW:
                 busy = _zero_ahead(a, tail) or busy
-            if tail != touched:
-                touched = tail
-                a.touched_to = 0
             if a.touch != TOUCH_OFF:
                 busy = _touch_ahead(a, tail) or busy
             log_file_release(tail)
