@@ -7,7 +7,6 @@ message what it costs.
 
     python -m bench.load.put_lock --dir DIR --out bench/results/put-lock.json
 """
-import json
 import statistics
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser
-from rmq_store.bench import figures, machine
+from bench.load.driver import keep, keeper
+from rmq_store.bench import figures
 from rmq_store.bench.case import Case
 from rmq_store.bench.disks import Place
 from rmq_store.bench.runner import interruptible, run_all, scratch
@@ -83,8 +82,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, reps=3, rounds=15, round_ms=30)
-    p.add_argument("--out", type=Path, help="also write machine and rows as JSON")
+    p = keeper(__doc__, reps=3, rounds=15, round_ms=30)
     args = p.parse_args(argv)
     with scratch(args.dir) as base:
         if args.smoke:
@@ -92,8 +90,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             rows = native(base, args.rounds, args.round_ms) + puts(base, args.reps)
     print(table(rows))
-    if args.out is not None:
-        args.out.write_text(json.dumps({"machine": machine.describe(args.dir), "rows": rows}, indent=1) + "\n")
+    keep(args, rows)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ that of all threads, the kernel's of the ring included. Steps take turns; median
 
     python -m bench.load.uring_steps --dir DIR --out bench/results/uring-steps.json
 """
-import json
 import os
 import statistics
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.load.driver import parser
-from rmq_store.bench import machine
+from bench.load.driver import keep, keeper
 from rmq_store.bench.peers import make_file
 from rmq_store.bench.runner import scratch
 
@@ -97,14 +95,12 @@ def table(rows: list[Row]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, reps=5, stream_mib=512, pages=2000)
-    p.add_argument("--out", type=Path, help="also write machine and rows as JSON")
+    p = keeper(__doc__, reps=5, stream_mib=512, pages=2000)
     args = p.parse_args(argv)
     with scratch(args.dir) as base:
         rows = measured(base, 1, 16, 20) if args.smoke else measured(base, args.reps, args.stream_mib, args.pages)
     print(table(rows))
-    if args.out is not None:
-        args.out.write_text(json.dumps({"machine": machine.describe(args.dir), "rows": rows}, indent=1) + "\n")
+    keep(args, rows)
 
 
 if __name__ == "__main__":
