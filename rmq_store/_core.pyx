@@ -12,7 +12,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new
+from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
                                             queues_count, queues_make_ahead)
@@ -122,7 +122,7 @@ cdef class StoreCore:
             raise MemoryError("commit-log row")
         if not readonly and options.write_path == "pool":
             self._take_pool(options)
-        self.log = log_new(self.io, self.row, NULL, self.pool,
+        self.log = log_new(self.io, self.row, self.pool,
                            SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
         if self.log == NULL:
             raise MemoryError("commit log")
@@ -134,7 +134,7 @@ cdef class StoreCore:
                                    options.segment_mlock)
         if self.alloc == NULL:
             raise MemoryError("allocator")
-        self.log.alloc = self.alloc
+        log_use_allocator(self.log, self.alloc)
 
     def _setup_ring(self, choice):
         """After _setup, for flush_backend io_uring: the ring, and memory registered with it."""

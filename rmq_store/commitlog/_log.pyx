@@ -22,18 +22,27 @@ cdef enum:
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 
-cdef Log *log_new(const rmq_io *io, FileRow *row, Allocator *alloc, Pool *pool, int put_lock_spins) noexcept nogil:
+cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil:
     cdef Log *log = <Log *> calloc(1, sizeof(Log))
     if log == NULL:
         return NULL
     log.io = io
     log.row = row
-    log.alloc = alloc
     log.pool = pool
     log.lock.spins = put_lock_spins
     log.confirm = INT64_MAX
     log.pinned = INT64_MAX
     return log
+
+
+cdef void _sync_failed(void *of, int error) noexcept nogil:
+    log_fence(<Log *> of, error, FENCE_SYNC)
+
+
+cdef void log_use_allocator(Log *log, Allocator *alloc) noexcept nogil:
+    log.alloc = alloc
+    alloc.sync_failed = _sync_failed
+    alloc.sync_failed_of = log
 
 
 cdef void log_free(Log *log) noexcept nogil:

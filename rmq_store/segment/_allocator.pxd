@@ -37,13 +37,15 @@ cdef struct Allocator:
     bint (*also)(void *of) noexcept nogil    # what else is made ahead here; True: there was something to do. NULL: nothing
     void (*also_done)(void *of) noexcept nogil      # after the thread has ended: deletes what nobody took of it
     void *also_of
+    void (*sync_failed)(void *of, int error) noexcept nogil     # a sync of the file being written failed, with -errno
+    void *sync_failed_of
     pthread_t thread
     rmq_event requested
     rmq_event done
     rmq_mutex lock
     rmq_mutex zero_lock
     int error                   # why the last attempt to make `want` failed (-ENOSPC ...); 0 none
-    int zero_error              # zeroing failed: it is given up for this file, syncs are only dearer
+    int zero_error              # zeroing failed: it is given up for this file. A failed write of zeros makes syncs only dearer
     int prezero
     int touch
     bint lock_pages
@@ -53,6 +55,7 @@ cdef struct Allocator:
 
 cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, int touch,
                               bint lock_pages) noexcept nogil
+# sync_failed is set before.
 cdef int allocator_start(Allocator *a) noexcept nogil
 # Stops the thread and deletes files nobody took. 0 or the first -errno.
 cdef int allocator_stop(Allocator *a) noexcept nogil

@@ -189,9 +189,11 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         rmq_mutex_unlock(&a.zero_lock)
     if rc >= 0:
         rc = io.fdatasync(io.ctx, fd)
+        if rc < 0:
+            a.sync_failed(a.sync_failed_of, rc)     # it covered what the writer had put there too
     io.close(io.ctx, fd)
     if rc < 0:
-        # Zeros are no data: nothing was acknowledged on them. The frontier moves to the end, so that nobody tries again.
+        # Nothing was acknowledged on zeros alone. The frontier moves to the end, so that nobody tries again.
         a.zero_error = rc
         rmq_mutex_lock(&a.zero_lock)
         rmq_store(&f.zeroed_to, f.size)

@@ -2,8 +2,9 @@
 
 The rules, kept stricter than any file system we know of, within what POSIX promises:
 - A 512-byte sector written since the last sync of its file holds any of its versions since then, independently of all others.
-- A sync makes durable what was there when it began. A failed one makes nothing durable, and no later one does for what it
-  covered (Linux marks the pages clean): that has to be written again.
+- A sync makes durable what was there when it began. A failed one makes nothing durable, and no later one of that descriptor does
+  for what it covered (Linux marks the pages clean): that has to be written again. Every other descriptor that was open at the
+  time would be told of lost pages by its next sync (errseq_t); if that one succeeds, none were lost.
 - A file's length changes when it is synced; until then it is the old one or any later one, independently of its data.
 - A name (made, renamed, removed) is durable after a sync of its directory; until then, of the changes in one directory a prefix
   survives, independently of other directories. A rename is atomic. A file's own sync does not make its name durable.
@@ -35,7 +36,7 @@ class Version:
 
     data: bytes
     done: int | None        # number of the call at whose end the write was complete; None: still under way
-    lost: bool = False      # a sync that covered it failed
+    lost: tuple[int, int] | None = None     # descriptor and number of a failed sync that covered it
 
 
 class Node:
@@ -47,6 +48,7 @@ class Node:
         self.pending: dict[int, list[Version]] = {}
         self.durable_size = len(content)
         self.sizes: list[tuple[int, int]] = []      # (number of the call, length) since the last sync
+        self.opened: dict[int, int] = {}            # descriptor -> number of the call that opened it last
 
     @property
     def size(self) -> int:
@@ -80,10 +82,14 @@ class Node:
         if size != self.size:
             self.sizes.append((number, size))
 
-    def sync(self, covered: Callable[[Version], bool], begin: int, low: int = 0, high: int | None = None) -> None:
+    def _told(self, v: Version, fd: int) -> bool:
+        return v.lost is not None and (fd == v.lost[0] or self.opened[fd] > v.lost[1])
+
+    def sync(self, fd: int, covered: Callable[[Version], bool], begin: int, low: int = 0, high: int | None = None) -> None:
         for k in [k for k in self.pending if low <= k and (high is None or k < high)]:
             versions = self.pending[k]
-            last = next((i for i in range(len(versions) - 1, -1, -1) if not versions[i].lost and covered(versions[i])), None)
+            last = next((i for i in range(len(versions) - 1, -1, -1)
+                         if covered(versions[i]) and not self._told(versions[i], fd)), None)
             if last is not None:
                 self.durable[k] = versions[last].data
                 del versions[:last + 1]
@@ -92,11 +98,11 @@ class Node:
         while self.sizes and self.sizes[0][0] < begin:
             self.durable_size = self.sizes.pop(0)[1]
 
-    def lose(self, begin: int) -> None:
+    def lose(self, fd: int, begin: int) -> None:
         for versions in self.pending.values():
             for v in versions:
                 if v.done is not None and v.done < begin:
-                    v.lost = True
+                    v.lost = (fd, begin)
 
     def render(self, size: int, picks: dict[int, bytes]) -> bytes:
         out = bytearray(size)
@@ -214,6 +220,7 @@ class Disk:
             node.truncate(0, number)
         if node is not None:
             self.open[call.fd] = node
+            node.opened[call.fd] = number
 
     def _close(self, call: Call, number: int) -> None:
         self.open.pop(call.fd, None)
@@ -223,7 +230,7 @@ class Disk:
             assert call.data is not None, "a trace without bytes has no states"
             made = {id(v) for v in self.open[call.fd].write(call.offset, call.data, number, number)}
             if call.kind == "pwrite" and call.flags & DSYNC:
-                self.open[call.fd].sync(lambda v: id(v) in made, number)
+                self.open[call.fd].sync(call.fd, lambda v: id(v) in made, number)
 
     _map_store = _pwrite
 
@@ -237,9 +244,9 @@ class Disk:
         begin = self.first + call.begin
         node = self.open[call.fd]
         if call.result < 0:
-            node.lose(begin)
+            node.lose(call.fd, begin)
         else:
-            node.sync(lambda v: v.done is not None and v.done < begin, begin)
+            node.sync(call.fd, lambda v: v.done is not None and v.done < begin, begin)
 
     _fdatasync = _fsync
 
@@ -247,10 +254,10 @@ class Disk:
         begin = self.first + call.begin
         node = self.open[call.fd]
         if call.result < 0:
-            node.lose(begin)
+            node.lose(call.fd, begin)
         else:
             assert call.offset >= 0, "msync of memory that was not mapped through the table"
-            node.sync(lambda v: v.done is not None and v.done < begin, begin, call.offset // SECTOR,
+            node.sync(call.fd, lambda v: v.done is not None and v.done < begin, begin, call.offset // SECTOR,
                       -(-(call.offset + call.length) // SECTOR))
 
     def _rename(self, call: Call, number: int) -> None:
@@ -314,12 +321,12 @@ class Disk:
                     v.done = number
                 if flight.dsync:
                     mine = {id(v) for v in flight.versions}
-                    flight.node.sync(lambda v: id(v) in mine, submitted + 1)
+                    flight.node.sync(call.fd, lambda v: id(v) in mine, submitted + 1)
         elif call.result < 0:
-            flight.node.lose(submitted)
+            flight.node.lose(call.fd, submitted)
         else:
             linked = {id(v) for f in flight.after if f.done for v in f.versions}
-            flight.node.sync(lambda v: id(v) in linked or (v.done is not None and v.done < submitted), submitted)
+            flight.node.sync(call.fd, lambda v: id(v) in linked or (v.done is not None and v.done < submitted), submitted)
 
     # ---- states
 

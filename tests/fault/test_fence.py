@@ -111,3 +111,25 @@ def test_nobody_is_told_before_the_sync_has_ended(store_on, config):
     probe.release()
     thread.join(30)
     assert done.is_set() and future.result(30).status == PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[:2] == ("pool", "sync") and "dsync" not in c[2]], ids="-".join)
+def test_a_failed_sync_of_zeros_ahead_is_the_logs(tmp_path, config):
+    """It covers what producers have put into the file meanwhile, and the device has said no."""
+    options = {**scenario.SMALL, **scenario.config_options(config), "segment_prezero": "window"}
+    with MessageStore.open(tmp_path / "s", **options) as store:
+        store.put("T", b"a")
+    probe = ProbeIo()
+    probe.fail("fdatasync", 1, errno.EIO, path="/commitlog/")
+    store = MessageStore.open(tmp_path / "s", _io=probe, **options)
+    for _ in range(1000):               # nothing was put: it is the sync of the zeros that open() waits for
+        if probe.hits:
+            break
+        threading.Event().wait(0.01)
+    assert probe.hits == 1
+    with pytest.raises(DurabilityError) as failed:
+        for _ in range(2000):
+            store.put("T", b"a")        # the fence goes up in another thread
+    assert failed.value.errno == errno.EIO
+    with pytest.raises(DurabilityError):
+        store.close()
