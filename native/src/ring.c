@@ -33,6 +33,7 @@ struct rmq_ring {
     rmq_flight *flights; /* a circle; the flight with number n is at n % capacity */
     uint64_t first, next; /* numbers: oldest not taken, next to begin */
     unsigned capacity;
+    int polled;         /* a kernel thread takes the entries (SQPOLL) */
     unsigned queued;    /* entries the kernel has not been given yet */
     unsigned busy;      /* entries in the kernel's hands */
     int error, error_in_sync;
@@ -42,6 +43,11 @@ struct rmq_ring {
 };
 
 static rmq_flight *flight(const rmq_ring *r, uint64_t number) { return &r->flights[number % r->capacity]; }
+
+static void pause_ms(int ms) {
+    struct timespec t = {0, ms * 1000000L};
+    nanosleep(&t, NULL);
+}
 
 static void fail(rmq_ring *r, int error, int in_sync) {
     if (r->error == 0) {
@@ -86,6 +92,7 @@ int rmq_ring_new(const rmq_io *io, unsigned depth, unsigned wishes, unsigned ent
     rmq_ring *r = calloc(1, sizeof *r);
     if (r == NULL) return -ENOMEM;
     r->io = io;
+    r->polled = wishes & RMQ_RING_SQPOLL;
     r->capacity = depth + 1; /* a chain's sync beside the deepest run of writes */
     r->facts = (rmq_ring_facts){.depth = depth, .buffers_error = 1, .files_error = 1};
     r->flights = calloc(r->capacity, sizeof *r->flights);
@@ -147,17 +154,23 @@ unsigned rmq_ring_count(const rmq_ring *r) { return (unsigned)(r->next - r->firs
 unsigned rmq_ring_room(const rmq_ring *r) { return r->capacity - rmq_ring_count(r); }
 rmq_flight *rmq_ring_newest(rmq_ring *r) { return r->next == r->first ? NULL : flight(r, r->next - 1); }
 
+/* Gives the kernel what is queued, and waits for so many completions. 0 or more: fine; -errno. */
+static int submit(rmq_ring *r, unsigned wait) {
+    int rc = r->io->ring_submit(r->io->ctx, &r->uring, wait);
+    /* A kernel thread that polls has all of it whatever is returned; the number is only what it has not come to yet. */
+    unsigned n = r->polled ? r->queued : rc > 0 ? (unsigned)rc : 0;
+    r->queued -= n;
+    r->busy += n;
+    return rc;
+}
+
 /* A free entry; where the queue is full, the kernel is given what is in it first. NULL: it does not take it now. */
 static struct io_uring_sqe *entry(rmq_ring *r) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
     for (int i = 0; sqe == NULL && i < TRIES_MAX && r->error == 0; i++) {
-        int rc = r->io->ring_submit(r->io->ctx, &r->uring, 0);
-        if (rc > 0) {
-            r->queued -= (unsigned)rc;
-            r->busy += (unsigned)rc;
-        } else if (rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != 0) {
-            fail(r, rc, 0);
-        }
+        int rc = submit(r, 0);
+        if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) fail(r, rc, 0);
+        if (i > 8) pause_ms(1);
         sqe = io_uring_get_sqe(&r->uring);
     }
     if (sqe == NULL) fail(r, -EBUSY, 0);
@@ -288,19 +301,12 @@ static void reap(rmq_ring *r) {
     if (rc < 0 && rc != -EAGAIN && rc != -EINTR) fail(r, rc, 0);
 }
 
-static void pause_ms(int ms) {
-    struct timespec t = {0, ms * 1000000L};
-    nanosleep(&t, NULL);
-}
-
 int rmq_ring_turn(rmq_ring *r, unsigned wait, int *in_sync) {
     if (r->error == 0) {
         if (wait > r->queued + r->busy) wait = r->queued + r->busy;
-        int rc = r->io->ring_submit(r->io->ctx, &r->uring, wait);
+        int rc = submit(r, wait);
         r->facts.submits++;
         if (rc >= 0) {
-            r->queued -= (unsigned)rc;
-            r->busy += (unsigned)rc;
             r->refusals = 0;
         } else if (rc != -EINTR) {
             /* EAGAIN: no memory for a request just now; EBUSY: completions must be taken first. Both pass, or are an error. */
@@ -324,11 +330,7 @@ unsigned rmq_ring_drain(rmq_ring *r) {
     for (int i = 0; r->busy > 0 && i < DRAIN_ROUNDS; i++) {
         uint64_t number;
         int result;
-        int rc = r->io->ring_submit(r->io->ctx, &r->uring, 1);
-        if (rc > 0) {
-            r->queued -= (unsigned)rc;
-            r->busy += (unsigned)rc;
-        }
+        submit(r, 1);
         int some = 0;
         while (r->io->ring_reap(r->io->ctx, &r->uring, &number, &result) == 1) {
             r->busy--;
