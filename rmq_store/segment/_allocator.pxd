@@ -30,6 +30,10 @@ cdef struct Allocator:
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go
     const int64_t *wrote        # how far the log is written
+    const int64_t *flushes      # how often it became durable
+    int64_t seen_wrote          # both as last looked at, and the bytes a flush from then on; the thread's own
+    int64_t seen_flushes
+    int64_t flush_bytes
     int64_t want                # start of the file asked for, never going back; -1 none
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
     int64_t touched_to          # log offset up to which pages were touched; the thread's own

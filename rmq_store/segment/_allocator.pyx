@@ -31,6 +31,8 @@ cdef enum:
     AHEAD_LOW = 16 << 20            # zeroing starts below this distance ...
     AHEAD_HIGH = 64 << 20           # ... and goes on to this one, so that its journal commits come in one burst
     PASS_MARGIN = 1 << 20
+    ZEROS_PAY_BYTES = 128 << 10     # a sync of more than that gains less from zeros than their writing costs
+    FLUSHES_MIN = 8
 
 cdef int64_t TICK_NS = 20_000_000
 cdef int64_t FAST_FILE_NS = 2_000_000_000
@@ -153,6 +155,17 @@ cdef inline int64_t _zero_end(const LogFile *f) noexcept nogil:
     return f.size & ~(<int64_t> PAGE - 1)
 
 
+cdef bint _zeros_pay(Allocator *a) noexcept nogil:
+    # Zeros spare each sync the file system's own writes for a fresh page, a fixed price, and cost the device every byte of the
+    # log once more: at a high rate, with many messages a sync, that is the dearer. Looked at again from burst to burst.
+    cdef int64_t flushes = rmq_load(a.flushes), wrote = rmq_load(a.wrote)
+    if flushes - a.seen_flushes >= FLUSHES_MIN:
+        a.flush_bytes = (wrote - a.seen_wrote) // (flushes - a.seen_flushes)
+        a.seen_flushes = flushes
+        a.seen_wrote = wrote
+    return a.flush_bytes < ZEROS_PAY_BYTES
+
+
 cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     # One burst of zeros ahead of the writer. Returns True if there was anything to do.
     cdef const rmq_io *io = a.io
@@ -165,7 +178,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         return False
     if ahead < 0:
         ahead = 0
-    if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN):
+    if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN) or not _zeros_pay(a):
         return False
     goal = ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN)
     if goal > end:
@@ -280,6 +293,8 @@ cdef void *_run(void *arg) noexcept nogil:
 cdef int allocator_start(Allocator *a) noexcept nogil:
     cdef int rc
     a.stop = 0
+    a.seen_wrote = rmq_load(a.wrote)
+    a.seen_flushes = rmq_load(a.flushes)
     rc = rmq_thread_start(&a.thread, _run, a, b"rmq-allocate")
     a.running = rc == 0
     return rc
