@@ -55,7 +55,8 @@ def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def _medians(run: Found, key: str) -> dict[str, float]:
     """Of a case of the suite, with `device_mib_per_s`: what reached the device."""
     found = figures.medians(run["results"][run["cases"][key]]["runs"]) if key in run["cases"] else {}
-    if "sustained_per_s" in found and "flushed_mib_per_s" not in found:     # RocketMQ tells messages, and the size of a record
+    # RocketMQ tells messages, and the size of a record
+    if {"sustained_per_s", "record_bytes"} <= found.keys() and "flushed_mib_per_s" not in found:
         found["flushed_mib_per_s"] = found["sustained_per_s"] * found["record_bytes"] / (1 << 20)
     device = found.get("flushed_mib_per_s", found.get("mib_per_s"))
     return found if device is None else {**found, "device_mib_per_s": device}

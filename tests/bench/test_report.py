@@ -104,9 +104,9 @@ MACHINE = {"cpu": "Z80", "cpus": 1, "kernel": "6", "virtual_machine": False, "fi
 
 
 def test_tables_hold_the_newest_run_that_is_no_smoke_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = {"machines": {"here": MACHINE, "xfs": MACHINE}, "smoke": False, "cases": {"page_uring": 0, "sustained_rocketmq": 1},
+    run = {"machines": {"here": MACHINE, "xfs": MACHINE}, "smoke": False, "cases": {"page_uring": 0, "sustained_rocketmq": 1, "one_sqlite": 3},
            "results": [_result("a", "here", p50_us=1234.5), _result("b", "here", sustained_per_s=1024.0, record_bytes=2048),
-                       _result("c", "xfs", msgs_per_s=77.0)]}
+                       _result("c", "xfs", msgs_per_s=77.0), _result("d", "here", sustained_per_s=9.0, msgs_per_s=9.0)]}
     for name, more in (("1", {"smoke": False}), ("3", {"smoke": True})):
         (tmp_path / f"suite-{name}.json").write_text(json.dumps({**run, "results": [], "cases": {}, **more}))
     (tmp_path / "suite-2.json").write_text(json.dumps(run))
@@ -118,6 +118,7 @@ def test_tables_hold_the_newest_run_that_is_no_smoke_run(tmp_path: Path, monkeyp
     text = reference.tables()
     assert "[suite-2.json]" in text and "Z80, 1 CPUs, Linux 6, ext4 without a journal" in text
     assert "| `pool`, `io_uring`, direct | 1,234.5 |" in text and "| RocketMQ, pool | 2 |" in text and "| c | 77 |" in text
+    assert "| SQLite, one thread |" in text and "| 9 |" in text       # a peer without a log of ours tells no record's size
     assert "| link | 1.0 | 2.0 | 3.0 | 4.00 |" in text and "| O_DIRECT | open: no |" in text and "put lock" not in text
     assert reference.written(f"a\n{reference.BEGIN}old\n{reference.END}b\n", text) == (
         f"a\n{reference.BEGIN}{text}{reference.END}b\n")
