@@ -33,6 +33,11 @@ static int64_t sys_modified_ms(void *ctx, int fd) {
     struct stat st;
     return fstat(fd, &st) < 0 ? -errno : (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 }
+static int64_t sys_links(void *ctx, int fd) {
+    (void)ctx;
+    struct stat st;
+    return fstat(fd, &st) < 0 ? -errno : (int64_t)st.st_nlink;
+}
 static int64_t sys_next_data(void *ctx, int fd, int64_t offset) {
     off_t at = lseek(fd, offset, SEEK_DATA);
     if (at >= 0) return at;
@@ -191,7 +196,7 @@ static int64_t sys_mono_ns(void *ctx) {
 
 static const rmq_io system_io = {
     .open = sys_open, .close = sys_close, .size = sys_size,
-    .modified_ms = sys_modified_ms, .next_data = sys_next_data, .pread = sys_pread, .pwrite = sys_pwrite,
+    .modified_ms = sys_modified_ms, .links = sys_links, .next_data = sys_next_data, .pread = sys_pread, .pwrite = sys_pwrite,
     .mmap = sys_mmap, .munmap = sys_munmap, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
     .fallocate = sys_fallocate, .ftruncate = sys_ftruncate, .rename = sys_rename, .unlink = sys_unlink,
     .mkdir = sys_mkdir, .rmdir = sys_rmdir, .sync_dir = sys_sync_dir, .lock = sys_lock,

@@ -21,7 +21,25 @@ from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_end, row_shift, row_start
 
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int us)
+
+cdef int64_t PAUSE_MAX_NS = 50_000_000
 cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a new page waits no longer than for so much
+
+
+cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
+    # The space of a file without a name goes piece by piece, with a pause as long as each piece took: puts stood still for a
+    # second where ten files of 1 GiB were given back at once, each discarded in one go. What fails here, the last close does.
+    # A file that still has a name, as somebody's hard link, is theirs.
+    cdef int64_t size = f.size, begun, took
+    while size > SLICE and io.links(io.ctx, f.fd) == 0:
+        size -= SLICE
+        begun = io.mono_ns(io.ctx)
+        if io.ftruncate(io.ctx, f.fd, size) < 0:
+            return
+        took = io.mono_ns(io.ctx) - begun
+        usleep(<unsigned int> ((took if took < PAUSE_MAX_NS else PAUSE_MAX_NS) // 1000))
 
 
 cdef int _check(int64_t rc, object path) except -1:
@@ -77,6 +95,8 @@ cdef class Withdrawn:
                     io.munmap(io.ctx, f.map + at, n)    # nothing depends on the result, as in log_file_release
                     at += n
                 f.map = NULL
+            if rc >= 0 and rmq_load32(&f.refs) == 1:
+                _give_back(io, f)
             log_file_release(f)
         self.file = NULL
         self.error = rc

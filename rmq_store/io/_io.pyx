@@ -114,6 +114,10 @@ cdef class IoTable:
         """Time of the last modification, ms since 1970."""
         return _check(self.table.modified_ms(self.table.ctx, fd), None)
 
+    def links(self, int fd):
+        """How many names a file has."""
+        return _check(self.table.links(self.table.ctx, fd), None)
+
     def next_data(self, int fd, int64_t offset):
         """Start of the first data at or beyond `offset`; the length of the file where only a hole follows."""
         return _check(self.table.next_data(self.table.ctx, fd, offset), None)

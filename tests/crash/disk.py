@@ -2,9 +2,9 @@
 
 The rules, kept stricter than any file system we know of, within what POSIX promises:
 - A 512-byte sector written since the last sync of its file holds any of its versions since then, independently of all others.
-- A sync makes durable what was there when it began. A failed one makes nothing durable, and no later one of that descriptor does
-  for what it covered (Linux marks the pages clean): that has to be written again. Every other descriptor that was open at the
-  time would be told of lost pages by its next sync (errseq_t); if that one succeeds, none were lost.
+- A sync makes durable what was there when it began. A failed one makes nothing durable, and no later one of that descriptor
+  does for what it covered (Linux marks the pages clean): that has to be written again. Every other descriptor that was open at
+  the time would be told of lost pages by its next sync (errseq_t); if that one succeeds, none were lost.
 - A file's length changes when it is synced; until then it is the old one or any later one, independently of its data.
 - A name (made, renamed, removed) is durable after a sync of its directory; until then, of the changes in one directory a prefix
   survives, independently of other directories. A rename is atomic. A file's own sync does not make its name durable.

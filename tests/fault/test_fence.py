@@ -113,7 +113,8 @@ def test_nobody_is_told_before_the_sync_has_ended(store_on, config):
     assert done.is_set() and future.result(30).status == PutStatus.PUT_OK
 
 
-@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[:2] == ("pool", "sync") and "dsync" not in c[2]], ids="-".join)
+@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[:2] == ("pool", "sync") and "dsync" not in c[2]],
+                         ids="-".join)
 def test_a_failed_sync_of_zeros_ahead_is_the_logs(tmp_path, config):
     """It covers what producers have put into the file meanwhile, and the device has said no."""
     options = {**scenario.SMALL, **scenario.config_options(config), "segment_prezero": "window"}

@@ -29,6 +29,7 @@ def test_write_read_size_truncate(table, open_file):
     table.fdatasync(fd)
     table.fsync(fd)
     assert abs(table.modified_ms(fd) - time.time() * 1000) < 60_000
+    assert table.links(fd) == 1
 
 
 def test_fallocate_reserves_and_holes_are_seen(table, open_file):
@@ -77,6 +78,7 @@ def test_errors_carry_errno_and_path(table, tmp_path):
                  lambda: table.fdatasync(-1), lambda: table.fsync(-1), lambda: table.fallocate(-1, 0, 1),
                  lambda: table.close(-1), lambda: table.ftruncate(-1, 0),
                  lambda: table.mmap(-1, 0, 4096, False), lambda: table.lock(-1), lambda: table.modified_ms(-1),
+                 lambda: table.links(-1),
                  lambda: table.next_data(-1, 0)):
         with pytest.raises(OSError) as caught:
             call()

@@ -1,0 +1,50 @@
+"""The space of a deleted commit-log file goes back piece by piece, and only where nobody else has the file."""
+import os
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.io._io import ProbeIo
+
+MIB = 1 << 20
+SIZE = 80 * MIB
+
+
+@pytest.fixture
+def rolled(tmp_path):
+    """A store whose first file is full, the probe under it, and that file."""
+    probe = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=probe, segment_size_bytes=SIZE, message_size_max_bytes=40 * MIB,
+                           index_enabled=False) as store:
+        for _ in range(3):
+            store.put("T", bytes(30 * MIB))
+        store.flush()
+        assert store.wait_dispatched(10)
+        yield store, probe, tmp_path / "s/commitlog" / f"{0:020d}"
+
+
+def pieces(probe):
+    return [call.length for call in probe.trace() if call.kind == "ftruncate" and "/commitlog/" in (call.path or "")]
+
+
+def test_a_large_file_goes_in_pieces(rolled):
+    store, probe, file = rolled
+    assert store.clean(0).log_files == 1 and not file.exists()
+    assert pieces(probe) == [48 * MIB, 16 * MIB]
+
+
+def test_a_file_with_another_name_is_left_whole(rolled, tmp_path):
+    store, probe, file = rolled
+    os.link(file, tmp_path / "backup")
+    before = file.read_bytes()
+    assert store.clean(0).log_files == 1 and not file.exists()
+    assert (tmp_path / "backup").read_bytes() == before and pieces(probe) == []
+
+
+def test_a_file_under_a_view_is_left_whole(rolled):
+    store, probe, _ = rolled
+    (message,) = store.get("T", 0, 0, max_count=1)
+    body = message.body
+    assert store.clean(0).log_files == 0        # held: it goes when nobody looks at it
+    assert bytes(body[-10:]) == bytes(10) and pieces(probe) == []
+    del message, body
