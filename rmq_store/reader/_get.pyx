@@ -2,6 +2,9 @@
 import os
 
 cimport cython
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
@@ -13,7 +16,7 @@ from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.io._sync cimport rmq_load
-from rmq_store.reader._message cimport Lease, LeaseCount, Message, lease_new, message_new
+from rmq_store.reader._message cimport LeaseCount, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_release, row_find, row_start
 
 from rmq_store import errors
@@ -328,6 +331,7 @@ cdef class StoreGet(StorePutMany):
         cdef int32_t[CODES_MAX] codes
         cdef Found[64] few
         cdef int64_t room
+        cdef Py_ssize_t size = 0
         cdef GetResult result
         cdef int64_t begun
         cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
@@ -336,12 +340,18 @@ cdef class StoreGet(StorePutMany):
         self._enter()
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
-        name = topic.encode("utf-8", "surrogatepass")
-        r.topic = name
-        r.topic_size = <int32_t> len(name)
+        try:
+            r.topic = PyUnicode_AsUTF8AndSize(topic, &size)     # kept by the str
+        except UnicodeEncodeError:
+            name = topic.encode("utf-8", "surrogatepass")
+            r.topic = name
+            size = len(name)
+        r.topic_size = <int32_t> size
         r.queue_id = queue_id
         r.offset = offset
-        r.count_max = max(max_count, 1)
+        r.count_max = max_count
+        if r.count_max < 1:
+            r.count_max = 1
         r.bytes_max = INT64_MAX if max_bytes is None else max_bytes
         r.slave_rules = _slave_rules
         r.codes = NULL
@@ -395,19 +405,19 @@ cdef class StoreGet(StorePutMany):
 
     cdef list _views(self, GetRequest *r, set wanted):
         # One lease a file: the views of one call share it. The first entry of a row in one file came with the hold.
-        cdef Lease lease = None
+        cdef object lease = None
         cdef Found *slot
         cdef int64_t i
-        cdef list messages = []
+        cdef list messages = PyList_New(r.found_count)
         cdef Message m
         for i in range(r.found_count):
             slot = &r.found[i]
             if slot.held:
                 lease = lease_new(slot.file, self.lease_count)
             m = message_new(lease, &slot.view)
-            if wanted is None or m.tags in wanted:
-                messages.append(m)
-        return messages
+            Py_INCREF(m)
+            PyList_SET_ITEM(messages, i, m)
+        return messages if wanted is None else [m for m in messages if (<Message> m).tags in wanted]
 
     cdef object _message_at(self, int64_t offset):
         cdef RecordView v

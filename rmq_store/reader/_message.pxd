@@ -11,18 +11,16 @@ cdef class LeaseCount:
 
 
 cdef class Lease:
-    # One hold on one file for all views a call made over it. Exports its bytes read-only.
+    # One hold on one file for all views a call made over it. They have it as a memoryview, from which those of bodies are made.
     cdef LogFile *file
     cdef LeaseCount count
-    cdef const unsigned char *data
-    cdef Py_ssize_t size
 
 
 cdef class Message:
-    cdef Lease lease
+    cdef object lease           # memoryview of a Lease
     cdef RecordView v
     cdef dict _properties
 
 
-cdef Lease lease_new(LogFile *f, LeaseCount count)      # takes over the caller's hold
-cdef Message message_new(Lease lease, const RecordView *v)
+cdef object lease_new(LogFile *f, LeaseCount count)     # takes over the caller's hold
+cdef Message message_new(object lease, const RecordView *v)

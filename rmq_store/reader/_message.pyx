@@ -6,7 +6,7 @@ can give other bytes, never bytes outside its place. It stays good as long as it
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, PropertyView, RecordView, body_crc32, properties_scan)
@@ -15,6 +15,8 @@ from rmq_store.segment._file cimport LogFile, log_file_release
 
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.message_id import host_text
+
+cdef const char *_NOTHING = b""
 
 
 @cython.final
@@ -31,18 +33,30 @@ cdef class Lease:
             self.count.alive -= 1
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, <void *> self.data, self.size, 1, flags)
+        # No bytes of its own: each body says which ones it shows.
+        PyBuffer_FillInfo(buffer, self, <void *> _NOTHING, 0, 1, flags)
 
 
-cdef Lease lease_new(LogFile *f, LeaseCount count):
+cdef object lease_new(LogFile *f, LeaseCount count):
     cdef Lease lease = Lease.__new__(Lease)
     lease.file = f
     lease.count = count
     count.alive += 1
-    return lease
+    return PyMemoryView_FromObject(lease)
 
 
-cdef Message message_new(Lease lease, const RecordView *v):
+cdef object _body(object lease, const unsigned char *data, Py_ssize_t size):
+    # A memoryview of an exporter costs two objects and a call of it; one made from a memoryview costs one, and shares the rest.
+    # It holds the lease just the same. Then its bounds are set, as slicing does it.
+    cdef object body = PyMemoryView_FromObject(lease)
+    cdef Py_buffer *bounds = PyMemoryView_GET_BUFFER(body)
+    bounds.buf = <void *> data
+    bounds.len = size
+    bounds.shape[0] = size
+    return body
+
+
+cdef Message message_new(object lease, const RecordView *v):
     cdef Message m = Message.__new__(Message)
     m.lease = lease
     m.v = v[0]
@@ -88,7 +102,7 @@ cdef class Message:
     @property
     def body(self):
         """The stored body: read-only memoryview. bytes(message.body) copies it."""
-        return PyMemoryView_FromObject(self)
+        return _body(self.lease, self.v.body, self.v.body_size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, <void *> self.v.body, self.v.body_size, 1, flags)

@@ -16,7 +16,7 @@ from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
 from rmq_store.reader._get cimport Found, StoreGet, record_at
-from rmq_store.reader._message cimport Lease, lease_new, message_new
+from rmq_store.reader._message cimport lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_release, row_start
 
 
@@ -111,7 +111,6 @@ cdef class StoreQuery(StoreGet):
         cdef QueryResult result
         cdef int rc = 0
         cdef int64_t i
-        cdef Lease lease
         self._enter()
         topic_text = topic.encode("utf-8", "surrogatepass")
         key_text = key.encode("utf-8", "surrogatepass")
@@ -139,8 +138,7 @@ cdef class StoreQuery(StoreGet):
             rc = self._query(&r)
         self.calls -= 1
         for i in range(r.found_count):
-            lease = lease_new(r.found[i].file, self.lease_count)
-            result.messages.append(message_new(lease, &r.found[i].view))
+            result.messages.append(message_new(lease_new(r.found[i].file, self.lease_count), &r.found[i].view))
         free(r.offsets)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), self.path)
