@@ -12,7 +12,15 @@ static inline int64_t rmq_add(int64_t *p, int64_t v) { return __atomic_add_fetch
 static inline int rmq_load32(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void rmq_store32(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int rmq_add32(int *p, int v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
-static inline int rmq_swap32(int *p, int v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
+/* A fence as well: what comes after it is not done before it, so that whoever gives a lock up may then look, with a plain load,
+ * whether somebody sleeps. The exchange alone is that on x86; elsewhere a later load may overtake its store. */
+static inline int rmq_swap32(int *p, int v) {
+    int before = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);
+#if !defined(__x86_64__)
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+    return before;
+}
 static inline int rmq_cas32(int *p, int expected, int v) {
     return __atomic_compare_exchange_n(p, &expected, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }

@@ -4,6 +4,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "rmq_store is written for little-endian machines (x86-64, arm64)"
+#endif
+
 static inline void rmq_put16(unsigned char *p, int16_t v) {
     uint16_t x = __builtin_bswap16((uint16_t)v);
     memcpy(p, &x, 2);

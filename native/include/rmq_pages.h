@@ -3,10 +3,15 @@
 #define RMQ_PAGES_H
 #include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+
+/* What addresses of maps are multiples of: 4 KiB on x86-64; 4, 16 or 64 KiB on arm64, as its kernel was built. */
+static inline int64_t rmq_page_size(void) { return sysconf(_SC_PAGESIZE); }
 
 static inline int rmq_pages_populate(void *at, size_t n) { return madvise(at, n, MADV_POPULATE_WRITE) < 0 ? -errno : 0; }
 /* Brings pages of a mapped file into the page cache, one by one: a fault that finds none there reads ahead in folios of up to
