@@ -5,6 +5,7 @@ reverse. Nothing here decides: store.py does.
 """
 import os
 import time
+from mmap import PAGESIZE
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -205,8 +206,7 @@ cdef class StoreCore:
     @staticmethod
     def _pool_size(options):
         # Whole windows, no larger than a file each, and room for two of the largest records with their end-of-file jumps.
-        window = min(options.pool_window_size_bytes, options.segment_size_bytes)
-        window = (window + 4095) // 4096 * 4096
+        window = -(-min(options.pool_window_size_bytes, options.segment_size_bytes) // PAGESIZE) * PAGESIZE
         largest = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         least = 2 * largest + 2 * 4096      # direct I/O keeps the block in which the log ends
         return max(options.pool_window_count, -(-least // window)) * window

@@ -16,8 +16,8 @@ from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._allocator cimport allocator_pass
 from rmq_store.segment._file cimport LogFile, log_file_release, row_find
 
-cdef enum:
-    PAGE = 4096
+cdef extern from "rmq_pages.h" nogil:
+    int64_t rmq_page_size()
 
 cdef int64_t POLL_FAST_NS = 500_000         # between commits while producers are busy: each one costs them a turn of the core
 cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
@@ -86,7 +86,7 @@ cdef int _commit_copy(Log *log, int64_t to) noexcept nogil:
 
 
 cdef int _sync_map(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    cdef int64_t first = (begin - f.start) & ~(<int64_t> PAGE - 1)
+    cdef int64_t first = (begin - f.start) & -rmq_page_size()
     return log.io.msync(log.io.ctx, f.fd, f.map + first, end - f.start - first)
 
 

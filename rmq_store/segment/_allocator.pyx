@@ -20,12 +20,13 @@ cdef extern from *:
     int posix_memalign(void **out, size_t align, size_t n) nogil
 
 cdef extern from "rmq_pages.h" nogil:
+    int64_t rmq_page_size()
     int rmq_pages_populate(void *at, size_t n)
     int rmq_pages_cache(void *at, size_t n)
     int rmq_pages_lock(void *at, size_t n)
 
 cdef enum:
-    PAGE = 4096
+    PAGE = 4096                     # as direct writes take it; that of the map may be larger
     CHUNK = 256 * 1024              # one write of zeros: the longest a writer at the frontier may have to wait
     AHEAD_AT_OPEN = 16 << 20
     AHEAD_LOW = 16 << 20            # zeroing starts below this distance ...
@@ -222,7 +223,7 @@ cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
     if at < f.start:
         at = f.start
     if a.touched_to < at:
-        a.touched_to = f.start + ((at - f.start) & ~(<int64_t> PAGE - 1))
+        a.touched_to = f.start + ((at - f.start) & -rmq_page_size())
     if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
         return False
     n = end - a.touched_to if end - a.touched_to < (1 << 20) else (1 << 20)
