@@ -1,4 +1,4 @@
-"""arm64, looked at from elsewhere: a cross compiler takes native/ without a warning, and its atomics and futexes run under qemu.
+"""arm64, from elsewhere: a cross compiler takes native/ without a warning, and its atomics and futexes run under qemu.
 
 qemu orders memory as its host does: this is about instructions, types and calls. That no fence is missing is not shown here.
 """

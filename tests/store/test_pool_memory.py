@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 
-from rmq_store import MessageStore, machine
+from rmq_store import MessageStore, _core, machine
 
 SMALL = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 1000, "index_enabled": False, "pool_window_size_bytes": 65536}
 
@@ -58,6 +58,17 @@ def test_huge_pages_that_are_not_to_be_had_are_said(tmp_path, caplog):
     said = [r.getMessage() for r in caplog.records if r.event == "HUGEPAGES_REFUSED"]
     assert (said == []) == (machine.huge_pages() is None)
     assert all("shmem_enabled is" in text for text in said)
+
+
+def test_windows_are_whole_pages_of_the_kernel(tmp_path, monkeypatch):
+    """Those of arm64 may have 64 KiB, and a ring that is mapped twice, back to back, ends where a page does."""
+    monkeypatch.setattr(_core, "PAGESIZE", 65536)
+    options = {**SMALL, "pool_window_size_bytes": 12288}
+    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="fdatasync", **options) as store:
+        maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
+        bounds = [line.split()[0].split("-") for line in maps if "rmq_store pool" in line]
+        assert len(bounds) == 2 and {int(end, 16) - int(begin, 16) for begin, end in bounds} == {8 * 65536}
+        assert store.put("T", b"x", wait=True).status == 0
 
 
 def test_what_the_kernel_says_about_huge_pages(tmp_path):
