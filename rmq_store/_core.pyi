@@ -3,6 +3,8 @@ from typing import Any
 from rmq_store.config.load import Options
 from rmq_store.io._io import IoTable
 
+PAGESIZE: int
+
 class StoreCore:
     path: str
     options: Options
