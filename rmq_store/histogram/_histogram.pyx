@@ -69,6 +69,33 @@ cdef class Histogram:
                 _add_hidden(made.h, value, self.h.counts[i], interval_ns)
         return made
 
+    def since(self, Histogram before not None):
+        """What was added after `before`, a copy of this histogram from then: a new histogram.
+
+        Its extremes are exact where they are extremes of everything ever added, else those of their buckets. Raises ValueError
+        where `before` counted what this one did not."""
+        cdef Histogram made = Histogram()
+        cdef int64_t n
+        cdef int i, first = -1, last = -1
+        for i in range(RMQ_HISTOGRAM_SLOTS):
+            n = self.h.counts[i] - before.h.counts[i]
+            if n < 0:
+                raise ValueError("the other histogram is no earlier copy of this one")
+            if n > 0:
+                made.h.counts[i] = n
+                made.h.count += n
+                first = i if first < 0 else first
+                last = i
+        if last < 0:
+            return made
+        made.h.total = self.h.total - before.h.total
+        made.h.highest = self.highest
+        if self.highest == before.highest and last < RMQ_HISTOGRAM_SLOTS - 1:
+            made.h.highest = min(self.highest, rmq_histogram_low(last + 1) - 1)
+        made.h.below = INT64_MAX - (self.lowest if before.h.count == 0 or self.lowest < before.lowest
+                                    else max(self.lowest, rmq_histogram_low(first)))
+        return made
+
     def reset(self):
         """Empties it."""
         memset(self.h, 0, sizeof(rmq_histogram))

@@ -84,3 +84,32 @@ def test_it_travels(copy) -> None:
 def test_foreign_counts_are_refused(counts) -> None:
     with pytest.raises(ValueError, match="expected buckets"):
         Histogram.from_dict({"total": 0, "lowest": 0, "highest": 0, "counts": counts})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_added_since_a_copy(seed: int) -> None:
+    rng = random.Random(seed)
+    first, second = ([int(rng.lognormvariate(7, 2)) for _ in range(n)] for n in (3000, 500))
+    all_of_it, copy = Histogram(first), Histogram(first)
+    for value in second:
+        all_of_it.add(value)
+    since, exact = all_of_it.since(copy), Histogram(second)
+    assert since.buckets() == exact.buckets() and (since.count, since.mean) == (500, exact.mean)
+    for q in (.5, .99):
+        assert since.quantile(q) == pytest.approx(exact.quantile(q), rel=0.01)
+    assert since.highest >= max(second) and since.highest == pytest.approx(max(second), rel=0.016)
+    assert since.lowest <= min(second) and since.lowest == pytest.approx(min(second), rel=0.016, abs=1)
+    assert copy.count == 3000
+
+
+def test_since_knows_extremes_that_are_new() -> None:
+    before = Histogram([1000, 2000])
+    now = Histogram([1000, 2000, 123_457, 77])
+    assert (now.since(before).highest, now.since(before).lowest) == (123_457, 77)
+    assert now.since(Histogram()).to_dict() == now.to_dict()
+    assert now.since(now).to_dict() == Histogram().to_dict()
+    with pytest.raises(ValueError, match="no earlier copy"):
+        before.since(now)
+    beyond = Histogram([1 << 50])
+    beyond.add(1 << 41)
+    assert beyond.since(Histogram([1 << 50])).highest == 1 << 50       # one bucket for all of them
