@@ -108,6 +108,9 @@ class Event(Enum):
         "deleted %(count)d commit-log files (%(size)d bytes) of %(path)s, reason %(reason)s: the log begins at offset "
         "%(min_offset)d; with them went %(queue_files)d queue files and %(index_files)d index files")
     QUEUES_REMOVED = "cleaning", _INFO, "removed %(count)d queues of %(path)s, topics %(topics)s; %(kept)d had to stay"
+    CLOCK_SET_AHEAD = "cleaning", _WARNING, (
+        "the clock was set %(hours).1f h ahead, or the machine slept: for %(keep).1f h the age of old files of %(path)s counts "
+        "without that, so that none goes too early")
     UNCONSUMED_DELETED = "cleaning", _WARNING, (
         "group %(group)s lost %(count)d messages of %(topic)s/%(queue_id)d that it had not consumed: queue offsets %(begin)d "
         "to below %(end)d went with the oldest commit-log file")

@@ -129,7 +129,7 @@ class MessageStore(StoreWait):
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
         if not self.readonly:
             places = Places(self.path, self.options)
-            self._cleaner = Cleaner(self._files, places.commitlog, places.consumequeue, known_offsets)
+            self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
             self._watch = Watch(self, tasks_of(self))
         if not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.cleaning import _clean
+from rmq_store.cleaning.clock import AgeClock
 from rmq_store.cleaning.rules import Limits, expired, judge, used_percent
 from rmq_store.config.load import Options
 from rmq_store.events import Event, emit
@@ -70,10 +71,11 @@ def keep_ms(options: Options, hours: float | None) -> int | None:
 class Cleaner:
     """Made when a store is opened for writing. `used` measures a disk: tests put their own in its place."""
 
-    def __init__(self, files: ControlFiles, log_dir: str, queue_dir: str, known: Known) -> None:
+    def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known) -> None:
         self._files = files
         self._log_dir, self._queue_dir = log_dir, queue_dir
         self._known = known
+        self._clock = AgeClock(files, root)
         self._lock = threading.Lock()
         self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
         self._told_held = False
@@ -103,7 +105,8 @@ class Cleaner:
         keep_ms = options.retention_hours * HOUR_MS
         reason = "forced" if verdict.any_age else verdict.reason
         with self._lock:
-            return self._round(store, None if verdict.any_age else keep_ms, bool(verdict.reason), reason,
+            now = self._clock.now_ms(keep_ms)
+            return self._round(store, None if verdict.any_age else keep_ms, now, bool(verdict.reason), reason,
                                options.clean_files_max, options.clean_pace_ms, stop)
 
     # ---- by hand
@@ -111,7 +114,8 @@ class Cleaner:
     def clean(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None, pace_ms: int | None) -> Cleaned:
         """One round whatever the hour. keep_ms None: whatever the age."""
         with self._lock:
-            return self._round(store, keep_ms, True, "asked for", files_max if files_max is not None else 1 << 62,
+            return self._round(store, keep_ms, self._files.wall_ms(), True, "asked for",
+                               files_max if files_max is not None else 1 << 62,
                                store.options.clean_pace_ms if pace_ms is None else pace_ms, threading.Event())
 
     def due(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None) -> list[int]:
@@ -133,13 +137,13 @@ class Cleaner:
 
     # ---- a round
 
-    def _round(self, store: "StoreQuery", keep_ms: int | None, look: bool, reason: str, files_max: int, pace_ms: int,
-               stop: threading.Event) -> Cleaned:
-        """keep_ms None: whatever their age. look False: nothing new goes, only what an earlier round has begun."""
+    def _round(self, store: "StoreQuery", keep_ms: int | None, now: int, look: bool, reason: str, files_max: int,
+               pace_ms: int, stop: threading.Event) -> Cleaned:
+        """keep_ms None: whatever their age at `now`. look False: nothing new goes, only what an earlier round has begun."""
         done = Cleaned()
         self._delete_held(store, done)
         if look and self._held is None:
-            self._delete_old(store, keep_ms, files_max, pace_ms, stop, done)
+            self._delete_old(store, keep_ms, now, files_max, pace_ms, stop, done)
         done.min_log_offset = store.min_log_offset
         if done.min_log_offset > self._followed and not stop.is_set():
             self._follow(store, done, stop)
@@ -150,9 +154,8 @@ class Cleaner:
                  min_offset=done.min_log_offset, queue_files=done.queue_files, index_files=done.index_files)
         return done
 
-    def _delete_old(self, store: "StoreQuery", keep_ms: int | None, files_max: int, pace_ms: int, stop: threading.Event,
-                    done: Cleaned) -> None:
-        now = self._files.wall_ms()
+    def _delete_old(self, store: "StoreQuery", keep_ms: int | None, now: int, files_max: int, pace_ms: int,
+                    stop: threading.Event, done: Cleaned) -> None:
         for start, modified in _clean.log_files(store):
             if done.log_files >= files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):
                 break

@@ -27,6 +27,7 @@ class ControlFiles:
         self.truncate = table.ftruncate
         self.unlink = table.unlink
         self.unlock = table.unlock
+        self.mono_ns = table.mono_ns
         self.wall_ms = table.wall_ms
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:

@@ -1,0 +1,99 @@
+"""A clock that jumps makes no file old: ahead, back, both, and again; and it delays cleaning by the files' age at most."""
+import pytest
+
+from rmq_store.cleaning.clock import JUMP_MS, AgeClock
+from tests.cleaning.aged import HOUR_S
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+KEEP = 72 * HOUR
+
+
+class Clocks:
+    """A wall clock and a monotonic one; real time passes on both, and somebody sets the first."""
+
+    def __init__(self):
+        self.wall, self.mono = 1_795_000_000_000, 5_000_000_000_000
+
+    def passes(self, ms):
+        self.wall += ms
+        self.mono += ms * 1_000_000
+
+    def wall_ms(self):
+        return self.wall
+
+    def mono_ns(self):
+        return self.mono
+
+
+@pytest.fixture
+def clocks():
+    return Clocks()
+
+
+@pytest.fixture
+def age(clocks):
+    return AgeClock(clocks, "store")
+
+
+def test_time_that_passes_counts(clocks, age, caplog):
+    for ms in (0, 10_000, HOUR, DAY, JUMP_MS - 1):
+        clocks.passes(ms)
+        assert age.now_ms(KEEP) == clocks.wall
+    clocks.wall += JUMP_MS      # slewed, or a look that was late
+    assert age.now_ms(KEEP) == clocks.wall and not caplog.records
+
+
+def test_a_jump_ahead_does_not_until_the_files_are_really_that_old(clocks, age, caplog):
+    clocks.wall += DAY
+    assert age.now_ms(KEEP) == clocks.wall - DAY
+    assert [r.event for r in caplog.records] == ["CLOCK_SET_AHEAD"] and "24.0 h ahead" in caplog.text
+    clocks.passes(KEEP)
+    assert age.now_ms(KEEP) == clocks.wall - DAY
+    clocks.passes(1)
+    assert age.now_ms(KEEP) == clocks.wall
+    assert len(caplog.records) == 1
+
+
+def test_ahead_and_back_again(clocks, age):
+    clocks.wall += DAY
+    age.now_ms(KEEP)
+    clocks.passes(HOUR)
+    clocks.wall -= DAY
+    assert age.now_ms(KEEP) == clocks.wall
+    clocks.passes(HOUR)
+    assert age.now_ms(KEEP) == clocks.wall
+
+
+def test_back_makes_nothing_old_and_right_again_neither(clocks, age):
+    real = clocks.wall
+    clocks.wall -= DAY
+    assert age.now_ms(KEEP) == real - DAY
+    clocks.wall += DAY
+    assert age.now_ms(KEEP) <= real
+
+
+def test_several_jumps_add_up(clocks, age):
+    for _ in range(3):
+        clocks.wall += DAY
+        clocks.passes(HOUR)
+        last = age.now_ms(KEEP)
+    assert last == clocks.wall - 3 * DAY
+    clocks.wall -= 2 * DAY
+    assert age.now_ms(KEEP) == clocks.wall - DAY
+
+
+@pytest.mark.parametrize("hour", [4, 12])
+def test_no_message_goes_with_a_clock_that_is_a_day_ahead(aged, hour, caplog):
+    """Two hours old are 5 of 12 files, and 24 h are kept: with the clock a day ahead all of them look old enough."""
+    a = aged(files=12, old=5, hour=hour, retention_hours=24)
+    assert a.tick().log_files == 0
+    a.now += DAY
+    a.store._cleaner.used = lambda path: 80         # at any hour
+    assert a.tick().log_files == 0 and a.numbers() == list(range(12))
+    assert "CLOCK_SET_AHEAD" in [r.event for r in caplog.records]
+    a.now -= DAY
+    assert a.tick().log_files == 0 and a.numbers() == list(range(12))
+    for name in a.names()[:5]:
+        a.age(name, 25 * HOUR_S)
+    assert a.tick().log_files == 5 and a.numbers() == list(range(5, 12))
