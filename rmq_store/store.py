@@ -13,10 +13,9 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
-from rmq_store.cleaning.rules import used_percent
 from rmq_store.config.load import Default, changed, resolve
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.offsets import ConsumerOffsets
@@ -27,7 +26,6 @@ from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
 from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
-from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
 from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
@@ -35,10 +33,9 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.recovery import lockfile
 from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
-from rmq_store.statistics import _counts
-from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
+from rmq_store.reports import StoreReports
+from rmq_store.statistics.report import Rates
 from rmq_store.tasks import known_offsets, log_flusher, tasks_of
-from rmq_store.waiting._wait import StoreWait
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
 from rmq_store.waiting.loops import LoopHub
 from rmq_store.watch import Watch
@@ -49,14 +46,12 @@ __all__ = ["MessageStore"]
 _open_stores: "weakref.WeakSet[MessageStore]" = weakref.WeakSet()
 
 
-class MessageStore(StoreWait):
+class MessageStore(StoreReports):
     """An Apache RocketMQ message store in a directory: put, know when it is durable, read back by queue, key, time and id.
 
     Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
     """
 
-    needs_recovery: bool = False
-    cut_bytes: int = 0
     checkpoint_fd: int = -1
     open_begun: float = 0.0         # time.monotonic
     _lock_fd: int | None = None
@@ -65,8 +60,6 @@ class MessageStore(StoreWait):
     _close_lock: threading.RLock
     _listeners_lock: threading.Lock
     _options_lock: threading.Lock
-    _consuming: Consuming
-    _rates: Rates
     _watch: Watch | None = None
     _sealer: Sealer | None = None
     _listeners: Listeners | None = None
@@ -511,37 +504,6 @@ class MessageStore(StoreWait):
     def queues(self, topic: str) -> list[int]:
         """Queue ids of a topic, sorted: list of int."""
         return sorted(queue for name, queue, _, _ in self._queue_list() if name == topic)
-
-    def stats(self) -> StoreStats:
-        """Positions, counters since the opening, sizes, and the durations of commit, flush, dispatch and get: a typed dict."""
-        self._check_open()
-        found: Any = self._stats() | self._get_stats() | {
-            "path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
-            "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
-            "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
-            "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
-            "put_lock_ms": _counts.lock_ms(self),
-            "durations": {name: durations(h) for name, h in self.histograms().items()}}
-        return cast(StoreStats, found)
-
-    def histograms(self) -> dict[str, Histogram]:
-        """Durations since the opening, in ns: lock (how long an append waited for the put lock, of those that found it taken),
-        append (how long the lock was held, one append in 64), commit (pool to file; none where io_uring writes), flush (to
-        the device), dispatch_lag (from put to readable, in whole ms, one per round of dispatch), get (one in 16), and with
-        measure_puts put. Copies."""
-        self._check_open()
-        return _counts.histograms(self) | {"get": self._get_histogram()}
-
-    def topic_counts(self) -> dict[str, tuple[int, int]]:
-        """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
-        return _counts.topic_counts(self)
-
-    def runtime_info(self) -> dict[str, str]:
-        """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""
-        self._check_open()
-        places = Places(self.path, self.options)
-        disks = used_percent(places.commitlog), used_percent(places.consumequeue)
-        return runtime_info(self, self._rates, disks, self.histograms().get("put"))
 
 
 def _measured(kind: type[MessageStore]) -> type[MessageStore]:

@@ -1,0 +1,56 @@
+"""What an open store tells of itself: the reporting half of MessageStore.
+
+Positions and counters, durations, upstream's runtime info. Nothing here is on a message's way: what is told is counted anyway,
+and summed when somebody asks. Any thread.
+"""
+from typing import Any, cast
+
+from rmq_store.cleaning.rules import used_percent
+from rmq_store.consumer.room import Consuming
+from rmq_store.histogram._histogram import Histogram
+from rmq_store.opening import Places
+from rmq_store.statistics import _counts
+from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
+from rmq_store.waiting._wait import StoreWait
+
+__all__ = ["StoreReports"]
+
+
+class StoreReports(StoreWait):
+    """The reporting half of a store. Thread-safety: any. A closed store raises StoreClosed."""
+
+    needs_recovery: bool = False
+    cut_bytes: int = 0
+    _rates: Rates
+    _consuming: Consuming
+
+    def stats(self) -> StoreStats:
+        """Positions, counters since the opening, sizes, and the durations of commit, flush, dispatch and get: a typed dict."""
+        self._check_open()
+        found: Any = self._stats() | self._get_stats() | {
+            "path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
+            "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
+            "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
+            "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
+            "put_lock_ms": _counts.lock_ms(self),
+            "durations": {name: durations(h) for name, h in self.histograms().items()}}
+        return cast(StoreStats, found)
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Durations since the opening, in ns: lock (how long an append waited for the put lock, of those that found it taken),
+        append (how long the lock was held, one append in 64), commit (pool to file; none where io_uring writes), flush (to
+        the device), dispatch_lag (from put to readable, in whole ms, one per round of dispatch), get (one in 16), and with
+        measure_puts put. Copies."""
+        self._check_open()
+        return _counts.histograms(self) | {"get": self._get_histogram()}
+
+    def topic_counts(self) -> dict[str, tuple[int, int]]:
+        """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
+        return _counts.topic_counts(self)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""
+        self._check_open()
+        places = Places(self.path, self.options)
+        disks = used_percent(places.commitlog), used_percent(places.consumequeue)
+        return runtime_info(self, self._rates, disks, self.histograms().get("put"))
