@@ -76,6 +76,9 @@ class Event(Enum):
     DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"
     FILE_REFUSED = "segment", _ERROR, (
         "the next commit-log file of %(file)s cannot be made (errno %(errno)d): puts are refused until it can")
+    FILES_ODD = "segment", _ERROR, (
+        "files of the open store are not as they should be, %(kind)s: %(path)s, %(detail)s; somebody else changes them, or the "
+        "file system is damaged: rmqstore verify tells more")
     DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
     MLOCK_REFUSED = "pool", _WARNING, (
         "mlock of %(size)d bytes refused (errno %(errno)d), the pool stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "

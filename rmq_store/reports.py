@@ -8,6 +8,8 @@ from typing import Any, cast
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.consumer.room import Consuming
 from rmq_store.histogram._histogram import Histogram
+from rmq_store.integrity.findings import Finding
+from rmq_store.integrity.rows import live_row_findings
 from rmq_store.opening import Places
 from rmq_store.statistics import _counts
 from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
@@ -54,3 +56,12 @@ class StoreReports(StoreWait):
         places = Places(self.path, self.options)
         disks = used_percent(places.commitlog), used_percent(places.consumequeue)
         return runtime_info(self, self._rates, disks, self.histograms().get("put"))
+
+    def check_self(self) -> list[Finding]:
+        """Whether the files of log and queues are there, without a gap and at their length: list of Finding, [] nothing wrong.
+
+        Looks at names and lengths alone, and at them again before it says that something is wrong, since files come and go.
+        The control thread does so for the log every ten minutes (event FILES_ODD). Raises OSError. Upstream: checkSelf.
+        """
+        self._check_open()
+        return live_row_findings(self, Places(self.path, self.options))

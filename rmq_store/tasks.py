@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_store.cleaning.cleaner import Cleaner
+from rmq_store.events import Event, emit
+from rmq_store.integrity.rows import live_log_findings
+from rmq_store.opening import Places
 from rmq_store.watch import Task
 
 if TYPE_CHECKING:
@@ -15,12 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["known_offsets", "log_flusher", "tasks_of"]
 
+CHECK_MS = 600_000          # as upstream
+
 
 def tasks_of(store: "MessageStore") -> list[Task]:
     """By the store's options: (name, period in ms, function)."""
     options = store.options
     tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
-                         ("counting rates", 1000, _take_rates)]
+                         ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
     if options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
     if Cleaner.wanted(options):
@@ -34,6 +39,11 @@ def _flush_offsets(store: "MessageStore", stop: threading.Event) -> None:
 
 def _take_rates(store: "MessageStore", stop: threading.Event) -> None:
     store._rates.take(store)
+
+
+def _check_log(store: "MessageStore", stop: threading.Event) -> None:
+    for finding in live_log_findings(store, Places(store.path, store.options)):
+        emit(Event.FILES_ODD, path=finding.path, kind=finding.kind, detail=finding.detail)
 
 
 def _write_delay_offsets(store: "MessageStore", stop: threading.Event) -> None:

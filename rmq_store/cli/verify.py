@@ -14,6 +14,8 @@ from rmq_store.integrity.verification import verify
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
+    parser.add_argument("--files", action="store_true",
+                        help="look only whether the files of log and queues are there, without a gap and at their length")
     parser.add_argument("--no-manifests", action="store_true", help="do not read the log again for its manifests")
     parser.add_argument("--rate", type=float, metavar="MIB", help="read at most so many MiB a second")
 
@@ -22,8 +24,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     seen: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     with Bar() as bar:
-        for finding in verify(args.store, manifests=not args.no_manifests, bytes_per_s=rate(args.rate), progress=bar.at,
-                              **keywords(args)):
+        for finding in verify(args.store, manifests=not args.no_manifests, files_only=args.files,
+                              bytes_per_s=rate(args.rate), progress=bar.at, **keywords(args)):
             seen[finding.severity] += 1
             kinds[finding.kind] += finding.count
             show(finding, out)

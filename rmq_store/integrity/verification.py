@@ -15,6 +15,7 @@ from rmq_store.errors import CorruptionError
 from rmq_store.integrity import manifest
 from rmq_store.integrity._check import Checker
 from rmq_store.integrity.findings import SEVERITY, Finding
+from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
@@ -41,17 +42,23 @@ def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
     return root, chosen.inferred(infer_sizes(root, chosen))
 
 
-def verify(path: Any, *, manifests: bool = True, bytes_per_s: int | None = None, progress: Progress | None = None,
-           _io: IoTable | None = None, **options: Any) -> Iterator[Finding]:
+def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes_per_s: int | None = None,
+           progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> Iterator[Finding]:
     """Looks at every byte of the store in directory `path` that means something, and yields what is wrong.
 
     Log: every record's place, parts, CRC-32 of the body and `__CRC32#`. Queues: each record has its entry (offset, size, tags
     code), each entry its record. Index: each key has its entry, each entry its record, slots and chains lead to all of them.
-    Manifests, where there are some: every block. manifests=False: not those. bytes_per_s: of reading, None as fast as it goes.
+    Manifests, where there are some: every block. manifests=False: not those. files_only=True: only whether the files of
+    log and queues are there, without a gap and at their length (upstream: checkSelf). bytes_per_s: of reading, None as fast as
+    it goes.
     options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
     Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.
     Raises ConfigError, OSError.
     """
+    if files_only:
+        root, chosen = chosen_options(path, options)
+        yield from row_findings(Places(root, chosen), chosen)
+        return
     with Verification(path, options, _io) as v:
         yield from v.run(manifests, pacer(bytes_per_s), progress or (lambda what, done, total: None))
 
