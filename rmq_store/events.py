@@ -132,6 +132,8 @@ class Event(Enum):
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (
         "the put lock was held for %(ms)d ms or more, seen in phase %(phase)s (none, encode: copying the message, roll: taking "
         "the next file); %(count)d such times since the store was opened")
+    PUT_LOCK_THREADS = "commitlog", _WARNING, (
+        "the put lock has been held for %(ms)d ms; all threads, each with its state and what it waits for:\n%(threads)s")
     BACKEND_CHOSEN = "flush", _INFO, "flush_backend auto: %(backend)s, because %(reason)s"
     DIRECT_REFUSED = "flush", _INFO, "%(path)s: the log is written through the page cache, because %(reason)s"
     BUFFERS_REFUSED = "flush", _WARNING, (

@@ -11,6 +11,7 @@ from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.rows import live_row_findings
 from rmq_store.opening import Places
+from rmq_store.stacks import dump_threads
 from rmq_store.statistics import _counts
 from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
 from rmq_store.waiting._wait import StoreWait
@@ -56,6 +57,13 @@ class StoreReports(StoreWait):
         places = Places(self.path, self.options)
         disks = used_percent(places.commitlog), used_percent(places.consumequeue)
         return runtime_info(self, self._rates, disks, self.histograms().get("put"))
+
+    def dump_threads(self) -> str:
+        """Every thread of the process, native ones too, what it waits for, and Python's frames: str, for people.
+
+        The first line says who has the put lock for how long. See stacks.py. Upstream: the dump of debugLockEnable.
+        """
+        return f"put lock of {self.path}: held for {_counts.lock_ms(self)} ms\n{dump_threads()}"
 
     def check_self(self) -> list[Finding]:
         """Whether the files of log and queues are there, without a gap and at their length: list of Finding, [] nothing wrong.

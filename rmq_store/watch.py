@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
-from rmq_store.statistics._counts import flush_times
+from rmq_store.stacks import dump_threads
+from rmq_store.statistics._counts import flush_times, lock_ms
 
 if TYPE_CHECKING:
     from rmq_store.store import MessageStore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 PERIOD_S = 0.5
 BEHIND_BYTES = 256 << 20
 SLOW_FLUSH_NS = 500_000_000
+DUMP_MS = 1000          # as upstream
 
 # (name, ms between two runs, what to run). It is given the store and an event that is set when the store closes: a task that
 # takes long looks at it. What it raises is logged and it is run again in its time.
@@ -36,6 +38,7 @@ class Watch:
         self._tasks = list(tasks)
         self._due = [time.monotonic() + ms / 1000 for _, ms, _ in self._tasks]
         self._failed: dict[str, str] = {}
+        self._dumped = False
         self.thread = threading.Thread(target=self._run, name="rmq-watch", daemon=True)
         self.thread.start()
 
@@ -79,6 +82,8 @@ class Watch:
         if now is None:
             return True
         now |= _slow_flushes(store)
+        if store.options.put_lock_dump:
+            self._dump_if_held(store)
         before, self._seen = self._seen, now
         if now["fence"] and not before.get("fence"):
             emit(Event.STORE_FAILED, what="write" if now["fence_step"] == 1 else "sync", file=store.path, errno=now["fence"],
@@ -96,6 +101,16 @@ class Watch:
         if now["behind"] > BEHIND_BYTES and before.get("behind", 0) <= BEHIND_BYTES:
             emit(Event.DISPATCH_BEHIND, size=now["behind"])
         return True
+
+    def _dump_if_held(self, store: "MessageStore") -> None:
+        """Once a holder: the threads while it still has the put lock, as afterwards nobody can tell what it waited for."""
+        try:
+            ms = lock_ms(store)
+        except StoreStateError:
+            return          # it closes
+        if ms >= DUMP_MS and not self._dumped:
+            emit(Event.PUT_LOCK_THREADS, ms=ms, threads=dump_threads())
+        self._dumped = ms >= DUMP_MS
 
 
 def _slow_flushes(store: "MessageStore") -> dict[str, float]:

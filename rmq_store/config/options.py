@@ -257,6 +257,8 @@ OPTIONS: tuple[Option, ...] = (
           "event PUT_SLOW. Costs two readings of the clock and a Python call a put; without it nothing.", group=_SPEED),
     _int("slow_put_ms", 500, "ms", 1, _HOUR_MS, "With measure_puts, a put that takes longer is logged with its phases.",
          group=_SPEED),
+    _bool("put_lock_dump", False, "While a put holds the put lock for more than a second, log all threads, native ones too, "
+          "with what each one waits for (event PUT_LOCK_THREADS).", "debugLockEnable", group=_SPEED, change=_LIVE),
     _choice("put_lock", "mutex", ("mutex", "spin"), "Whoever finds the put lock taken: `mutex` sleeps after a short "
             "spin, `spin` after a long one.",
             {"useReentrantLockWhenPutMessage": {"true": "mutex", "false": "spin"}}, group=_SPEED),

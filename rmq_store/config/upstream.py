@@ -46,7 +46,6 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the put lock looks a while before it sleeps, and learning how long gained nothing": {
         "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
     "one put lock orders all queues": {"topicQueueLockNum": 32},
-    "a put lock held long is logged with its phases": {"debugLockEnable": False},
     "a warmed file is synced once": {"flushLeastPagesWhenWarmMapedFile": 4096},
     "the topic's length alone decides the version of a record": {"autoMessageVersionOnTopicLen": True},
     "a put waits for flush_deadline_ms": {"putMessageTimeout": 8000},
