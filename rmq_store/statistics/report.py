@@ -92,12 +92,18 @@ class Rates:
         self._lock = threading.Lock()
         self._taken: deque[_Snapshot] = deque(maxlen=SNAPSHOTS_MAX)
         self.boot_ms = int(time.time() * 1000)
+        self._boot = time.monotonic()
 
     def take(self, store: "StoreWait", at: float | None = None) -> None:
         stats, gets = store._stats(), store._get_stats()
         with self._lock:
             self._taken.append(_Snapshot(time.monotonic() if at is None else at, stats["puts"], gets["gets_found"],
                                          gets["gets_missed"], gets["got_messages"]))
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the opening, however the clock was set meanwhile."""
+        return time.monotonic() - self._boot
 
     def text(self, field: str) -> str:
         """As upstream prints it: three rates, a blank between them."""
@@ -122,7 +128,7 @@ def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_t
     """
     stats, gets = store._stats(), store._get_stats()
     lag = _counts.histograms(store)["dispatch_lag"]
-    seconds = (int(time.time() * 1000) - rates.boot_ms) // 1000
+    seconds = int(rates.uptime_s)
     days, rest = divmod(seconds, 86_400)
     info = {
         "bootTimestamp": str(rates.boot_ms),

@@ -166,6 +166,26 @@ def test_runtime_info_has_upstreams_names(store):
     assert all(isinstance(v, str) for v in info.values())
 
 
+def test_a_clock_that_jumps_spoils_no_statistics(tmp_path, monkeypatch):
+    """A day ahead and back, of the store's clock and of Python's: durations, rates, the run time and the lock's stay."""
+    probe, real = ProbeIo(keep_bytes=False), time.time
+    with MessageStore.open(tmp_path / "s", _io=probe, measure_puts=True, **SMALL) as s:
+        for days in (1, -1, 0):
+            probe.set_clock(int(real() * 1000) + days * 86_400_000)
+            monkeypatch.setattr(time, "time", lambda days=days: real() + days * 86_400)
+            s._rates.take(s)
+            s.put("T", b"x")
+            s.flush()
+            s._rates.take(s)
+            info, stats = s.runtime_info(), s.stats()
+            assert info["runtime"].startswith("[ 0 days, 0 hours, ") and float(info["putTps"].split()[0]) > 0
+            assert stats["put_lock_ms"] == 0 and stats["slow_put_locks"] == 0
+            assert all(d["max_us"] < 60_000_000 for name, d in stats["durations"].items() if name != "dispatch_lag")
+        monkeypatch.undo()
+        probe.set_clock(None)
+        assert s.wait_dispatched(30) and s.max_offset("T", 0) == 3
+
+
 def test_rates_look_back_as_far_as_asked():
     class Counting:
         puts = 0
