@@ -21,6 +21,7 @@ from rmq_store.errors import StoreStateError
 
 if TYPE_CHECKING:
     from rmq_store.histogram._histogram import Histogram
+    from rmq_store.statistics.groups import GroupStats
     from rmq_store.store import MessageStore
 
 __all__ = ["StoreCollector", "register", "text"]
@@ -70,7 +71,7 @@ class StoreCollector(Collector):
             return
         try:
             stats: dict[str, Any] = dict(store.stats())
-            topics, histograms, lags = store.topic_counts(), store.histograms(), store.lag()
+            topics, histograms, lags, groups = store.topic_counts(), store.histograms(), store.lag(), store.group_stats()
         except StoreStateError:
             return              # it is closed
         label, path = ["path"], [self._path]
@@ -105,10 +106,24 @@ class StoreCollector(Collector):
         for (group, topic), count in sorted(sums.items()):
             lag.add_metric([*path, group, topic], count)
         yield lag
+        yield from _consumed(path, groups)
         for name, histogram in histograms.items():
             family = HistogramMetricFamily(f"rmq_store_{name}_seconds", f"Durations of {name.replace('_', ' ')}", labels=label)
             family.add_metric(path, _buckets(histogram), histogram.mean * histogram.count / 1e9)
             yield family
+
+
+def _consumed(path: list[str], groups: "list[GroupStats]") -> Iterator[Any]:
+    """What consumers of this process got, by group and topic; upstream counts the same at the broker."""
+    label = ["path", "consumer_group", "topic"]
+    for name, key, what in (("rocketmq_messages_out", "messages", "Messages handed out, by group and topic"),
+                            ("rocketmq_throughput_out", "bytes", "Bytes of records handed out, by group and topic"),
+                            ("rocketmq_send_to_dlq_messages", "dead_letters", "Messages that became dead letters"),
+                            ("rmq_store_sent_back_messages", "sent_back", "Messages that failed and are tried again, or dead")):
+        counter = CounterMetricFamily(name, what, labels=label)
+        for row in groups:
+            counter.add_metric([*path, row["group"], row["topic"]], row[key])       # type: ignore[literal-required]
+        yield counter
 
 
 def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:

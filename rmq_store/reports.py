@@ -1,7 +1,7 @@
 """What an open store tells of itself: the reporting half of MessageStore.
 
-Positions and counters, durations, upstream's runtime info. Nothing here is on a message's way: what is told is counted anyway,
-and summed when somebody asks. Any thread.
+Positions and counters, durations, upstream's runtime info and items, threads, files. Nothing here is on a message's way: what
+is told is counted anyway, and summed when somebody asks. Any thread.
 """
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from rmq_store.integrity.rows import live_row_findings
 from rmq_store.opening import Places
 from rmq_store.stacks import dump_threads
 from rmq_store.statistics import _counts
+from rmq_store.statistics.groups import GroupStats, broker_stats, group_stats
 from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
 from rmq_store.waiting._wait import StoreWait
 
@@ -50,6 +51,17 @@ class StoreReports(StoreWait):
     def topic_counts(self) -> dict[str, tuple[int, int]]:
         """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
         return _counts.topic_counts(self)
+
+    def group_stats(self) -> list[GroupStats]:
+        """What the consumers of this process got since the opening, by group and topic: list of GroupStats."""
+        self._check_open()
+        return group_stats(self._consuming.counts())
+
+    def broker_stats(self) -> dict[str, dict[str, float]]:
+        """Counters since the opening under upstream's names of items and keys: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
+        {"T@G": 3}, ...}; GROUP_GET_LATENCY in ms, a sum. Upstream: BrokerStatsManager."""
+        self._check_open()
+        return broker_stats(_counts.queue_counts(self), self._consuming.counts())
 
     def runtime_info(self) -> dict[str, str]:
         """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""

@@ -57,7 +57,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "enableLogConsumeQueueRepeatedlyBuildWhenRecover": False},
     "a failed flush always stops the store": {"enableRunningFlagsInFlush": False},
     "one native thread dispatches": {"enableBuildConsumeQueueConcurrently": False, "batchDispatchRequestThreadPoolNums": 16},
-    "statistics of consumers belong to the broker": {"diskFallRecorded": True},
+    "how far a group is behind is always counted": {"diskFallRecorded": True},
     "get() always corrects as a master does": {"offsetCheckInSlave": False},
     "one get looks into one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
     "accumulation is counted, not estimated": {"maxConsumeQueueScan": 20_000, "sampleCountThreshold": 5000},

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import StoreStateError
@@ -53,6 +54,7 @@ class _Queue:
     topic: str
     queue_id: int
     next: int                                                       # offset to get next
+    counts: GroupCounts
     out: dict[int, int] = field(default_factory=dict)               # batches handed out: begin -> behind, ascending
     again: deque[tuple[int, int]] = field(default_factory=deque)    # given back: to be handed out before `next`
 
@@ -127,8 +129,9 @@ class Consumer:
     `store.offsets.flush()`; after a crash what was acknowledged since is handed out again.
     """
 
-    def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable, group: str,
-                 topics: Sequence[str], *, tags: str | None, start: str, ordered: bool, max_retries: int | None) -> None:
+    def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable,
+                 counts: CountTable, group: str, topics: Sequence[str], *, tags: str | None, start: str, ordered: bool,
+                 max_retries: int | None) -> None:
         self.group = group
         self.topics = [*dict.fromkeys([*topics, retry_topic(group)])]
         self.tags = tags
@@ -143,6 +146,7 @@ class Consumer:
         self._waiting = 0
         self._closed = False
         self._topics_known = topics_known
+        self._counts = counts
         groups.add(group)
         topics_known.add(retry_topic(group), readQueueNums=1, writeQueueNums=1)
         self._hub = Arrivals(store)
@@ -252,10 +256,17 @@ class Consumer:
     def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int) -> tuple[Batch | None, int]:
         """What is at `begin`: a batch and its end, or None and where to go on."""
         count = max_count if limit is None else min(max_count, limit - begin)
+        begun = time.perf_counter_ns()
         result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags)
+        took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
         if result.status == GetStatus.FOUND:
-            return Batch(self, queue, begin, end, list(result)), end
+            messages = list(result)
+            last = messages[-1]
+            queue.counts.got(queue.queue_id, took, len(messages), result.total_bytes,
+                             self._store.max_log_offset - last.offset - last.size,
+                             int(time.time() * 1000) - last.store_timestamp)
+            return Batch(self, queue, begin, end, messages), end
         if result.status == GetStatus.OFFSET_OVERFLOW_BADLY:
             emit(Event.OFFSET_BEYOND_END, group=self.group, topic=queue.topic, queue_id=queue.queue_id, offset=begin,
                  end=result.max_offset)
@@ -305,6 +316,10 @@ class Consumer:
                 properties["DELAY"] = str(min(delay_level or 3 + times, len(self._store.options.delay_levels)))
         self._store.put(topic, message.body, properties=properties, flag=message.flag, sys_flag=message.sys_flag,
                         born_timestamp=message.born_timestamp, born_host=message.born_host, reconsume_times=times + 1)
+        with self._lock:
+            counts = self._counts.of(self.group, properties["RETRY_TOPIC"])
+            counts.sent_back += 1
+            counts.dead_letters += dead
         if dead:
             emit(Event.DEAD_LETTER, group=self.group, topic=properties["RETRY_TOPIC"], times=times,
                  msg_id=properties["ORIGIN_MESSAGE_ID"], to=topic)
@@ -321,7 +336,7 @@ class Consumer:
         self._looked = time.monotonic()
         for topic, queue_id, _, _ in self._store._queue_list():
             if topic in self.topics and (topic, queue_id) not in self._queues:
-                queue = _Queue(topic, queue_id, self._begin(topic, queue_id))
+                queue = _Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
                 self._queues[topic, queue_id] = queue
                 self._turn.append(queue)
                 if queue_id != 0:           # that one is watched from the beginning, whether it is there or not

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmq_store.consumer.config_file import ConfigFile
 from rmq_store.consumer.consumer import Consumer
+from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import StoreNotWriteable, StoreStateError
@@ -31,6 +32,7 @@ class Consuming:
         self._groups: GroupTable | None = None
         self._topics: TopicTable | None = None
         self._open: weakref.WeakValueDictionary[str, Consumer] = weakref.WeakValueDictionary()
+        self._counts = CountTable()
 
     def _file(self, name: str) -> ConfigFile:
         return ConfigFile(self._files, self._root, name)
@@ -74,8 +76,8 @@ class Consuming:
         offsets, groups, known = self.offsets, self.groups, self.topics
         with self._lock:
             self._refuse_twice(group)
-            made = Consumer(store, offsets, groups, known, group, names, tags=tags, start=start, ordered=ordered,
-                            max_retries=max_retries)
+            made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, start=start,
+                            ordered=ordered, max_retries=max_retries)
             self._open[group] = made
         return made
 
@@ -94,6 +96,10 @@ class Consuming:
         if other is not None and not other.closed:
             raise StoreStateError(f"group {group} has an open consumer in this store: close that one first (any number of "
                                   "threads may poll one consumer)")
+
+    def counts(self) -> list[GroupCounts]:
+        """What consumers got since the opening, by group and topic."""
+        return self._counts.all()
 
     def flush(self) -> None:
         """Writes what changed in any of the three files."""

@@ -22,6 +22,19 @@ def topic_counts(StoreCore store not None):
     return found
 
 
+def queue_counts(StoreCore store not None):
+    """The same queue by queue: {(topic, queue id): (messages, bytes)}."""
+    cdef int64_t i
+    cdef Queue *q
+    store._enter()
+    found = {}
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        if q.records > 0:
+            found[q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id] = q.records, q.bytes
+    return found
+
+
 def histograms(StoreCore store not None):
     """Durations of lock, append, commit and flush, and dispatch_lag: dict of str to Histogram."""
     cdef Histogram lock = Histogram(), append = Histogram(), commit = Histogram(), flush = Histogram(), lag = Histogram()
