@@ -31,6 +31,7 @@ from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
+from rmq_store.publishing import Publisher
 from rmq_store.recovery import lockfile
 from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.reports import StoreReports
@@ -62,6 +63,7 @@ class MessageStore(StoreReports):
     _options_lock: threading.Lock
     _watch: Watch | None = None
     _sealer: Sealer | None = None
+    _publisher: Publisher | None = None
     _listeners: Listeners | None = None
     _delay: DelayService | None = None
     _cleaner: Cleaner | None = None
@@ -132,6 +134,8 @@ class MessageStore(StoreReports):
         _open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
+        if not self.readonly and self.options.stats_file_interval_ms is not None:
+            self._publisher = Publisher(self, self._files)
 
     # ---- durability and visibility
 
@@ -251,13 +255,14 @@ class MessageStore(StoreReports):
     def _own_thread(self) -> bool:
         """True in a thread that close() joins."""
         here = threading.current_thread()
-        parts = (self._sealer, self._listeners, self._watch)
+        parts = (self._sealer, self._listeners, self._watch, self._publisher)
         return any(part is not None and part.thread is here for part in parts) or self._completer.in_callback()
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        if self._sealer is not None:
-            self._sealer.stop()
+        for part in (self._sealer, self._publisher):
+            if part is not None:
+                part.stop()
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()
@@ -289,6 +294,8 @@ class MessageStore(StoreReports):
             behind = (f"closed {self.path} with dispatch at offset {dispatched}, the log ends at {wrote}: the abort file "
                       "stays, the next open recovers")
             emit(Event.CLOSED_BEHIND, path=self.path, dispatched=dispatched, max_offset=wrote)
+        if self._publisher is not None:
+            self._publisher.remove()
         self._let_go(problems, self._files)
         return problems, behind
 
@@ -310,10 +317,9 @@ class MessageStore(StoreReports):
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         _open_stores.discard(self)
         self._ended = True
-        if self._sealer is not None:
-            self._sealer.stop()
-        if self._watch is not None:
-            self._watch.stop()
+        for part in (self._publisher, self._sealer, self._watch):
+            if part is not None:
+                part.stop()
         if self._delay is not None:
             self._delay.stop()
         self._end_failed_open()

@@ -1,8 +1,9 @@
 """`rmqstore stat`: what a store holds and how far it is flushed and dispatched. Read-only, beside a running writer.
 
-With --watch a line every so many seconds. The numbers are those of the files, whoever writes them: the store is opened
-read-only for each line. What only the writing process knows (puts under way, what is not flushed, durations) is not shown;
-that process tells it by stats(), or to Prometheus.
+With --watch a line every so many seconds. What only the writing process knows (puts that are not flushed, durations, the
+present backlog of groups) comes from the figures that it publishes, where it was opened with stats_file_interval_ms. Otherwise,
+and with --topic, the numbers are those of the files, whoever writes them: the store is opened read-only for each line. Which of
+the two it is, and why, is said.
 """
 import argparse
 import dataclasses
@@ -11,17 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.cleaning.rules import used_percent
+from rmq_store.cli import live
 from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
+from rmq_store.statistics.live import read_live
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", help="only the queues of this topic")
     parser.add_argument("-w", "--watch", type=float, metavar="SECONDS", nargs="?", const=1.0,
-                        help="go on until Ctrl-C, one line every SECONDS (1): growth, backlog of groups, disk")
+                        help="go on until Ctrl-C, one line every SECONDS (1): rates, lag, durations, backlog of groups, disk")
     parser.add_argument("-n", "--times", type=int, help="with --watch: stop after so many lines")
 
 
@@ -33,12 +36,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
         queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
                   for queue_id in sorted(store.queues(topic))]
         delays = store.delay_levels()
+    figures, age = read_live(args.store)
     if out.as_json:
         out.record({"kind": "store", "path": args.store, **stats})
         for queue in queues:
             out.record({"kind": "queue", **queue})
         for level in delays:
             out.record({"kind": "delay_level", **level._asdict()})
+        if figures is not None:
+            out.record({"kind": "live", **figures})
     else:
         stats.pop("durations", None)        # of this process, which has only looked
         width = max(map(len, stats), default=0)
@@ -53,34 +59,53 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.line()
             out.table(("delay level", "seconds", "delivered", "waiting"), [
                 (level.level, level.delay_ms / 1000, level.offset, level.waiting) for level in delays])
+        if figures is not None:
+            live.block(figures, age, out)
     return FINDINGS if stats.get("needs_recovery") else FINE
 
 
 def _watch(args: argparse.Namespace, out: Output) -> int:
     if args.watch <= 0:
         raise ConfigError(f"--watch {args.watch}: give a number of seconds above 0")
-    before: dict[str, float] | None = None
-    lines = 0
+    before: Any = None
+    source, lines = "", 0
     while args.times is None or lines < args.times:
-        if before is not None:
+        if lines:
             time.sleep(args.watch)
-        now = _look(args)
-        seconds = now["at"] - before["at"] if before is not None else 0.0
-        messages_s = (now["messages"] - before["messages"]) / seconds if before is not None else 0.0
-        bytes_s = (now["log_end"] - before["log_end"]) / seconds if before is not None else 0.0
+        figures, why = read_live(args.store) if args.topic is None else (None, "")
+        now: Any = _look(args) if figures is None else figures
+        changed = source != ("files" if figures is None else "live")
+        if changed:
+            source, before = "files" if figures is None else "live", None
+            if why:
+                out.say(why if figures is None else f"live figures, {why}")
+        shown = _row(now, before) if figures is None else live.row(now, before, args.store)
         if out.as_json:
-            out.record({"kind": "watch", "time": int(time.time() * 1000), **{k: v for k, v in now.items() if k != "at"},
-                        "messages_s": messages_s, "bytes_s": bytes_s})
+            out.record({"kind": "watch", "source": source, "time": int(time.time() * 1000), **shown})
         else:
-            if lines % 20 == 0:
-                out.line("    time  messages/s    MiB/s       log MiB   files  queues     waiting  disk %")
-            out.line(f"{time.strftime('%H:%M:%S')}  {messages_s:10.0f}  {bytes_s / (1 << 20):7.2f}  "
-                     f"{(now['log_end'] - now['log_begin']) / (1 << 20):12.1f}  {now['log_files']:6.0f}  {now['queues']:6.0f}  "
-                     f"{now['waiting']:10.0f}  {now['disk_pct']:6.0f}")
+            if changed or lines % 20 == 0:
+                out.line(_HEAD if figures is None else live.HEAD)
+            out.line(_line(shown) if figures is None else live.line(shown))
         out.flush()
         before = now
         lines += 1
     return FINE
+
+
+_HEAD = "    time  messages/s    MiB/s       log MiB   files  queues     waiting  disk %"
+
+
+def _line(r: Mapping[str, float]) -> str:
+    return (f"{time.strftime('%H:%M:%S')}  {r['messages_s']:10.0f}  {r['bytes_s'] / (1 << 20):7.2f}  "
+            f"{(r['log_end'] - r['log_begin']) / (1 << 20):12.1f}  {r['log_files']:6.0f}  {r['queues']:6.0f}  "
+            f"{r['waiting']:10.0f}  {r['disk_pct']:6.0f}")
+
+
+def _row(now: Mapping[str, float], before: Mapping[str, float] | None) -> dict[str, float]:
+    seconds = now["at"] - before["at"] if before is not None else 0.0
+    growth = {"messages_s": (now["messages"] - before["messages"]) / seconds if before is not None else 0.0,
+              "bytes_s": (now["log_end"] - before["log_end"]) / seconds if before is not None else 0.0}
+    return {**{k: v for k, v in now.items() if k != "at"}, **growth}
 
 
 def _look(args: argparse.Namespace) -> dict[str, float]:

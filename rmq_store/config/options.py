@@ -162,6 +162,11 @@ OPTIONS: tuple[Option, ...] = (
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often committed offsets of consumer groups are written to "
          "config/consumerOffset.json.", "flushConsumerOffsetInterval"),
 
+    # figures for other processes (docs/watching.md)
+    _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often the figures of the open store are written to "
+         "`.stats.json` under the root, which RocketMQ does not look at, for `rmqstore stat --watch` and other processes.",
+         none="no file is written"),
+
     # cleaning (docs/cleaning.md)
     _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this is given** (upstream: 72). Whole "
          "commit-log files whose last message is older go, oldest first, at retention_hours_of_day, or at any hour when the "

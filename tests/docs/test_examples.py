@@ -9,7 +9,7 @@ from tests import golden_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["cleaning.md", "integrity.md", "work-queue.md"]
+PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
 
 
 def blocks(page, kinds="python"):
