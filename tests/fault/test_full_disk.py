@@ -1,6 +1,5 @@
 """A file system that is really full: a tmpfs of limited size, with one part of a store on it at a time. Needs root."""
 import errno
-import gc
 import os
 import subprocess
 
@@ -12,29 +11,6 @@ from rmq_store.cli.main import main
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
 OPTIONS = {"segment_size_bytes": 1 << 18, "consumequeue_file_size_bytes": 20 * 1024, "index_slots": 100,
            "index_entries_max": 500, "message_size_max_bytes": 60_000, "flush_interval_ms": 20}
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A mounted tmpfs of 512 KiB: (directory, fill, empty)."""
-    place = tmp_path / "small"
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"mount: {done.stderr.strip()}")
-    ballast = place / "ballast"
-
-    def fill():
-        with open(ballast, "ab", buffering=0) as f:
-            try:
-                while True:
-                    f.write(bytes(4096))
-            except OSError as e:
-                assert e.errno == errno.ENOSPC
-
-    yield place, fill, ballast.unlink
-    gc.collect()            # a failed open lives in its traceback
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def look(store, count):
