@@ -7,6 +7,7 @@ the two it is, and why, is said.
 """
 import argparse
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -73,6 +74,8 @@ def _watch(args: argparse.Namespace, out: Output) -> int:
         if lines:
             time.sleep(args.watch)
         figures, why = read_live(args.store) if args.topic is None else (None, "")
+        if lines == 1 and not args.verbose:         # what each look at the files would warn of is said once
+            logging.getLogger("rmq_store").setLevel(logging.ERROR)
         now: Any = _look(args) if figures is None else figures
         changed = source != ("files" if figures is None else "live")
         if changed:

@@ -86,3 +86,8 @@ def test_stat_shows_all_of_it_once(store, rmqstore):
     store.close()
     _, out, _ = rmqstore("stat", store.path, *OPTIONS)
     assert "live figures" not in out
+
+
+def test_watching_the_files_of_an_open_store_warns_once(store, rmqstore):
+    code, out, err = rmqstore("stat", store.path, "-w", "0.001", "-n", "4", "-t", "T", *OPTIONS)
+    assert code == 0 and len(out.splitlines()) == 5 and err.count("was not closed cleanly") == 1
