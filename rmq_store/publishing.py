@@ -1,8 +1,8 @@
 """The thread that publishes a store's figures (statistics/live.py), where stats_file_interval_ms asks for it.
 
 A thread of its own: the control thread is busy for seconds while old files are deleted, and figures are wanted then, too. It
-takes the GIL for some hundred microseconds each time, more with thousands of queues and groups; no put waits for anything else
-of it. What fails is said in the log once, and tried again.
+takes the GIL as stats() and lag() do, longer with thousands of queues and groups; no put waits for anything else of it. What
+fails is said in the log once, and tried again.
 """
 import threading
 import weakref
