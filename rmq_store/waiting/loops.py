@@ -131,19 +131,24 @@ class LoopHub:
             self._everything = None
 
     def _ready(self) -> None:
-        self._sunk.resolve()
+        # The eventfds are read before anything is looked at: what ends after the look makes them readable again. The other way
+        # round a flush in between was told to nobody, and tasks that waited for it did so until flush_deadline_ms.
         try:
-            for topic, queue_id, _ in self._arrivals.take():
-                self._tell(topic, queue_id, queue_id)
-            if self._everything is not None:
-                for topic, queue_id, _ in self._everything.take():
-                    self._tell(topic, None, queue_id)
+            arrived = self._arrivals.take()
+            anywhere = [] if self._everything is None else self._everything.take()
         except StoreStateError as error:
+            self._sunk.resolve()
             for ears in list(self._ears.values()):
                 for ear in ears:
                     ear.ended(error)
             if self._sunk.waiting == 0:
                 self.close()
+            return
+        self._sunk.resolve()
+        for topic, queue_id, _ in arrived:
+            self._tell(topic, queue_id, queue_id)
+        for topic, queue_id, _ in anywhere:
+            self._tell(topic, None, queue_id)
 
     def _tell(self, topic: str, key: int | None, queue_id: int) -> None:
         for ear in self._ears.get((topic, key), ()):
