@@ -68,6 +68,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
 def _watch(args: argparse.Namespace, out: Output) -> int:
     if args.watch <= 0:
         raise ConfigError(f"--watch {args.watch}: give a number of seconds above 0")
+    log = logging.getLogger("rmq_store")
+    level = log.level
+    try:
+        return _lines(args, out, log)
+    finally:
+        log.setLevel(level)
+
+
+def _lines(args: argparse.Namespace, out: Output, log: logging.Logger) -> int:
     before: Any = None
     source, lines = "", 0
     while args.times is None or lines < args.times:
@@ -75,7 +84,7 @@ def _watch(args: argparse.Namespace, out: Output) -> int:
             time.sleep(args.watch)
         figures, why = read_live(args.store) if args.topic is None else (None, "")
         if lines == 1 and not args.verbose:         # what each look at the files would warn of is said once
-            logging.getLogger("rmq_store").setLevel(logging.ERROR)
+            log.setLevel(logging.ERROR)
         now: Any = _look(args) if figures is None else figures
         changed = source != ("files" if figures is None else "live")
         if changed:

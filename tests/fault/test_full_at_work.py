@@ -101,8 +101,8 @@ def test_nothing_is_lost_and_it_heals_by_itself(small):
 
 
 def test_cleaning_makes_the_room_that_puts_wait_for(small):
-    """What is old enough goes at any hour on a disk that is full: puts go on although nobody else makes room. disk_full_pct keeps
-    for the queues what producers would take."""
+    """What is old enough goes at any hour on a disk that is full: puts go on although nobody else makes room. What
+    producers would take disk_full_pct keeps for the queues."""
     place, fill, _ = small
     with MessageStore.open(place / "s", **OPTIONS | {"disk_full_pct": 90}) as store:
         work = Work(store, delayed=False)
