@@ -45,6 +45,7 @@ cdef struct Run:
     int64_t low             # of all its entries
     int64_t high
     int64_t count
+    int64_t removed_below   # records that begin below get no entry: the queue was removed after them
     int32_t used
     int32_t topic_size
     int32_t queue_id
@@ -106,18 +107,16 @@ cdef Run *_run(Queues *q, const char *topic, int32_t size, int32_t queue_id) noe
         at = (at + 1) & q.mask
     r = &q.runs[q.n]
     r.topic = <char *> malloc(size + 1)
-    r.units = <unsigned char *> malloc(RUN * UNIT)
-    if r.topic == NULL or r.units == NULL:
-        free(r.topic)
-        free(r.units)
+    if r.topic == NULL:
         return NULL
     memcpy(r.topic, topic, size)
     r.topic[size] = 0
     r.topic_size = size
     r.queue_id = queue_id
+    r.units = NULL
     r.used = 0
     r.count = 0
-    r.first = r.low = r.high = 0
+    r.first = r.low = r.high = r.removed_below = 0
     q.n += 1
     q.slots[at] = <int32_t> q.n
     return r
@@ -187,6 +186,12 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     r = _run(q, v.topic, v.topic_size, v.queue_id)
     if r == NULL:
         return -ENOMEM
+    if v.physical_offset < r.removed_below:
+        return 0
+    if r.units == NULL:
+        r.units = <unsigned char *> malloc(RUN * UNIT)
+        if r.units == NULL:
+            return -ENOMEM
     if r.used == RUN or (r.used > 0 and v.queue_offset != r.first + r.used):
         rc = _flush(q, r)
         if rc < 0:
@@ -267,18 +272,21 @@ cdef class _Part:
         return first, self.walk.start + (self.walk.tail if self.walk.tail >= 0 else self.walk.at)
 
 
-def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
+def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS, removed=()):
     """Writes the queue entries of one part of a log; returns ([(topic, queue id, low, high, count)], first, position).
 
-    piece: (broker, path, start, begin, end, newest, aligned). directory: that of the queues. low, high: queue offsets. first,
-    position: log offsets of the first record and behind the last one. Idempotent, and safe beside others at other parts. Raises
-    CorruptionError for damage in the log, OSError. Nothing is synced.
+    piece: (broker, path, start, begin, end, newest, aligned). directory: that of the queues. removed: (topic, queue id, log
+    offset) of queues whose records below that offset get no entry. low, high: queue offsets. first, position: log offsets of
+    the first record and behind the last one. Idempotent, and safe beside others at other parts. Raises CorruptionError for
+    damage in the log, OSError, MemoryError. Nothing is synced.
     """
     cdef _Part part = _Part(piece)
     cdef Queues q
     cdef RecordView v
     cdef int rc = 0
     cdef int64_t i
+    cdef Run *r
+    cdef bytes text
     cdef const int64_t[::1] table = array("q", levels or (0,))
     cdef bytes name = os.fsencode(directory)
     q.io = part.owner.table
@@ -290,6 +298,12 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
     q.n = q.capacity = q.mask = 0
     q.file_size = file_size
     try:
+        for topic, queue_id, below in removed:
+            text = topic.encode()
+            r = _run(&q, text, <int32_t> len(text), queue_id)
+            if r == NULL:
+                raise MemoryError
+            r.removed_below = below
         with nogil:
             while rc >= 0 and part.next(&v):
                 rc = _entry(&q, &v)
@@ -300,7 +314,7 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS):
             raise OSError(-rc, os.strerror(-rc), os.fspath(directory))
         part.stopped()
         rows = [(q.runs[i].topic[:q.runs[i].topic_size].decode("utf-8"), q.runs[i].queue_id, q.runs[i].low, q.runs[i].high,
-                 q.runs[i].count) for i in range(q.n)]
+                 q.runs[i].count) for i in range(q.n) if q.runs[i].count > 0]
         first, position = part.ends()
         return rows, first, position
     finally:

@@ -70,3 +70,16 @@ def own_store(tmp_path):
                       keys=f"k{i} shared" if i % 5 else None, sys_flag=(0, 0, 0, 4, 12, 8)[i % 6],
                       properties={"UNIQ_KEY": f"u{i}"} if i % 2 else None)
     return tmp_path / "own"
+
+
+@pytest.fixture
+def store_with_removed_queues(tmp_path):
+    """A store of ours some of whose queues were removed while their messages are in the log; one of them began anew."""
+    options = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 800, "index_slots": 16, "index_entries_max": 96}
+    with MessageStore.open(tmp_path / "removed", **options) as store:
+        for i in range(400):
+            store.put(("Gone", "Kept")[i % 2], b"old" * 30, queue_id=i % 8 // 2, tags="t", keys=f"k{i}")
+        assert store.delete_topics("Gone").removed == [("Gone", i) for i in range(4)]
+        for i in range(300):
+            store.put(("Gone", "Kept")[i % 2], b"new" * 30, queue_id=i % 2, tags="t", keys=f"n{i}")
+    return tmp_path / "removed"

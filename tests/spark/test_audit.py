@@ -96,6 +96,17 @@ def test_what_only_a_manifest_covers(tasks, tmp_path):
     assert jobs.audit(None, str(root), cross_check=False).findings == []
 
 
+def test_queues_that_were_removed_are_no_loss(tasks, store_with_removed_queues):
+    root = store_with_removed_queues
+    assert both(root) == []
+    (root / "consumequeue" / "Kept" / "1" / f"{0:020d}").unlink()
+    assert {(f.kind, f.topic) for f in both(root)} >= {("queue_missing", "Kept")}
+    assert not [f for f in both(root) if f.topic == "Gone"]
+    (root / "config" / "removedQueues.json").write_text("{")
+    lost = {("config_file", None), ("queue_other", "Gone"), ("queue_missing", "Gone")}
+    assert {(f.kind, f.topic) for f in both(root)} >= lost
+
+
 def test_a_store_that_is_open_has_notes_only(tasks, tmp_path):
     from rmq_store.spark import jobs
 

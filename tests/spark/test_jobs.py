@@ -78,6 +78,25 @@ def test_a_rebuilt_index_has_the_same_files(tasks, request, golden, name):
         assert filecmp.cmp(one.path, two, shallow=False), two
 
 
+def test_queues_that_were_removed_stay_away(tasks, store_with_removed_queues):
+    """Their older messages are in the log still, with queue offsets that newer ones have too."""
+    from rmq_store.spark.jobs import rebuild_index, rebuild_queues
+
+    root = store_with_removed_queues
+    made = rebuild_queues(None, str(root), split_size=20_000)
+    assert sorted(n for n in os.listdir(os.path.join(made.directory, "Gone"))) == ["0"]
+    assert (made.queues, made.entries) == (5, 150 + 200 + 150)
+    same_trees(made.directory, root / "consumequeue")
+    made = rebuild_index(None, str(root), split_size=20_000)        # the index keeps their keys, as the store does
+    assert made.files == len(os.listdir(root / "index")) and made.keys == 700
+    rebuild_queues(None, str(root), install=True, split_size=20_000)
+    with MessageStore.open(root) as store:
+        assert store.queues("Gone") == [0] and [bytes(m.body) for m in store.scan("Gone", 0)] == [b"new" * 30] * 150
+    (root / "config" / "removedQueues.json").write_text("{")
+    with pytest.raises(CorruptionError, match=r"removedQueues\.json"):
+        rebuild_queues(None, str(root))
+
+
 def test_put_in_place_under_the_lock(tasks, own_store):
     from rmq_store.spark.jobs import rebuild_index, rebuild_queues
 

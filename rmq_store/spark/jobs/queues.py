@@ -2,7 +2,8 @@
 
 Tasks write disjoint slots of new files under <root>/.spark/rebuild; the driver checks that the parts met and that no queue has
 a hole or two records for one place, writes the fillers before a queue's first message, gives each file the time of its newest
-message, syncs, and swaps the directories under the store's lock.
+message, syncs, and swaps the directories under the store's lock. Queues that were removed on purpose (rmq_store.removing) begin
+where they began anew.
 """
 import os
 import shutil
@@ -17,6 +18,7 @@ from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
+from rmq_store.removing import removed_queues
 from rmq_store.spark.jobs.pieces import check_chain, whole_log
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
@@ -44,7 +46,7 @@ def plan(arguments: dict[str, Any]) -> list[Any]:
 def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     import pyarrow as pa
 
-    rows, first, position = queue_part(part, arguments["directory"], arguments["fileSize"])
+    rows, first, position = queue_part(part, arguments["directory"], arguments["fileSize"], removed=arguments["removed"])
     place = {"path": part[1], "begin": part[3], "first": first, "position": position}
     made = [{**place, "topic": t, "queueId": q, "low": low, "high": high, "entries": n} for t, q, low, high, n in rows]
     yield pa.RecordBatch.from_pylist(made or [place], schema=arrow_schema(COLUMNS))
@@ -55,8 +57,9 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     """Makes the consume queues of the store at `root` from its log.
 
     install=False leaves them in <root>/.spark/rebuild/consumequeue; True puts them in place, under the store's lock, and what
-    was there into <root>/.spark/replaced-<time>. Raises CorruptionError (damage in the log, or a queue whose offsets have
-    holes or doubles: such a store wants recovery), StoreLocked, ConfigError (a store with extension files).
+    was there into <root>/.spark/replaced-<time>. What config/removedQueues.json says was removed stays away. Raises
+    CorruptionError (damage in the log or that file, or a queue whose offsets have holes or doubles: such a store wants
+    recovery), StoreLocked, ConfigError (a store with extension files).
     """
     from rmq_store.spark.jobs.run import run_job
 
@@ -66,8 +69,9 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
     size = file_size or present_file_size(root)
+    removed = [(topic, queue_id, below) for (topic, queue_id), below in removed_queues(ControlFiles(IoTable()), root).items()]
     rows = run_job(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": os.path.abspath(target),
-                                             "fileSize": size, "splitSize": split_size}).collect()
+                                             "fileSize": size, "splitSize": split_size, "removed": removed}).collect()
     check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
     found: dict[tuple[str, int], list[int]] = {}
     for row in rows:
