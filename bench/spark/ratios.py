@@ -21,7 +21,7 @@ from rmq_store.spark import jobs, local_session, read_store, register, scan
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.shards import commit_shards
 from rmq_store.spark.splits import plan
-from rmq_store.spark.staging import commit_staged
+from rmq_store.spark.staging import commit_staged, enter
 from rmq_store.spark.stores import log_files
 from rmq_store.spark.writer import WriteOptions, build, stage
 
@@ -165,10 +165,12 @@ def ingest(parquet: str, place: Path, rows: int, size: int) -> dict[str, float]:
         def each(work, options):
             return list(tasks.map(lambda i: work(options.path, "bench", i, batches[i::cores], options), range(cores)))
 
+        enter(root, "bench", "bench", 0)
         staged = timed("staging, a task a core", "staged_mib_s", lambda: each(stage, WriteOptions.parse({"path": root})))
         timed("commit", "commit_mib_s", lambda: commit_staged(root, "bench", 0, [m.staged for m in staged], {}, "bench"))
         shutil.rmtree(root)
         options = WriteOptions.parse({"path": load, "shards": str(cores)})
+        enter(load, "bench", "bench", 0)
         built = timed("stores of their own, a task a core", "shards_mib_s", lambda: each(build, options))
         commit_shards(load, "bench", 0, [m.shard for m in built if m.shard is not None], "bench")
         shutil.rmtree(load)

@@ -21,7 +21,7 @@ from rmq_store.errors import ConfigError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
-from rmq_store.spark.staging import directory_of, journal_of, last_done, read_journal, sweep, sweep_stale, write_journal
+from rmq_store.spark.staging import directory_of, journal_of, journals, last_done, sweep, sweep_stale, write_journal
 
 __all__ = ["Shard", "ShardsMade", "build_shard", "commit_shards"]
 
@@ -47,7 +47,10 @@ class ShardsMade:
 
 
 def build_shard(root: str, job: str, partition: int, encoded: Iterable[bytes], store_options: dict[str, Any]) -> Shard | None:
-    """Builds a store of staged records (encode_rows), under a name no other attempt has; None where there are none."""
+    """Builds a store of staged records (encode_rows), under a name no other attempt has; None where there are none.
+
+    The directory of the job is there (staging.enter), unless the job is over: FileNotFoundError.
+    """
     check_root(root)
     path = os.path.join(directory_of(root, job), f"shard-{partition:05d}-{uuid.uuid4().hex}")
     store: MessageStore | None = None
@@ -55,7 +58,7 @@ def build_shard(root: str, job: str, partition: int, encoded: Iterable[bytes], s
     try:
         for data in encoded:
             if store is None:
-                os.makedirs(path)
+                os.mkdir(path)
                 store = MessageStore.open(path, **{"delay": "store_only", "write_path": "pool", **store_options})
             records += append_staged(store, data, path)[0]
         if store is not None:
@@ -100,10 +103,8 @@ def check_root(root: str) -> None:
 
 
 def _finish_pending(files: ControlFiles, root: str) -> None:
-    directory = os.path.dirname(journal_of(root, ""))
-    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
-        entry = read_journal(os.path.join(directory, name)) if name.endswith(".json") else None
-        if entry is not None and entry.get("pending") is not None:
+    for entry in journals(root):
+        if entry.get("pending") is not None:
             _finish(files, root, entry)
 
 

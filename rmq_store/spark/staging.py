@@ -14,11 +14,11 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import struct
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,9 +27,10 @@ import crc32c
 from rmq_store import MessageStore
 from rmq_store.bulk._staged import append_staged, check_staged, matching, staged_count, whole_records
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
+from rmq_store.spark.leftovers import drop
 from rmq_store.spark.stores import log_files
 
-__all__ = ["CommitResult", "StageFile", "Staged", "commit_staged", "sweep"]
+__all__ = ["CommitResult", "StageFile", "Staged", "abandon", "commit_staged", "enter", "sweep"]
 
 _FOOTER = struct.Struct(">8sqI")
 _MAGIC = b"RMQSTAGE"
@@ -64,13 +65,30 @@ def directory_of(root: str, job: str) -> str:
     return os.path.join(root, ".spark", job)
 
 
+def enter(root: str, job: str, app: str, version: int) -> bool:
+    """Makes the directory of a job for one of its tasks; False, and none, where the version is done.
+
+    An attempt may begin when another one of its task has won and the commit is over: nothing of it may stay. The commit writes
+    "done" and then sweeps, so whoever makes the directory after that sees it here; who made it before has it taken away.
+    """
+    directory = directory_of(root, job)
+    os.makedirs(directory, exist_ok=True)
+    done = last_done(root, app)
+    if done is None or version > done:
+        return True
+    with suppress(OSError):         # others are in it: they, or the commit, remove it
+        os.rmdir(directory)
+    return False
+
+
 class StageFile:
-    """A staging file in the making, under a name no other attempt has. finish() makes it durable; discard() forgets it."""
+    """A staging file in the making, under a name no other attempt has. finish() makes it durable; discard() forgets it.
+
+    Its directory is there (enter), unless the job is over: FileNotFoundError.
+    """
 
     def __init__(self, root: str, job: str, partition: int) -> None:
-        directory = directory_of(root, job)
-        os.makedirs(directory, exist_ok=True)
-        self.path = os.path.join(directory, f"part-{partition:05d}-{uuid.uuid4().hex}.stage")
+        self.path = os.path.join(directory_of(root, job), f"part-{partition:05d}-{uuid.uuid4().hex}.stage")
         self._file = open(self.path, "xb", buffering=0)     # noqa: SIM115 (finish or discard closes it)
         self._size = self._records = self._crc = 0
 
@@ -91,9 +109,10 @@ class StageFile:
         return Staged(self.path, self._size, self._records, self._crc)
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes what was written, if the commit has not done so."""
         self._file.close()
-        os.unlink(self.path)
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
 
 
 def verify(staged: Staged) -> None:
@@ -154,6 +173,15 @@ def read_journal(path: str) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise CorruptionError(path, None, "a journal of commits", str(error)) from error
+
+
+def journals(root: str) -> Iterator[dict[str, Any]]:
+    """The journals of all applications. Raises CorruptionError."""
+    directory = os.path.join(root, ".spark", "journal")
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        entry = read_journal(os.path.join(directory, name)) if name.endswith(".json") else None
+        if entry is not None:
+            yield entry
 
 
 def write_journal(path: str, entry: dict[str, Any]) -> None:
@@ -224,12 +252,8 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
 
 def _finish_pending(root: str, store: MessageStore, fsync: bool) -> None:
     """Completes the commits that a crash left decided but not done, of any application."""
-    directory = os.path.join(root, ".spark", "journal")
-    if not os.path.isdir(directory):
-        return
-    for name in sorted(os.listdir(directory)):
-        entry = read_journal(os.path.join(directory, name)) if name.endswith(".json") else None
-        if entry is not None and entry.get("pending") is not None:
+    for entry in journals(root):
+        if entry.get("pending") is not None:
             _redo(root, store, entry, fsync, resumed=True)
             sweep(root, entry.get("job"))
 
@@ -308,9 +332,18 @@ def _behind(piece: memoryview, skip: int) -> tuple[memoryview, int]:
 
 
 def sweep(root: str, job: str | None) -> None:
-    """Removes the staging files of a job that is over."""
+    """Removes the staging files of a job that is over, also under attempts that still write."""
     if job is not None:
-        shutil.rmtree(directory_of(root, job), ignore_errors=True)
+        drop(directory_of(root, job))
+
+
+def abandon(root: str, job: str) -> None:
+    """Removes the staging files of a job that failed, unless its commit is decided: the next commit needs them then.
+
+    Spark calls abort also after a commit that failed, on a full disk for instance.
+    """
+    if not any(entry.get("pending") is not None and entry.get("job") == job for entry in journals(root)):
+        sweep(root, job)
 
 
 def sweep_stale(root: str) -> None:

@@ -17,7 +17,7 @@ from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import known
 from rmq_store.spark.shards import Shard, build_shard, commit_shards
-from rmq_store.spark.staging import Staged, StageFile, commit_staged, sweep
+from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, sweep
 
 __all__ = ["StoreStreamWriter", "StoreWriter", "WriteOptions"]
 
@@ -105,10 +105,11 @@ def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
 
 @dataclass
 class StagedMessage(api.WriterCommitMessage):
-    """What a task tells the commit."""
+    """What a task tells the commit. staged: None where the version was done before. job: whose directory it is in."""
 
     partition: int
-    staged: Staged
+    staged: Staged | None
+    job: str
 
 
 @dataclass
@@ -135,7 +136,7 @@ def stage(root: str, job: str, partition: int, batches: Iterable[Any], options: 
     try:
         for data, rows in encoded(batches, options, partition):
             file.add(data, rows)
-        return StagedMessage(partition, file.finish())
+        return StagedMessage(partition, file.finish(), job)
     except BaseException:
         file.discard()
         raise
@@ -192,14 +193,15 @@ def _text(array: Any) -> tuple[Any, Any, Any]:
     return validity, ends, data
 
 
-def _commit(options: WriteOptions, job: str, app: str, version: int, messages: list[Any]) -> None:
+def _commit(options: WriteOptions, job: str | None, app: str, version: int, messages: list[Any]) -> None:
     told = sorted((m for m in messages if m is not None), key=lambda m: m.partition)
     if options.shards is not None:
         made = commit_shards(options.path, app, version, [m.shard for m in told if m.shard is not None], job)
         log.info("%s: %s version %d: %d records in %d new stores%s", options.path, app, version, made.records,
                  len(made.stores), ", done before" if made.repeated else "")
         return
-    result = commit_staged(options.path, app, version, [m.staged for m in told], dict(options.store), job, options.fsync)
+    parts = [m.staged for m in told if m.staged is not None]
+    result = commit_staged(options.path, app, version, parts, dict(options.store), job, options.fsync)
     log.info("%s: %s version %d: %d records%s", options.path, app, version, result.records,
              ", done before" if result.repeated else f" at [{result.begin}, {result.end})")
 
@@ -212,17 +214,23 @@ class StoreWriter(api.DataSourceArrowWriter):
         self.job = uuid.uuid4().hex     # the same in all tasks: they get this object pickled
 
     def write(self, iterator: Iterator[Any]) -> api.WriterCommitMessage:
+        options = self.options
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        work = stage if self.options.shards is None else build
-        return work(self.options.path, self.job, partition, iterator, self.options)
+        if not enter(options.path, self.job, *self._transaction()):
+            _drain(iterator)
+            return ShardMessage(partition, None) if options.shards is not None else StagedMessage(partition, None, self.job)
+        work = stage if options.shards is None else build
+        return work(options.path, self.job, partition, iterator, options)
 
     def commit(self, messages: list[Any]) -> None:
-        options = self.options
-        _commit(options, self.job, options.app or self.job, options.version or 0, messages)
+        _commit(self.options, self.job, *self._transaction(), messages)
 
     def abort(self, messages: list[Any]) -> None:
-        sweep(self.options.path, self.job)
+        abandon(self.options.path, self.job)
+
+    def _transaction(self) -> tuple[str, int]:
+        return self.options.app or self.job, self.options.version or 0
 
 
 class StoreStreamWriter(api.DataSourceStreamArrowWriter):
@@ -230,23 +238,46 @@ class StoreStreamWriter(api.DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
-        self.job = uuid.uuid4().hex     # not the same in all tasks: Spark makes the writer anew
 
     def write(self, iterator: Iterator[Any]) -> StagedMessage:
-        context = TaskContext.get()
+        options, context = self.options, TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        return stage(self.options.path, self.job, partition, iterator, self.options)
+        job, batch = _job_of_batch(context)
+        if not enter(options.path, job, str(options.app), batch):
+            _drain(iterator)
+            return StagedMessage(partition, None, job)
+        return stage(options.path, job, partition, iterator, options)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        _commit(self.options, self.job, str(self.options.app), batchId, messages)
-        self._sweep(messages)
+        jobs = _jobs(messages)
+        _commit(self.options, next(iter(jobs), None), str(self.options.app), batchId, messages)
+        for job in jobs:
+            sweep(self.options.path, job)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self._sweep(messages)
+        for job in _jobs(messages):
+            abandon(self.options.path, job)
 
-    def _sweep(self, messages: list[Any]) -> None:
-        import os
 
-        for message in messages:
-            if message is not None:
-                sweep(self.options.path, os.path.basename(os.path.dirname(message.staged.path)))
+def _jobs(messages: list[Any]) -> set[str]:
+    return {message.job for message in messages if message is not None}
+
+
+def _job_of_batch(context: Any) -> tuple[str, int]:
+    """The directory that all attempts at a batch of a query stage in, also those after a restart; and the batch's number.
+
+    A writer lives for one call, so nothing of its own could name what the attempts of a batch have in common. Spark tells tasks
+    the query and the batch; where it does not, an attempt has a directory of its own, and batch 2^63 - 1 is never done.
+    """
+    query = batch = None
+    if context is not None:
+        query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+    if not query or not batch:
+        return uuid.uuid4().hex, (1 << 63) - 1
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{query} {batch}").hex, int(batch)
+
+
+def _drain(batches: Iterable[Any]) -> None:
+    """Takes rows that are not wanted: Spark is in the middle of sending them."""
+    for _ in batches:
+        pass

@@ -31,6 +31,7 @@ def batch(n, first=0):
 
 def staged(root, *counts):
     """Staging files of so many messages each; their bodies count on."""
+    assert staging.enter(str(root), "job", "an application that never commits", 0)
     found, first = [], 0
     for i, n in enumerate(counts):
         file = staging.StageFile(str(root), "job", i)

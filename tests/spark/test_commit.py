@@ -76,6 +76,7 @@ def test_killed_between_append_and_journal(tmp_path, appends, write_path):
 def part_of(root, **columns):
     from rmq_store.bulk._staged import encode_rows
 
+    staging.enter(str(root), "job", "app", 1 << 40)
     file = staging.StageFile(str(root), "job", 0)
     file.add(encode_rows({"queueId": numbers(0)} | columns, 1), 1)
     return file.finish()
@@ -127,6 +128,7 @@ def test_what_a_dead_job_left_is_swept_after_a_week(tmp_path):
     root = tmp_path / "s"
     jobs = {"old": "a" * 32, "new": "b" * 32}
     for job in jobs.values():
+        staging.enter(str(root), job, "app", 0)
         file = staging.StageFile(str(root), job, 0)
         file.add(batch(1), 1)
         file.finish()

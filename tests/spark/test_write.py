@@ -205,24 +205,6 @@ def test_a_task_that_fails_at_first_stores_its_rows_once(spark, tmp_path, shards
     assert not [name for name in os.listdir(tmp_path / "to" / ".spark") if name not in ("journal", "lock")]
 
 
-def test_an_attempt_that_is_late_changes_nothing(tmp_path):
-    """Speculation: two attempts of a task stage the same rows, one of them is told to the commit, the other ends after it."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from rmq_store.spark.writer import StoreWriter, WriteOptions
-
-    writer = StoreWriter(WriteOptions.parse({"path": str(tmp_path / "s"), "topic": "T", "txnAppId": "a", "txnVersion": "1",
-                                             **{f"store.{name}": str(value) for name, value in SMALL.items()}}))
-    rows = pa.RecordBatch.from_pydict({"body": pa.array([b"body 0", b"body 1"], pa.binary())})
-    first, late = writer.write(iter([rows])), writer.write(iter([rows]))
-    writer.commit([first])
-    assert late.staged.path != first.staged.path
-    writer.write(iter([rows]))
-    assert bodies(tmp_path / "s") == expected(2)
-    writer.commit([late])
-    assert bodies(tmp_path / "s") == expected(2)
-
-
 @pytest.mark.spark
 def test_a_stream_into_a_store_is_idempotent_by_batch(spark, tmp_path):
     from rmq_store.spark import register

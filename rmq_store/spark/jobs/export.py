@@ -1,6 +1,7 @@
 """Export to Parquet: each task writes its own file with pyarrow; a manifest, written last, says which files count.
 
-    part-<broker>-<begin>-<end>.parquet     written beside its name, synced, renamed: made again, it replaces itself
+    _tmp-<unique>/                          where tasks write; the driver moves out what counts, and removes it
+    part-<broker>-<begin>-<end>.parquet     whole and synced when it comes here; made again, it replaces itself
     _manifest.json                          every file with its rows, bytes and crc32c, and how far each log is exported
 
 A later export into the same directory goes on where the manifest stands.
@@ -16,6 +17,7 @@ import crc32c
 
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.arrow import read_pieces
+from rmq_store.spark.leftovers import work_directory
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.scan import option_texts
@@ -51,7 +53,7 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     columns = columns_of(options)
     piece = Piece(*part)
     name = f"part-{piece.broker}-{piece.begin:020d}-{piece.end:020d}.parquet"
-    path = os.path.join(arguments["directory"], name)
+    path = os.path.join(arguments["work"], name)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     rows = 0
     try:
@@ -97,8 +99,11 @@ def export(spark: Any, path: Any, directory: str, compression: str = "zstd", **o
         positions[broker.name] = end
     made: list[Any] = []
     if pieces:
-        made = run_job(spark, "export", {"pieces": pieces, "read": read, "directory": os.path.abspath(directory),
-                                         "compression": compression}).collect()
+        with work_directory(os.path.abspath(directory), "_tmp") as work:
+            arguments = {"pieces": pieces, "read": read, "work": work, "compression": compression}
+            made = run_job(spark, "export", arguments).collect()
+            for row in made:
+                os.rename(os.path.join(work, row.file), os.path.join(directory, row.file))
     manifest["files"] += [row.asDict() for row in made]
     manifest["positions"] = positions
     _write_manifest(directory, manifest)

@@ -3,7 +3,6 @@
 An index file holds a fixed number of keys in the order of the log, so counting them in each part says where every file begins.
 """
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from rmq_store.bulk._rebuild import count_keys, index_part
 from rmq_store.index.geometry import find_geometry
 from rmq_store.spark.jobs.pieces import check_chain, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
+from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import index_files
 
@@ -46,7 +46,8 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     else:
         begin, skip, take = what
         pieces = whole_log(arguments["root"], arguments["splitSize"])[begin:]
-        keys = index_part(pieces, arguments["directory"], arguments["directory"] + ".tmp", number, arguments["slots"],
+        keys = index_part(pieces, os.path.join(arguments["directory"], "files"),
+                          os.path.join(arguments["directory"], "tmp"), number, arguments["slots"],
                           arguments["entries"], skip, take)
         row = {"part": number, "keys": keys}
     yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
@@ -61,21 +62,23 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
     """
     from rmq_store.spark.jobs.run import run_job
 
-    target = os.path.join(os.path.abspath(root), ".spark", "rebuild", "index")
-    for directory in (target, target + ".tmp"):
-        shutil.rmtree(directory, ignore_errors=True)
-        os.makedirs(directory)
+    place = os.path.join(os.path.abspath(root), ".spark", "rebuild")
+    target = os.path.join(place, "index")
     found = _geometry(root)
-    common: dict[str, Any] = {"root": os.path.abspath(root), "splitSize": split_size, "directory": target,
-                              "slots": slots or found[0], "entries": entries or found[1]}
-    counted = sorted(run_job(spark, "rebuild_index", common).collect(), key=lambda row: row.part)
-    check_chain((r.path, r.begin, r.first, r.position) for r in counted)
-    files = _files([r["keys"] for r in counted], common["entries"] - 1)
-    made = 0
-    if files:
-        made = sum(r["keys"] for r in run_job(spark, "rebuild_index", {**common, "files": files}).collect())
+    with work_directory(place, "index") as work:
+        for name in ("files", "tmp"):
+            os.mkdir(os.path.join(work, name))
+        common: dict[str, Any] = {"root": os.path.abspath(root), "splitSize": split_size, "directory": work,
+                                  "slots": slots or found[0], "entries": entries or found[1]}
+        counted = sorted(run_job(spark, "rebuild_index", common).collect(), key=lambda row: row.part)
+        check_chain((r.path, r.begin, r.first, r.position) for r in counted)
+        files = _files([r["keys"] for r in counted], common["entries"] - 1)
+        made = 0
+        if files:
+            made = sum(r["keys"] for r in run_job(spark, "rebuild_index", {**common, "files": files}).collect())
+        drop(target)
+        os.rename(os.path.join(work, "files"), target)      # what a late attempt makes now has no place to go
     _rename(target, len(files))
-    shutil.rmtree(target + ".tmp")
     directory = put_in_place(root, target, "index") if install else target
     return RebuiltIndex(directory, len(files), made)
 

@@ -1,12 +1,11 @@
 """Consume queues rebuilt from the log: map-only, because an entry's place is its record's queueOffset.
 
-Tasks write disjoint slots of new files under <root>/.spark/rebuild; the driver checks that the parts met and that no queue has
-a hole or two records for one place, writes the fillers before a queue's first message, gives each file the time of its newest
-message, syncs, and swaps the directories under the store's lock. Queues that were removed on purpose (rmq_store.removing) begin
-where they began anew.
+Tasks write disjoint slots of new files in a directory of this run; the driver closes it to attempts that are late by renaming
+it, checks that the parts met and that no queue has a hole or two records for one place, writes the fillers before a queue's
+first message, gives each file the time of its newest message, syncs, and swaps the directories under the store's lock.
+Queues that were removed on purpose (rmq_store.removing) begin where they began anew.
 """
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
 from rmq_store.removing import removed_queues
 from rmq_store.spark.jobs.pieces import check_chain, whole_log
+from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
 
@@ -65,14 +65,16 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
 
     if os.path.isdir(os.path.join(root, "consumequeue_ext")):
         raise ConfigError(f"{root} has consume-queue extension files, which hold what a log does not: they cannot be rebuilt")
-    target = os.path.join(root, ".spark", "rebuild", "consumequeue")
-    shutil.rmtree(target, ignore_errors=True)
-    os.makedirs(target)
+    place = os.path.join(os.path.abspath(root), ".spark", "rebuild")
+    target = os.path.join(place, "consumequeue")
     size = file_size or present_file_size(root)
     removed = [(topic, queue_id, below) for (topic, queue_id), below in removed_queues(ControlFiles(IoTable()), root).items()]
-    rows = run_job(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": os.path.abspath(target),
-                                             "fileSize": size, "splitSize": split_size, "removed": removed}).collect()
-    check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
+    with work_directory(place, "consumequeue") as work:
+        rows = run_job(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": work, "fileSize": size,
+                                                 "splitSize": split_size, "removed": removed}).collect()
+        check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
+        drop(target)
+        os.rename(work, target)
     found: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         if row.topic is not None:

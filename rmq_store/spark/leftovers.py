@@ -1,0 +1,45 @@
+"""Directories that tasks write in, closed to attempts that are late.
+
+An attempt of a task may go on when its job is over: another one was faster (speculation), or the driver lost its executor. It
+works by path, so a directory that has got another name is out of its reach: it fails, and nobody waits for it any more. Any
+thread; POSIX file systems, also shared ones.
+"""
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["drop", "work_directory"]
+
+_UNIQUE = r"[0-9a-f]{32}"
+
+
+@contextmanager
+def work_directory(parent: str, name: str) -> Iterator[str]:
+    """A directory <parent>/<name>-<unique> for one run of a job. What is worth keeping is moved out of it, or it is itself
+    renamed; then it is removed, and so is what runs left there that died. Raises OSError."""
+    os.makedirs(parent, exist_ok=True)
+    for left in os.listdir(parent):
+        if re.fullmatch(re.escape(name) + "-" + _UNIQUE, left):
+            drop(os.path.join(parent, left))
+    path = os.path.join(parent, f"{name}-{uuid.uuid4().hex}")
+    os.mkdir(path)
+    try:
+        yield path
+    finally:
+        drop(path)
+
+
+def drop(path: str) -> None:
+    """Removes a directory tree that others may be writing in; nothing if it is not there. Raises OSError where it cannot be
+    renamed; what cannot be deleted then (files that are open on NFS) is left to those who sweep later."""
+    parent, name = os.path.split(path)
+    unique = re.fullmatch(f"(.*?){_UNIQUE}", name)
+    gone = os.path.join(parent, (unique[1] if unique else name + "-") + uuid.uuid4().hex)
+    try:
+        os.rename(path, gone)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(gone, ignore_errors=True)
