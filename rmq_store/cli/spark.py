@@ -59,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                              help="an option of the read (docs/spark.md), or store.NAME, one of the store that is written or "
                              "audited (docs/options.md); may be repeated")
-        job.add_argument("--master", default="local[*]", help="Spark master (%(default)s); spark-submit's wins")
+        job.add_argument("--master", help="Spark master (local[*]; under spark-submit that which it was given)")
         job.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; may be repeated")
         job.add_argument("--json", action="store_true", help="JSON lines instead of text")
         job.add_argument("-v", "--verbose", action="store_true", help="also log what is done, on standard error")

@@ -4,6 +4,7 @@ scan() goes through the data source, with a plan of its own for each call: that 
 twice. mapInArrow would do as well, but pyspark 4.3 refuses it without pandas, which this package does not need.
 """
 import json
+import os
 import weakref
 from typing import Any
 
@@ -83,16 +84,27 @@ def option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def local_session(app: str = "rmq_store", master: str = "local[*]", **conf: str) -> Any:
-    """A session on this machine with what this package wants. conf: more settings, dots written as __."""
+def local_session(app: str = "rmq_store", master: str | None = None, **conf: str) -> Any:
+    """A session on this machine (master None: local[*]) with what this package wants. conf: more settings, dots written as __.
+
+    In a process that spark-submit started, it is one with spark-submit's master, name and settings, but for what is given here.
+    """
     need_pyspark()
-    need_java()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ        # of the JVM that started this process
+    if not submitted:
+        need_java()
     worker_python()
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app).master(master)
-    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "1g",
-                "spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+    builder = SparkSession.builder
+    settings: dict[str, str] = {}
+    if not submitted:
+        builder = builder.appName(app)
+        master = master or "local[*]"
+        settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "1g",
+                    "spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+    if master:
+        builder = builder.master(master)
     settings.update({name.replace("__", "."): value for name, value in conf.items()})
     for name, value in settings.items():
         builder = builder.config(name, value)
