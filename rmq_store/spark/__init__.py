@@ -7,7 +7,13 @@
 `import rmq_store.spark` works without pyspark; what needs it raises SparkUnavailable with the cure. Stores are opened read-only
 and without a lock, live or dead, Java's or ours. Docs: docs/spark.md.
 """
+import logging
+import os
+
 from rmq_store.spark.needs import SparkUnavailable
 from rmq_store.spark.scan import local_session, read_store, register, scan, write_store
 
 __all__ = ["SparkUnavailable", "local_session", "read_store", "register", "scan", "write_store"]
+
+if "PYSPARK_SPARK_SESSION_UUID" in os.environ:      # a worker whose log Spark collects: SELECT * FROM python_worker_logs()
+    logging.getLogger(__name__).setLevel(logging.INFO)

@@ -1,0 +1,56 @@
+"""docs/examples/spark_tour.py, from end to end over a small store, and what docs/spark.md says of workers' logs."""
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from rmq_store import MessageStore
+
+pytestmark = pytest.mark.spark
+TOUR = Path(__file__).resolve().parents[2] / "docs" / "examples" / "spark_tour.py"
+
+
+@pytest.fixture
+def small(tmp_path):
+    with MessageStore.open(tmp_path / "store", segment_size_bytes=65536, index_slots=100, index_entries_max=1000) as store:
+        for i in range(40):
+            store.put(("Orders", "Bills")[i % 2], b"x" * 100, queue_id=i % 4, tags="t")
+    return tmp_path / "store"
+
+
+def test_the_tour(spark, small, tmp_path, monkeypatch, capsys):
+    """In the session that is there: it would stop its own. Without matplotlib all but the picture is looked at."""
+    import rmq_store.spark as rs
+
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    if not drawn:
+        monkeypatch.setitem(sys.modules, "matplotlib", mock.MagicMock())
+        monkeypatch.setitem(sys.modules, "matplotlib.pyplot", mock.MagicMock(subplots=lambda **_: (mock.MagicMock(),) * 2))
+    picture = tmp_path / "out.png"
+    stopped = []
+    monkeypatch.setattr(rs, "local_session", lambda app: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda self: stopped.append(self))
+    monkeypatch.setattr(sys, "argv", [str(TOUR), str(small), str(picture)])
+    runpy.run_path(str(TOUR))
+    told = capsys.readouterr().out
+    assert stopped == [spark] and "40 records, 0 findings" in told and f"saved {picture}" in told
+    assert [row.split("|")[1:3] for row in told.splitlines() if "|commitlog" in row.replace(" ", "")]
+    assert "|Orders|0      |0        |10       |10   |" in told, told
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" if drawn else not picture.exists()
+
+
+def test_workers_logs_can_be_selected(spark, small):
+    import rmq_store.spark as rs
+
+    name = "spark.sql.pyspark.worker.logging.enabled"
+    spark.conf.set(name, "true")
+    try:
+        assert rs.scan(spark, small, ["topic"]).count() == 40
+        logs = spark.sql("SELECT level, msg, logger FROM python_worker_logs()").collect()
+    finally:
+        spark.conf.set(name, "false")
+    found = [row.msg for row in logs if row.logger == "rmq_store.spark" and row.level == "INFO"]
+    assert found == [f"view messages of {small}: 1 partitions"], logs
