@@ -33,8 +33,8 @@ test-spark:
 	tools/bootstrap --spark
 	$(PYTHON) -m pytest -m "not slow" tests/spark $(ARGS)
 
-# On a cluster of two processes and through Spark Connect, from the wheel that make wheel has left in dist/; and what Spark has
-# rebuilt, read by the real RocketMQ.
+# On a cluster of two processes and through Spark Connect, from the wheel that make wheel has left in dist/; speculation, killed
+# drivers, spark-submit; and what Spark has rebuilt, read by the real RocketMQ.
 test-spark-slow:
 	tools/bootstrap --dev
 	tools/bootstrap --spark-connect
