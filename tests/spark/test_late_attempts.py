@@ -28,7 +28,15 @@ def bodies(root):
         return [bytes(m.body) for m in store.scan()]
 
 
-def test_a_directory_goes_under_its_writer(tmp_path):
+def test_a_directory_goes_under_its_writer(tmp_path, monkeypatch):
+    remove = leftovers.shutil.rmtree
+
+    def beside_a_writer(path, **more):
+        with pytest.raises(FileNotFoundError):      # while its files are removed nothing new can come in
+            open(place / "new", "wb").close()
+        remove(path, **more)
+
+    monkeypatch.setattr(leftovers.shutil, "rmtree", beside_a_writer)
     place = tmp_path / ("name-" + uuid.uuid4().hex)
     place.mkdir()
     with open(place / "open", "wb") as file:
