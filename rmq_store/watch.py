@@ -47,11 +47,11 @@ class Watch:
         self._stop.set()
         if threading.current_thread() is not self.thread:
             self.thread.join()
-        self._look()
+        self._say()
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
-            if not self._look() or not self._run_tasks():
+            if not self._say() or not self._run_tasks():
                 return
 
     def _run_tasks(self) -> bool:
@@ -73,6 +73,13 @@ class Watch:
             self._due[i] = time.monotonic() + ms / 1000
             del store
         return True
+
+    def _say(self) -> bool:
+        """_look(), but where there is no memory for it: what is not said now is said the next time, and close() goes on."""
+        try:
+            return self._look()
+        except MemoryError:
+            return True
 
     def _look(self) -> bool:
         store = self._store()

@@ -34,15 +34,16 @@ cdef FileCache *file_cache_new(const rmq_io *io, const char *tmp_dir, int capaci
     c.newest = c.oldest = -1
     c.new_path = path_join(tmp_dir, b"consumequeue.new")
     c.slots = <Descriptor *> calloc(c.capacity, sizeof(Descriptor))
+    if c.slots != NULL:
+        for i in range(c.capacity):
+            c.slots[i].fd = -1          # before anything else can fail: what is freed is closed
+            c.slots[i].next = i + 1 if i + 1 < c.capacity else -1
     c.buckets = <int *> malloc(buckets * sizeof(int))
     if c.new_path == NULL or c.slots == NULL or c.buckets == NULL:
         file_cache_free(c)
         return NULL
     for i in range(buckets):
         c.buckets[i] = -1
-    for i in range(c.capacity):
-        c.slots[i].fd = -1
-        c.slots[i].next = i + 1 if i + 1 < c.capacity else -1
     return c
 
 

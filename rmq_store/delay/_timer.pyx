@@ -429,7 +429,7 @@ cdef class DelayTimer:
             return              # the child of a fork, or an interpreter that ends: the thread may be at it
         if self.timer.hub != NULL and (<StoreWait> self.store).queues != NULL:      # else it was opened in vain
             hub_free(self.timer.hub)
-        for i in range(self.timer.count):
+        for i in range(self.timer.count if self.timer.levels != NULL else 0):
             free(self.timer.levels[i].marks)
         free(self.timer.levels)
         free(self.timer.scratch)

@@ -8,7 +8,7 @@ from rmq_store.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rm
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_join,
                                  rmq_thread_start)
 from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
-                                      log_file_release, offset_name, path_join, text_copy)
+                                      log_file_release, offset_name, path_join, row_reserve, text_copy)
 
 
 cdef extern from *:
@@ -34,6 +34,7 @@ cdef enum:
     PASS_MARGIN = 1 << 20
     ZEROS_PAY_BYTES = 128 << 10     # a sync of more than that gains less from zeros than their writing costs
     FLUSHES_MIN = 8
+    UNDER_WAY = 4                   # files that are made and not in the row yet, at most
 
 cdef int64_t TICK_NS = 20_000_000
 cdef int64_t FAST_FILE_NS = 2_000_000_000
@@ -100,7 +101,9 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
     if tmp == NULL:
         error[0] = -ENOMEM
         return NULL
-    error[0] = _reserve(a, start, tmp, &fd)
+    error[0] = row_reserve(a.row, UNDER_WAY)        # the append that takes it could not give it back
+    if error[0] == 0:
+        error[0] = _reserve(a, start, tmp, &fd)
     if error[0] == 0:
         f = log_file_adopt(io, a.row.dir, start, a.row.file_size, fd, True)
         if f == NULL:

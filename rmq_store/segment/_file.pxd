@@ -54,6 +54,8 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -
 cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil
 cdef void row_free(FileRow *row) noexcept nogil                         # drops the row's holds
 cdef int row_push(FileRow *row, LogFile *f) noexcept nogil              # takes over one hold; -EINVAL: not contiguous
+# Room for `more` files: that many row_push cannot fail for want of memory. 0 or -ENOMEM.
+cdef int row_reserve(FileRow *row, int64_t more) noexcept nogil
 cdef LogFile *row_pop(FileRow *row) noexcept nogil                      # hands the last file's hold over; NULL: empty
 cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the same for the first file
 # The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).

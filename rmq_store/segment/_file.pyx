@@ -181,19 +181,35 @@ cdef void row_free(FileRow *row) noexcept nogil:
     free(row)
 
 
+cdef int _grow(FileRow *row, int64_t more) noexcept nogil:
+    # Under the lock: room for `more` files.
+    cdef LogFile **files
+    cdef int64_t capacity = row.capacity * 2 + 16
+    if row.count + more <= row.capacity:
+        return 0
+    files = <LogFile **> realloc(row.files, capacity * sizeof(LogFile *))
+    if files == NULL:
+        return -ENOMEM
+    row.files = files
+    row.capacity = capacity
+    return 0
+
+
+cdef int row_reserve(FileRow *row, int64_t more) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&row.lock)
+    rc = _grow(row, more)
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
 cdef int row_push(FileRow *row, LogFile *f) noexcept nogil:
-    cdef LogFile **more
-    cdef int rc = 0
+    cdef int rc
     rmq_mutex_lock(&row.lock)
     if row.count > 0 and row.files[row.count - 1].start + row.file_size != f.start:
         rc = -EINVAL
-    elif row.count == row.capacity:
-        more = <LogFile **> realloc(row.files, (row.capacity * 2 + 16) * sizeof(LogFile *))
-        if more == NULL:
-            rc = -ENOMEM
-        else:
-            row.files = more
-            row.capacity = row.capacity * 2 + 16
+    else:
+        rc = _grow(row, 1)
     if rc == 0:
         row.files[row.count] = f
         row.count += 1

@@ -367,7 +367,7 @@ cdef class Completer:
         self._starting = threading.Lock()
 
     def __dealloc__(self):
-        if not self._ahead.running:
+        if self._ahead != NULL and not self._ahead.running:
             free(self._ahead)
 
     cdef int _want(self, int64_t end) except -1:
