@@ -5,10 +5,12 @@ and with many in flight, and asynchronous puts until all of it is on the device.
 neighbour meets all of them. The control plane, any thread.
 """
 import errno
+import logging
 import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from rmq_store.capability import Capability, probe
 from rmq_store.config import sources, toml
 from rmq_store.config.load import Options, resolve
 from rmq_store.errors import ConfigError, RmqStoreError
+from rmq_store.events import Event
 from rmq_store.machine import existing
 from rmq_store.opening import fit_sizes
 from rmq_store.store import MessageStore
@@ -129,20 +132,52 @@ def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
         raise OSError(facts.write_error, os.strerror(facts.write_error), place)
     measured = [Measured(*contender) for contender in CONTENDERS]
     turn = seconds / (ROUNDS * len(CONTENDERS) * 2)
-    for _ in range(ROUNDS):
-        for m in measured:
-            if m.refused:
-                continue
-            if progress is not None:
-                progress(m.name)
-            try:
-                _synchronous(m, place, turn)
-                _asynchronous(m, place, turn, facts.free)
-            except (RmqStoreError, OSError) as error:
-                m.refused = str(error)
+    with _said_once():
+        for _ in range(ROUNDS):
+            _round(measured, place, turn, facts.free, progress)
     for m in measured:
         m.settle()
     return _propose(os.path.abspath(os.fspath(path)), facts, measured)
+
+
+def _round(measured: list[Measured], place: str, seconds: float, free: int, progress: Callable[[str], object] | None) -> None:
+    for m in measured:
+        if m.refused:
+            continue
+        if progress is not None:
+            progress(m.name)
+        try:
+            _synchronous(m, place, seconds)
+            _asynchronous(m, place, seconds, free)
+        except (RmqStoreError, OSError) as error:
+            m.refused = str(error)
+
+
+class _Once(logging.Filter):
+    """Warnings of the stores opened by one thread, each event once: all of them meet the same machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.thread != self._thread:
+            return True
+        event = getattr(record, "event", record.getMessage())
+        new = event not in self._said
+        self._said.add(event)
+        return new
+
+
+@contextmanager
+def _said_once() -> Iterator[None]:
+    log, once = logging.getLogger("rmq_store." + Event.BUFFERS_REFUSED.room), _Once()
+    log.addFilter(once)
+    try:
+        yield
+    finally:
+        log.removeFilter(once)
 
 
 @contextmanager

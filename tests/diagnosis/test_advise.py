@@ -1,4 +1,5 @@
 """advise: every back end is measured in the directory, nothing is left there, and the proposal follows from the numbers."""
+import errno
 import json
 import os
 
@@ -9,6 +10,8 @@ from rmq_store import MessageStore, advice, errors
 from rmq_store.advice import Measured
 from rmq_store.cli.main import main
 from rmq_store.config.load import resolve
+from rmq_store.io._io import ProbeIo
+from tests.crash import scenario
 from tests.diagnosis.test_doctor import healthy
 
 
@@ -136,3 +139,22 @@ def test_a_directory_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(OSError) as error:
         rmq_store.advise(tmp_path, seconds=1)
     assert error.value.errno == 30
+
+
+@pytest.mark.skipif(not scenario.RING_HERE, reason="the kernel refuses a ring")
+def test_what_every_store_meets_is_said_once(tmp_path, monkeypatch, caplog):
+    opened = MessageStore.open
+
+    def without_memory_to_lock(path, **options):
+        io = ProbeIo(keep_bytes=False)
+        io.fail("ring_buffers", 1, errno.ENOMEM, sticky=True)
+        return opened(path, _io=io, **options)
+
+    monkeypatch.setattr(MessageStore, "open", without_memory_to_lock)
+    with caplog.at_level("WARNING", "rmq_store"):
+        found = rmq_store.advise(tmp_path, seconds=0.1)
+        assert found.measured[3].sync_s
+        assert [r.event for r in caplog.records if r.event == "BUFFERS_REFUSED"] == ["BUFFERS_REFUSED"]
+        with MessageStore.open(tmp_path / "s", flush_backend="io_uring", segment_size_bytes=1 << 20):
+            pass
+        assert [r.event for r in caplog.records].count("BUFFERS_REFUSED") == 2      # others say it as ever
