@@ -9,7 +9,7 @@ from rmq_store.index._index cimport (Index, index_add_file, index_destroy, index
                                      index_file_count, index_free, index_new, index_put, index_query, index_query_message,
                                      index_sync, index_truncate)
 from rmq_store.io._io cimport IoTable
-from rmq_store.io._sync cimport EINVAL, ENOSPC
+from rmq_store.io._sync cimport EDQUOT, EINVAL, ENOSPC
 
 from rmq_store import errors
 
@@ -88,7 +88,7 @@ cdef class IndexOwner:
         index_free(self.index)
 
     cdef object _failed(self, int rc, str what):
-        if rc == -ENOSPC:
+        if rc == -ENOSPC or rc == -EDQUOT:
             return errors.DiskFull(-rc, what, self.dir)
         return errors.DurabilityError(-rc, what, self.dir)
 

@@ -1,0 +1,171 @@
+"""A real quota: a subvolume of a btrfs on a loop device, with a limit that binds root too. Needs root.
+
+This file system copies on write, and its limit holds for what a write into reserved space needs besides: so it refuses both,
+the next file and a write.
+"""
+import errno
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.errors import CreateMappedFileFailed, DiskFull, DurabilityError, WriteFailed
+from rmq_store.io._io import ProbeIo
+from tests.crash import scenario
+
+MIB = 1 << 20
+SMALL = {"segment_size_bytes": MIB, "index_enabled": False, "message_size_max_bytes": 60_000,
+         "consumequeue_file_size_bytes": 20 * 4096}
+# Not through a map: there a page that the quota refuses is a SIGBUS (doctor tells of copy-on-write).
+CONFIGS = [("pool", "async", "fdatasync"), ("pool", "sync", "fdatasync")]
+if scenario.RING_HERE:
+    CONFIGS += [("pool", "async", "io_uring"), ("pool", "sync", "io_uring")]
+configs = pytest.mark.parametrize("config", CONFIGS, ids="-".join)
+root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and quotas need root")
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"{command[0]}: {done.stderr.strip()[-200:]}")
+    return done.stdout.strip()
+
+
+class Quota:
+    """The limit of one subvolume; bytes. It is set through the file system's root: one that is exceeded refuses also that."""
+
+    def __init__(self, top, part):
+        self.top, self.part = str(top), str(part)
+        self.group = "0/" + run("btrfs", "inspect-internal", "rootid", self.part)
+
+    def used(self):
+        """What it refers to, all of it on the device."""
+        return int(run("btrfs", "qgroup", "show", "--raw", "--sync", "-f", self.part).splitlines()[-1].split()[1])
+
+    def limit(self, size):
+        """None: no limit."""
+        subprocess.run(["btrfs", "qgroup", "limit", "none" if size is None else str(size), self.group, self.top], check=True,
+                       capture_output=True)
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """(directory, Quota) on a mounted btrfs of 256 MiB."""
+    for tool in ("mkfs.btrfs", "btrfs"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+    image, place = tmp_path / "image", tmp_path / "mount"
+    with open(image, "wb") as f:
+        f.truncate(256 * MIB)
+    place.mkdir()
+    run("mkfs.btrfs", "-q", "-f", str(image))
+    loop = run("losetup", "--find", "--show", str(image))
+    try:
+        run("mount", loop, str(place))
+        try:
+            run("btrfs", "quota", "enable", str(place))
+            run("btrfs", "subvolume", "create", str(place / "part"))
+            yield place / "part", Quota(place, place / "part")
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+    finally:
+        subprocess.run(["losetup", "-d", loop], check=True)
+
+
+def opened(place, config, **more):
+    return MessageStore.open(place / "s", **{**SMALL, **scenario.config_options(config), **more})
+
+
+def body(i):
+    return b"%05d" % i * 8000
+
+
+@pytest.mark.root
+@root
+@configs
+def test_the_next_file_is_refused_and_heals(limited, config):
+    place, quota = limited
+    sent = []
+    with opened(place, config) as store:
+        def fill():
+            while True:
+                store.put("T", body(len(sent)), queue_id=0)
+                sent.append(body(len(sent)))
+
+        store.put("T", body(0), queue_id=0)
+        sent.append(body(0))
+        store.flush()
+        assert store.wait_dispatched(30)
+        quota.limit(quota.used() + 4 * MIB - 100_000)       # what is left behind the last file is nearly a file
+        refusals = []
+        for _ in range(3):
+            with pytest.raises((DiskFull, CreateMappedFileFailed)) as refused:
+                fill()
+            refusals.append(refused.value)
+        assert {e.errno for e in refusals if isinstance(e, DiskFull)} == {errno.EDQUOT}
+        assert store.stats()["errno"] == 0                  # no fence
+        quota.limit(None)
+        pause = threading.Event()
+        for _ in range(2000):                               # by itself: only puts, no other call
+            try:
+                store.put("T", body(len(sent)), queue_id=0)
+                break
+            except (DiskFull, CreateMappedFileFailed):
+                pause.wait(0.01)
+        sent.append(body(len(sent)))
+        store.flush()
+        assert store.wait_dispatched(30)
+        assert [bytes(m.body) for m in store.scan("T", 0)] == sent
+    with opened(place, config) as store:
+        assert [bytes(m.body) for m in store.scan("T", 0)] == sent and len(sent) > 30
+
+
+@pytest.mark.root
+@root
+@configs
+def test_a_quota_below_what_is_used_is_a_fence(limited, config):
+    place, quota = limited
+    sent = [body(i) for i in range(10)]
+    store = opened(place, config)
+    for one in sent:
+        store.put("T", one, queue_id=0)
+    store.flush()
+    assert store.wait_dispatched(30)
+    quota.limit(MIB // 2)
+    with pytest.raises(DurabilityError) as failed:
+        for i in range(10, 20):
+            store.put("T", body(i), queue_id=0, wait=True)
+            sent.append(body(i))
+    assert failed.value.errno == errno.EDQUOT and store.stats()["errno"] == errno.EDQUOT
+    with pytest.raises(DurabilityError):
+        store.put("T", b"refused", queue_id=0)
+    assert [bytes(m.body) for m in store.scan("T", 0)][:10] == sent[:10]        # reads go on
+    with pytest.raises(DurabilityError):
+        store.close()
+    quota.limit(None)
+    with opened(place, config) as store:
+        assert [bytes(m.body) for m in store.scan("T", 0)][:len(sent)] == sent
+        assert store.put("T", b"again", wait=True).status == 0
+
+
+@pytest.mark.parametrize("code", [errno.EDQUOT, errno.ENOSPC], ids=errno.errorcode.get)
+@configs
+def test_a_write_into_what_was_reserved_fails(tmp_path, config, code):
+    """The same without a quota: bytes that were taken are nowhere, so it does not heal as a file that could not be made."""
+    probe = ProbeIo()
+    store = MessageStore.open(tmp_path / "s", _io=probe, **{**scenario.SMALL, **scenario.config_options(config)})
+    store.put("T", b"durable")
+    store.flush()
+    probe.fail("pwrite|ring_write", 1, code, path="/commitlog/")
+    with pytest.raises(DurabilityError):
+        store.put("T", b"lost")
+        store.flush()
+    for call in (lambda: store.put("T", b"refused"), store.flush, store.close):
+        with pytest.raises(WriteFailed) as failed:
+            call()
+        assert failed.value.errno == code
+    with MessageStore.open(tmp_path / "s", **scenario.SMALL) as store:
+        assert bytes(store.get("T", 0, 0).messages[0].body) == b"durable"
