@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from rmq_store._guard import guard_maps
 from rmq_store.cleaning._clean import note_removed
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
@@ -166,6 +167,8 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
         lock = lockfile.acquire(files, root, *([] if os.path.dirname(places.commitlog) == root else [places.commitlog]))
     try:
         _load_and_recover(store, files, places, options, io)
+        if options.guard_maps:
+            guard_maps(store)
         if not readonly:
             checkpoint, times = _checkpoint(files, places)
             store._start(checkpoint, times)

@@ -136,7 +136,7 @@ static void *look_at_myself(void *arg) {
     sigset_t mask;
     pthread_sigmask(SIG_BLOCK, NULL, &mask);
     for (int s = 1; s < 32; s++)
-        if (s != SIGKILL && s != SIGSTOP) CHECK(sigismember(&mask, s) == 1);
+        if (s != SIGKILL && s != SIGSTOP) CHECK(sigismember(&mask, s) == (s != SIGBUS)); /* rmq_guard.h needs it */
     while (rmq_load((int64_t *)arg) == 0) rmq_pause();
     return NULL;
 }

@@ -19,7 +19,8 @@ from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_dele
 from rmq_store.index._index cimport index_drop_before
 from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
-from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_end, row_shift, row_start
+from rmq_store.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end, row_shift,
+                                      row_start)
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -90,6 +91,7 @@ cdef class Withdrawn:
         with nogil:
             rc = io.sync_dir(io.ctx, text)
             if rmq_load32(&f.refs) == 1 and f.map != NULL:
+                log_file_unguard(f)
                 while at < f.size:
                     n = f.size - at if f.size - at < SLICE else SLICE
                     io.munmap(io.ctx, f.map + at, n)    # nothing depends on the result, as in log_file_release

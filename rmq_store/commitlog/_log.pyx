@@ -6,8 +6,8 @@ from libc.string cimport memcpy
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.histogram._histogram cimport rmq_histogram_add
-from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport (ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+from rmq_store.io._io cimport rmq_io, rmq_lost_any
+from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_put_lock_acquire,
                                  rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
@@ -135,11 +135,20 @@ cdef void log_dispatch(Log *log) noexcept nogil:
         log_dispatch_wake(log)
 
 
+cdef inline AppendStatus _stored(Log *log, LogFile *f) noexcept nogil:
+    # What was encoded into a page that the file does not have any more is nowhere.
+    if log.pool == NULL and rmq_lost_any(&f.lost):
+        log_fence(log, -EIO, FENCE_WRITE)
+        return APPEND_FENCED
+    return APPEND_OK
+
+
 cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
     # Closes the tail with the end-of-file record and goes on in `next`, whose hold is taken over.
     cdef LogFile *f = log.tail
     cdef int64_t rest
     cdef unsigned char *at
+    cdef AppendStatus status = APPEND_OK
     rmq_store32(&log.lock_phase, PHASE_ROLL)
     if row_push(log.row, next) < 0:
         log_file_release(next)
@@ -157,6 +166,7 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
         if log.pool == NULL and log.io.map_store != NULL:
             log.io.map_store(log.io.ctx, f.fd, log.position - f.start, at, BLANK_SIZE)
         rmq_store(&f.data_end, log.position + BLANK_SIZE)
+        status = _stored(log, f)
         log_file_release(f)
     log.tail = next
     log.position = next.start
@@ -164,7 +174,7 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
     if log.pool == NULL:
         rmq_store(&log.committed, next.start)
     allocator_follow(log.alloc, next)
-    return APPEND_OK
+    return status
 
 
 cdef inline bint _fits(Log *log, int64_t size) noexcept nogil:
@@ -222,6 +232,8 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
     else:
         at = log.tail.map + (log.position - log.tail.start)
     record_encode(at, a, queue_offset, log.position, now)
+    if _stored(log, log.tail) != APPEND_OK:
+        return APPEND_FENCED
     if log.pool == NULL and log.io.map_store != NULL:
         log.io.map_store(log.io.ctx, log.tail.fd, log.position - log.tail.start, at, a.size)
     out.offset = log.position

@@ -157,6 +157,9 @@ OPTIONS: tuple[Option, ...] = (
     _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch; then the abort file stays and the "
          "next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
+    _bool("guard_maps", False, "Answer SIGBUS in mapped files of the log and the index that were cut, or whose page the device "
+          "cannot give: calls that need the page raise, puts stop where it was to be written, and the process goes on. "
+          "Installs a signal handler for the life of the process; the one before it is called for every other SIGBUS."),
 
     # consumers (docs/work-queue.md)
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often committed offsets of consumer groups are written to "

@@ -5,7 +5,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.consumequeue._queue cimport Queue, QueueTable
 
-ctypedef int64_t (*StoreTime)(void *ctx, int64_t physical, int32_t size) noexcept nogil    # of the record there; -1: unreadable
+# Store time of the record there; -1: there is none; -errno: it cannot be read.
+ctypedef int64_t (*StoreTime)(void *ctx, int64_t physical, int32_t size) noexcept nogil
 
 cdef enum TimeRule:
     TIME_NEAREST                    # 4.9

@@ -32,6 +32,7 @@ cdef int64_t _time_at(Search *x, int64_t index, bint look_first, int64_t physica
     # Store time of the record an entry leads to, -1 if unreadable. look_first: -2, without asking the log, if it is below its
     # start.
     cdef const unsigned char *u
+    cdef int64_t when
     if not x.block_from <= index < x.block_from + x.block_count:
         x.block_from = index - index % BLOCK_UNITS
         x.block_count = queue_read(x.table, x.queue, x.block_from, x.block, BLOCK_UNITS)
@@ -47,7 +48,11 @@ cdef int64_t _time_at(Search *x, int64_t index, bint look_first, int64_t physica
     x.physical = rmq_get64(u)
     if look_first and x.physical < physical_min:
         return -2
-    return x.store_time(x.ctx, x.physical, rmq_get32(u + 8))
+    when = x.store_time(x.ctx, x.physical, rmq_get32(u + 8))
+    if when < -2:               # no answer about the record: it could not be read
+        x.error = when
+        return -1
+    return when
 
 
 cdef int64_t _file_by_modification(QueueTable *t, Queue *q, int64_t timestamp, FileSpan *out) noexcept nogil:

@@ -15,7 +15,7 @@ from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add
                                  rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try,
                                  rmq_mutex_unlock, rmq_pause, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 from rmq_store.pool._pool cimport pool_at
-from rmq_store.segment._file cimport log_file_release, row_find
+from rmq_store.segment._file cimport log_file_lost, log_file_release, row_find
 
 
 cdef extern from *:
@@ -134,6 +134,9 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
         end = d.file.start + d.file.size
         place = pool_at(log.pool, at) if pinned else d.file.map + (at - d.file.start)
         status = record_parse(place, (limit if limit < end else end) - at, &v)
+        if not pinned and log_file_lost(d.file, at, v.size if status == RECORD_OK else 0):
+            rc = -EIO
+            break
         if status == RECORD_OK:
             rmq_prefetch(v.start + v.size)
             rmq_prefetch(v.start + v.size + 64)

@@ -7,7 +7,7 @@ from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_committ
                                        log_flushed)
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.histogram._histogram cimport rmq_histogram_add
-from rmq_store.io._io cimport rmq_pwrite_all
+from rmq_store.io._io cimport rmq_lost_any, rmq_lost_in, rmq_pwrite_all
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
                                  rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
@@ -38,7 +38,7 @@ cdef int _copy(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
     memcpy(f.map + (begin - f.start), pool_at(log.pool, begin), end - begin)
     if log.io.map_store != NULL:
         log.io.map_store(log.io.ctx, f.fd, begin - f.start, f.map + (begin - f.start), end - begin)
-    return 0
+    return -EIO if rmq_lost_any(&f.lost) else 0
 
 
 cdef int _commit_pieces(Log *log, int64_t to, bint through_map) noexcept nogil:
@@ -160,6 +160,8 @@ cdef int _flush_locked(Log *log) noexcept nogil:
         if to < end:
             end = to
         rc = log.sync(log, f, at, end)
+        if rc >= 0 and rmq_lost_in(&f.lost, at - f.start, end - f.start):
+            rc = -EIO           # a reader met a page that the file does not have any more, and the sync covered what is left
         log_file_release(f)
         if rc >= 0:
             at = end

@@ -12,14 +12,14 @@
 # at only if its number is below the published count and inside the geometry, and a chain only ever leads to smaller numbers.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.io._io cimport rmq_io
+from rmq_store.io._io cimport rmq_io, rmq_lost
 
 cdef enum:
     INDEX_HEADER_SIZE = 40
     INDEX_SLOT_SIZE = 4
     INDEX_ENTRY_SIZE = 20
 
-# Store timestamp of the record at a log offset, or negative if there is no record.
+# Store timestamp of the record at a log offset; -1: there is no record; -errno: it cannot be read.
 ctypedef int64_t (*StoreTime)(void *ctx, int64_t physical) noexcept nogil
 
 cdef struct IndexFile:
@@ -43,6 +43,8 @@ cdef struct IndexFile:
     int refs
     int fd
     bint writable
+    int guard                   # as in LogFile
+    rmq_lost lost
 
 cdef struct IndexHeader:
     int64_t begin_timestamp
@@ -56,6 +58,8 @@ cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_
 # Makes a file in tmp_dir, reserved, seeded and synced, and renames it into dir. A seed of 0 writes nothing.
 cdef int index_file_create(const rmq_io *io, const char *dir, const char *tmp_dir, int64_t name, int32_t slots,
                            int32_t entries_max, int64_t seed_physical, int64_t seed_timestamp, IndexFile **out) noexcept nogil
+# Guards its map (rmq_guard.h): 0 or -errno. What is gone then reads as zeros, and f.lost tells.
+cdef int index_file_guard(IndexFile *f) noexcept nogil
 cdef void index_file_hold(IndexFile *f) noexcept nogil
 cdef void index_file_release(IndexFile *f) noexcept nogil       # the last one unmaps
 

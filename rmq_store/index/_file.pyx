@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strlen
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
-from rmq_store.io._io cimport rmq_io, rmq_pwrite_all
+from rmq_store.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
 from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_store, rmq_store32, rmq_swap32
 
 
@@ -61,6 +61,8 @@ cdef inline unsigned char *_slot(const IndexFile *f, int32_t hash) noexcept nogi
 
 
 cdef void _destroy(IndexFile *f) noexcept nogil:
+    if f.guard != 0:
+        guard_remove(f.guard)
     if f.map != NULL:
         f.io.munmap(f.io.ctx, f.map, f.size)
     if f.fd >= 0:
@@ -220,6 +222,14 @@ cdef int index_file_create(const rmq_io *io, const char *dir, const char *tmp_di
         out[0] = f
     free(tmp)
     return rc if rc < 0 else 0
+
+
+cdef int index_file_guard(IndexFile *f) noexcept nogil:
+    cdef int number = guard_add(f.map, f.size, f.fd, f.writable, &f.lost)
+    if number < 0:
+        return number
+    f.guard = number
+    return 0
 
 
 cdef void index_file_hold(IndexFile *f) noexcept nogil:

@@ -10,6 +10,8 @@ cdef struct Index                   # private to _index.pyx
 # and renamed to the wall clock's local time (17 digits, unique).
 cdef Index *index_new(const rmq_io *io, const char *dir, const char *tmp_dir, int32_t slots, int32_t entries_max,
                       bint readonly) noexcept nogil
+# Guards every map, those of files to come too (rmq_guard.h): 0 or -errno. Puts and queries that meet what is gone: -EIO.
+cdef int index_guard(Index *x) noexcept nogil
 cdef void index_free(Index *x) noexcept nogil               # unmaps; writes and syncs nothing
 # Maps one existing file (ascending by name). -EINVAL: wrong size (the name is reported by the caller).
 cdef int index_add_file(Index *x, int64_t name) noexcept nogil

@@ -9,11 +9,11 @@ from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memcmp, memcpy, memmove, strdup, strrchr
 
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
-from rmq_store.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut, index_file_header,
-                                    index_file_hold, index_file_open, index_file_prefetch, index_file_put,
+from rmq_store.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut, index_file_guard,
+                                    index_file_header, index_file_hold, index_file_open, index_file_prefetch, index_file_put,
                                     index_file_release, index_file_select, index_file_sync)
-from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport (EEXIST, ENOMEM, EROFS, rmq_load32, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock,
+from rmq_store.io._io cimport rmq_io, rmq_lost_any
+from rmq_store.io._sync cimport (EEXIST, EIO, ENOMEM, EROFS, rmq_load32, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock,
                                  rmq_store32)
 
 cdef extern from "<time.h>" nogil:
@@ -34,6 +34,7 @@ cdef struct Index:
     int32_t slots
     int32_t entries_max
     bint readonly
+    bint guarded
     int error                       # first failed sync, positive
     # Guarded by `lock`; ascending by name. Only the dispatch thread, or recovery before it starts, changes it.
     rmq_mutex lock
@@ -80,6 +81,18 @@ cdef void index_free(Index *x) noexcept nogil:
     free(x.dir)
     free(x.tmp_dir)
     free(x)
+
+
+cdef int index_guard(Index *x) noexcept nogil:
+    cdef int64_t i
+    cdef int rc = 0
+    rmq_mutex_lock(&x.lock)
+    x.guarded = True
+    for i in range(x.count):
+        if rc == 0:
+            rc = index_file_guard(x.files[i])
+    rmq_mutex_unlock(&x.lock)
+    return rc
 
 
 cdef int _reserve(Index *x) noexcept nogil:
@@ -331,6 +344,11 @@ cdef int _roll(Index *x) noexcept nogil:
             # Two files in one millisecond, or a clock that went back (also an hour at the end of summer time): names must rise.
             name = x.last.name + 1
     rc = index_file_create(x.io, x.dir, x.tmp_dir, name, x.slots, x.entries_max, physical, timestamp, &f)
+    if rc == 0 and x.guarded:
+        rc = index_file_guard(f)
+        if rc < 0:
+            x.io.unlink(x.io.ctx, f.path)       # it would be no part of the list, and there after the next open
+            index_file_release(f)
     if rc == 0:
         _push(x, f)
     return rc
@@ -375,6 +393,8 @@ cdef int index_put(Index *x, const char *topic, int32_t topic_size, const char *
         if hash < 0:
             break
         waiting = hash
+    if rc == 0 and x.last != NULL and rmq_lost_any(&x.last.lost):
+        rc = -EIO
     # What a failed roll (a full disk) left undone is done when the record comes again, and only that.
     x.failed_physical = physical if rc < 0 else -1
     x.failed_keys = done
@@ -433,8 +453,10 @@ cdef int64_t _query(Index *x, int32_t hash, int64_t begin, int64_t end, int64_t 
         name = f.name
         if _time_matched(&header, begin, end):
             n = index_file_select(f, hash, begin, end, out, n, max)
+        if rmq_lost_any(&f.lost):
+            n = -EIO
         index_file_release(f)
-        if header.begin_timestamp < begin:
+        if n < 0 or header.begin_timestamp < begin:
             break
     return n
 
@@ -462,6 +484,8 @@ cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size
     last_timestamp[0] = last_physical[0] = 0
     for _turn in range(QUERY_ROUNDS):
         found = _query(x, hash, begin, end, out, max, &timestamp, &physical)
+        if found < 0:
+            return found
         if found == 0:
             break
         last_timestamp[0] = timestamp
@@ -469,6 +493,8 @@ cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size
         qsort(out, found, sizeof(int64_t), _ascending)
         for i in range(found):
             time = store_time(ctx, out[i])
+            if time < -1:
+                return time
             if time < 0:
                 continue
             if i == 0:

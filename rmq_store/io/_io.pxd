@@ -41,6 +41,21 @@ cdef extern from "rmq_probe.h" nogil:
     ctypedef struct rmq_probe
 
 
+cdef extern from "rmq_guard.h" nogil:
+    ctypedef struct rmq_lost:
+        int64_t begin
+        int64_t end
+    bint rmq_lost_any(const rmq_lost *l)
+    bint rmq_lost_in(const rmq_lost *l, int64_t begin, int64_t end)
+    void rmq_guard_touch(const unsigned char *at, int64_t n)
+
+
+# The answer to SIGBUS (native/include/rmq_guard.h); here, because there must be one table for all extensions.
+cdef int guard_install() noexcept nogil
+cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost) noexcept nogil
+cdef void guard_remove(int number) noexcept nogil
+
+
 cdef class IoTable:
     # The table a store works with; keeps what `table.ctx` points to alive.
     cdef const rmq_io *table

@@ -16,6 +16,12 @@ cdef extern from "rmq_io.h" nogil:
     const rmq_io *rmq_io_system()
 
 
+cdef extern from "rmq_guard.h" nogil:
+    int rmq_guard_install()
+    int rmq_guard_add(void *at, size_t n, int fd, int writable, rmq_lost *lost)
+    void rmq_guard_remove(int number)
+
+
 cdef extern from *:
     """
     #include <errno.h>
@@ -68,6 +74,18 @@ cdef int64_t _check(int64_t rc, object path) except -1:
     if rc < 0:
         raise OSError(-rc, os.strerror(-rc), path)
     return rc
+
+
+cdef int guard_install() noexcept nogil:
+    return rmq_guard_install()
+
+
+cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost) noexcept nogil:
+    return rmq_guard_add(at, n, fd, writable, lost)
+
+
+cdef void guard_remove(int number) noexcept nogil:
+    rmq_guard_remove(number)
 
 
 cdef class IoTable:

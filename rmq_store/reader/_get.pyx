@@ -15,9 +15,9 @@ from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
-from rmq_store.io._sync cimport rmq_load
+from rmq_store.io._sync cimport EIO, rmq_load
 from rmq_store.reader._message cimport LeaseCount, Message, lease_new, message_new
-from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_release, row_find, row_start
+from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_lost, log_file_release, row_find, row_start
 
 from rmq_store import errors
 from rmq_store.codec.message_id import decode_message_id
@@ -100,14 +100,14 @@ cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_
 
 
 cdef inline int _record_in(Log *log, LogFile *f, int64_t offset, int64_t size, RecordView *v) noexcept nogil:
-    # record_at for an offset that lies in `f`: 0 or -1.
+    # record_at for an offset that lies in `f`: 0, -1 or -EIO.
     cdef int64_t end = f.start + f.size
     if rmq_load(&log.committed) < end:
         end = rmq_load(&log.committed)
     if (offset < end and size <= end - offset and record_parse(f.map + (offset - f.start), end - offset, v) == RECORD_OK
             and v.physical_offset == offset and (size == 0 or v.size == size)):
-        return 0
-    return -1
+        return -EIO if log_file_lost(f, offset, v.size) else 0
+    return -EIO if log_file_lost(f, offset, 0) else -1
 
 
 cdef LogFile *_recent(Log *log, int64_t offset, int64_t size) noexcept nogil:
@@ -141,17 +141,19 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
     # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there;
     # -errno. Never looks beyond what is committed.
     cdef int error = 0
+    cdef int rc
     cdef LogFile *f
     if offset < 0 or size < 0:
         return -1
     f = _file_at(log, offset, size, &error)
     if f == NULL:
         return error if error < -1 else -1
-    if _record_in(log, f, offset, size, v) == 0:
+    rc = _record_in(log, f, offset, size, v)
+    if rc == 0:
         file[0] = f
         return 0
     log_file_release(f)
-    return -1
+    return rc
 
 
 cdef class StoreGet(StorePutMany):
@@ -285,6 +287,11 @@ cdef class StoreGet(StorePutMany):
                     rc = -1
                     if f != NULL and size > 0:
                         rc = _record_in(self.log, f, physical, size, &slot.view)
+                    if rc < -1:
+                        if loose:
+                            log_file_release(f)
+                        r.error = rc
+                        return
                     if rc == 0 and not _same_message(&slot.view, r, r.offset + scanned):
                         rc = -1
                     if rc < 0:
@@ -466,6 +473,10 @@ cdef class StoreGet(StorePutMany):
                     if f != NULL:
                         end = f.start + f.size
                         status = record_parse(f.map + (offset - f.start), (end if end < limit else limit) - offset, &v)
+            if f != NULL and log_file_lost(f, offset, v.size if status == RECORD_OK else 0):
+                log_file_release(f)
+                f = NULL
+                error = -EIO
         self.calls -= 1
         if f == NULL:
             if error < 0:

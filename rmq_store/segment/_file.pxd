@@ -2,7 +2,7 @@
 # holds it once, the appender, the dispatcher and every lease hold it while they look at it. Any thread.
 from libc.stdint cimport int64_t
 
-from rmq_store.io._io cimport rmq_io
+from rmq_store.io._io cimport rmq_guard_touch, rmq_io, rmq_lost, rmq_lost_in
 from rmq_store.io._sync cimport rmq_mutex
 
 
@@ -20,6 +20,8 @@ cdef struct LogFile:
     int refs
     bint writable
     bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
+    int guard               # guard_maps: the map's number in the guard's table; 0: not guarded
+    rmq_lost lost           # what of a guarded map is gone
 
 
 cdef struct FileRow:
@@ -31,6 +33,7 @@ cdef struct FileRow:
     int64_t capacity
     rmq_mutex lock
     bint writable
+    bint guarded            # files that are mapped from now on are guarded
 
 
 cdef char *text_copy(const char *text) noexcept nogil
@@ -50,6 +53,7 @@ cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noe
 cdef void log_file_hold(LogFile *f) noexcept nogil
 cdef void log_file_release(LogFile *f) noexcept nogil
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -errno
+cdef void log_file_unguard(LogFile *f) noexcept nogil                   # before whoever unmaps it
 
 cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil
 cdef void row_free(FileRow *row) noexcept nogil                         # drops the row's holds
@@ -60,5 +64,16 @@ cdef LogFile *row_pop(FileRow *row) noexcept nogil                      # hands 
 cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the same for the first file
 # The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).
 cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil
+cdef int row_guard(FileRow *row) noexcept nogil                         # guards every map of the row: 0 or -errno
 cdef int64_t row_start(FileRow *row) noexcept nogil                     # -1: no file
 cdef int64_t row_end(FileRow *row) noexcept nogil                       # end of the last file; 0: no file
+
+
+# True if the record at log offset `offset`, of which `size` bytes are looked at next, cannot be believed: a part of it is gone.
+# size 0: it could not be parsed, for which anything that is gone behind its start may be the reason.
+cdef inline bint log_file_lost(LogFile *f, int64_t offset, int64_t size) noexcept nogil:
+    if f.guard == 0:
+        return False
+    if size > 0:
+        rmq_guard_touch(f.map + (offset - f.start), size)
+    return rmq_lost_in(&f.lost, offset - f.start, offset - f.start + size if size > 0 else f.size)

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
 
-from rmq_store.io._io cimport rmq_io
+from rmq_store.io._io cimport guard_add, guard_remove, rmq_io
 from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_mutex_lock, rmq_mutex_unlock
 
 
@@ -132,6 +132,7 @@ cdef void log_file_release(LogFile *f) noexcept nogil:
     if f.copied:
         free(f.map)
     elif f.map != NULL:
+        log_file_unguard(f)
         f.io.munmap(f.io.ctx, f.map, f.size)
     if f.direct_fd >= 0:
         f.io.close(f.io.ctx, f.direct_fd)
@@ -139,6 +140,32 @@ cdef void log_file_release(LogFile *f) noexcept nogil:
         f.io.close(f.io.ctx, f.fd)
     free(f.path)
     free(f)
+
+
+cdef void log_file_unguard(LogFile *f) noexcept nogil:
+    if f.guard != 0:
+        guard_remove(f.guard)
+        f.guard = 0
+
+
+cdef int _guard(LogFile *f, void *map) noexcept nogil:
+    cdef int number = guard_add(map, f.size, f.fd, f.writable, &f.lost)
+    if number < 0:
+        return number
+    f.guard = number
+    return 0
+
+
+cdef int row_guard(FileRow *row) noexcept nogil:
+    cdef int64_t i
+    cdef int rc = 0
+    rmq_mutex_lock(&row.lock)
+    row.guarded = True
+    for i in range(row.count):
+        if rc == 0 and row.files[i].map != NULL and row.files[i].guard == 0:
+            rc = _guard(row.files[i], row.files[i].map)
+    rmq_mutex_unlock(&row.lock)
+    return rc
 
 
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
@@ -149,6 +176,10 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
     rmq_mutex_lock(&row.lock)
     if f.map == NULL:
         rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, &at)
+        if rc >= 0 and row.guarded:
+            rc = _guard(f, at)
+            if rc < 0:
+                f.io.munmap(f.io.ctx, at, f.size)
         if rc >= 0:
             f.map = <unsigned char *> at
             rc = 0
