@@ -82,6 +82,7 @@ def test_upstreams_names_and_keys(store):
         batch = c.poll(32)
         batch.retry(batch[0])
         batch.ack()
+        assert store.wait_dispatched(30)        # the one that is tried again is in its queue
         drain(c, 32)
     found = store.broker_stats()
     sizes = [sum(m.size for m in store.scan("T", q)) for q in (0, 1)]
