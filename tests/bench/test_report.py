@@ -104,7 +104,8 @@ MACHINE = {"cpu": "Z80", "cpus": 1, "kernel": "6", "virtual_machine": False, "fi
 
 
 def test_tables_hold_the_newest_run_that_is_no_smoke_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = {"machines": {"here": MACHINE, "xfs": MACHINE}, "smoke": False, "cases": {"page_uring": 0, "sustained_rocketmq": 1, "one_sqlite": 3},
+    run = {"machines": {"here": MACHINE, "xfs": MACHINE}, "smoke": False,
+           "cases": {"page_uring": 0, "sustained_rocketmq": 1, "one_sqlite": 3},
            "results": [_result("a", "here", p50_us=1234.5), _result("b", "here", sustained_per_s=1024.0, record_bytes=2048),
                        _result("c", "xfs", msgs_per_s=77.0), _result("d", "here", sustained_per_s=9.0, msgs_per_s=9.0)]}
     for name, more in (("1", {"smoke": False}), ("3", {"smoke": True})):
