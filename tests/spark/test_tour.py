@@ -27,8 +27,9 @@ def test_the_tour(spark, small, tmp_path, monkeypatch, capsys):
 
     drawn = importlib.util.find_spec("matplotlib") is not None
     if not drawn:
-        monkeypatch.setitem(sys.modules, "matplotlib", mock.MagicMock())
-        monkeypatch.setitem(sys.modules, "matplotlib.pyplot", mock.MagicMock(subplots=lambda **_: (mock.MagicMock(),) * 2))
+        pyplot = mock.MagicMock(subplots=lambda **_: (mock.MagicMock(),) * 2)
+        monkeypatch.setitem(sys.modules, "matplotlib", mock.MagicMock(pyplot=pyplot))
+        monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
     picture = tmp_path / "out.png"
     stopped = []
     monkeypatch.setattr(rs, "local_session", lambda app: spark)
