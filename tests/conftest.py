@@ -4,12 +4,19 @@ import contextlib
 import gc
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.golden_store import GoldenCase, unpack
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts what runs in its background with Ctrl-C ignored, children inherit that, and some tests need it back."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
