@@ -15,23 +15,15 @@ from rmq_store import MessageStore
 from rmq_store.errors import CreateMappedFileFailed, DiskFull, DurabilityError, WriteFailed
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
+from tests.mounts import loop_mount, opened, run
 
 MIB = 1 << 20
-SMALL = {"segment_size_bytes": MIB, "index_enabled": False, "message_size_max_bytes": 60_000,
-         "consumequeue_file_size_bytes": 20 * 4096}
 # Not through a map: there a page that the quota refuses is a SIGBUS (doctor tells of copy-on-write).
 CONFIGS = [("pool", "async", "fdatasync"), ("pool", "sync", "fdatasync")]
 if scenario.RING_HERE:
     CONFIGS += [("pool", "async", "io_uring"), ("pool", "sync", "io_uring")]
 configs = pytest.mark.parametrize("config", CONFIGS, ids="-".join)
 root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and quotas need root")
-
-
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"{command[0]}: {done.stderr.strip()[-200:]}")
-    return done.stdout.strip()
 
 
 class Quota:
@@ -54,29 +46,12 @@ class Quota:
 @pytest.fixture
 def limited(tmp_path):
     """(directory, Quota) on a mounted btrfs of 256 MiB."""
-    for tool in ("mkfs.btrfs", "btrfs"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no {tool}")
-    image, place = tmp_path / "image", tmp_path / "mount"
-    with open(image, "wb") as f:
-        f.truncate(256 * MIB)
-    place.mkdir()
-    run("mkfs.btrfs", "-q", "-f", str(image))
-    loop = run("losetup", "--find", "--show", str(image))
-    try:
-        run("mount", loop, str(place))
-        try:
-            run("btrfs", "quota", "enable", str(place))
-            run("btrfs", "subvolume", "create", str(place / "part"))
-            yield place / "part", Quota(place, place / "part")
-        finally:
-            subprocess.run(["umount", str(place)], check=True)
-    finally:
-        subprocess.run(["losetup", "-d", loop], check=True)
-
-
-def opened(place, config, **more):
-    return MessageStore.open(place / "s", **{**SMALL, **scenario.config_options(config), **more})
+    if shutil.which("btrfs") is None:
+        pytest.skip("no btrfs")
+    with loop_mount(tmp_path, 256 * MIB, ("mkfs.btrfs", "-q", "-f")) as (place, _):
+        run("btrfs", "quota", "enable", str(place))
+        run("btrfs", "subvolume", "create", str(place / "part"))
+        yield place / "part", Quota(place, place / "part")
 
 
 def body(i):

@@ -1,61 +1,33 @@
 """Full and failing file systems of our own making: small mounts, which need root."""
 import os
-import shutil
 import subprocess
 import threading
 
 import pytest
 
-from rmq_store import MessageStore
 from rmq_store.errors import CreateMappedFileFailed, DiskFull, DurabilityError
 from tests.crash import scenario
+from tests.mounts import loop_mount, opened, run
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
-SMALL = {"segment_size_bytes": 1 << 20, "index_enabled": False, "message_size_max_bytes": 60_000,
-         "consumequeue_file_size_bytes": 20 * 4096}
 CONFIGS = [("mmap", "async", "msync"), ("pool", "sync", "fdatasync"), ("pool", "async", "msync")]
 if scenario.RING_HERE:
     CONFIGS += [("pool", "async", "io_uring"), ("pool", "sync", "io_uring")]
 configs = pytest.mark.parametrize("config", CONFIGS, ids="-".join)
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"{command[0]}: {done.stderr.strip()[-200:]}")
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def ext4(tmp_path):
     """A mounted ext4 of 24 MiB on a loop device: (directory, loop device)."""
-    if shutil.which("mkfs.ext4") is None:
-        pytest.skip("no mkfs.ext4")
-    image, place = tmp_path / "image", tmp_path / "mount"
-    with open(image, "wb") as f:
-        f.truncate(24 << 20)
-    place.mkdir()
-    run("mkfs.ext4", "-q", "-F", "-J", "size=4", str(image))
-    loop = run("losetup", "--find", "--show", str(image))
-    try:
-        run("mount", "-o", "errors=remount-ro", loop, str(place))
-        try:
-            yield place, loop
-        finally:
-            subprocess.run(["umount", str(place)], check=True)
-    finally:
-        subprocess.run(["losetup", "-d", loop], check=True)
-
-
-def config_open(place, config, **more):
-    return MessageStore.open(place / "s", **{**SMALL, **scenario.config_options(config), **more})
+    with loop_mount(tmp_path, 24 << 20, ("mkfs.ext4", "-q", "-F", "-J", "size=4"), "-o", "errors=remount-ro") as made:
+        yield made
 
 
 @configs
 def test_a_full_disk_refuses_puts_and_heals(ext4, config):
     place, _ = ext4
     sent = []
-    with config_open(place, config) as store:
+    with opened(place, config) as store:
         def fill():
             while True:
                 body = b"%05d" % len(sent) * 8000
@@ -82,7 +54,7 @@ def test_a_full_disk_refuses_puts_and_heals(ext4, config):
         assert len(sent) == before + 1
         assert store.wait_dispatched(30)
         assert [bytes(m.body) for m in store.scan("T", 0)] == sent
-    with config_open(place, config) as store:
+    with opened(place, config) as store:
         assert [bytes(m.body) for m in store.scan("T", 0)] == sent
 
 
@@ -93,7 +65,7 @@ def test_a_file_system_that_turns_read_only_is_a_fence(ext4, config):
     trigger = f"/sys/fs/ext4/{os.path.basename(loop)}/trigger_fs_error"
     if not os.path.exists(trigger):
         pytest.skip(f"no {trigger}")
-    store = config_open(place, config)
+    store = opened(place, config)
     sent = [b"%05d" % i * 100 for i in range(50)]
     for body in sent:
         store.put("T", body, queue_id=0)
@@ -114,7 +86,7 @@ def test_a_file_system_that_turns_read_only_is_a_fence(ext4, config):
     run("umount", str(place))
     subprocess.run(["e2fsck", "-fy", loop], capture_output=True)
     run("mount", loop, str(place))
-    with config_open(place, config) as store:
+    with opened(place, config) as store:
         assert [bytes(m.body) for m in store.scan("T", 0)][:50] == sent
         store.put("T", b"again", queue_id=0)
         store.flush()
