@@ -9,16 +9,10 @@ from rmq_store.io._sync cimport rmq_load
 
 def topic_counts(StoreCore store not None):
     """(messages, bytes) dispatched since the store was opened, by topic: prepared and rolled-back messages have none."""
-    cdef int64_t i
-    cdef Queue *q
-    store._enter()
     found = {}
-    for i in range(queues_count(store.queues)):
-        q = queues_at(store.queues, i)
-        if q.records > 0:
-            topic = q.topic[:q.topic_size].decode("utf-8", "replace")
-            records, size = found.get(topic, (0, 0))
-            found[topic] = records + q.records, size + q.bytes
+    for (topic, _), (records, size) in queue_counts(store).items():
+        before = found.get(topic, (0, 0))
+        found[topic] = before[0] + records, before[1] + size
     return found
 
 
