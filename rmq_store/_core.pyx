@@ -130,7 +130,7 @@ cdef class StoreCore:
         flush_use(self.log, BACKEND_MSYNC if options.flush_backend == "msync" else BACKEND_FDATASYNC)
         if readonly:
             return
-        self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), &self.log.wrote, _PREZERO[options.segment_prezero],
+        self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), _PREZERO[options.segment_prezero],
                                    TOUCH_MAP if options.segment_warm else TOUCH_CACHE if self.sync_mode else TOUCH_OFF,
                                    options.segment_mlock)
         if self.alloc == NULL:

@@ -86,9 +86,10 @@ def _lines(args: argparse.Namespace, out: Output, log: logging.Logger) -> int:
         if lines == 1 and not args.verbose:         # what each look at the files would warn of is said once
             log.setLevel(logging.ERROR)
         now: Any = _look(args) if figures is None else figures
-        changed = source != ("files" if figures is None else "live")
+        kind = "files" if figures is None else "live"
+        changed = source != kind
         if changed:
-            source, before = "files" if figures is None else "live", None
+            source, before = kind, None
             if why:
                 out.say(why if figures is None else f"live figures, {why}")
         shown = _row(now, before) if figures is None else live.row(now, before, args.store)

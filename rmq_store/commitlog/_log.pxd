@@ -108,8 +108,8 @@ cdef enum LockPhase:
     PHASE_ROLL = 2
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil
-# Before the allocator is started, which reads of the log how often it is flushed. Its syncs cover the log's bytes too: one
-# that fails is the log's failure.
+# Before the allocator is started, which reads how far the log is written and how often flushed. Its syncs cover the log's bytes
+# too: one that fails is the log's failure.
 cdef void log_use_allocator(Log *log, Allocator *alloc) noexcept nogil
 cdef void log_free(Log *log) noexcept nogil
 # Sets every position to `end`; tail is the file that holds it (held for the log), or NULL while the first file is to come.

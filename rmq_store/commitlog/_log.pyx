@@ -41,6 +41,7 @@ cdef void _sync_failed(void *of, int error) noexcept nogil:
 
 cdef void log_use_allocator(Log *log, Allocator *alloc) noexcept nogil:
     log.alloc = alloc
+    alloc.wrote = &log.wrote
     alloc.flushes = &log.flushes
     alloc.sync_failed = _sync_failed
     alloc.sync_failed_of = log

@@ -57,7 +57,7 @@ cdef struct Allocator:
     bint running
     int stop
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, int touch,
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, int prezero, int touch,
                               bint lock_pages) noexcept nogil
 # sync_failed is set before.
 cdef int allocator_start(Allocator *a) noexcept nogil

@@ -40,7 +40,7 @@ cdef int64_t TICK_NS = 20_000_000
 cdef int64_t FAST_FILE_NS = 2_000_000_000
 
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, const int64_t *wrote, int prezero, int touch,
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, int prezero, int touch,
                               bint lock_pages) noexcept nogil:
     cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
     if a == NULL:
@@ -48,7 +48,6 @@ cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_di
     a.io = io
     a.row = row
     a.tmp_dir = text_copy(tmp_dir)
-    a.wrote = wrote
     a.want = -1
     a.prezero = prezero
     a.touch = touch
