@@ -10,7 +10,7 @@ from types import TracebackType
 from rmq_store.errors import StoreStateError
 from rmq_store.waiting._arrivals import Arrivals
 from rmq_store.waiting._wait import StoreWait
-from rmq_store.writer._future import Completer, PutFuture, Sunk
+from rmq_store.writer._future import Completer, Sunk
 
 __all__ = ["Ear", "LoopHub"]
 
@@ -76,29 +76,22 @@ class LoopHub:
         self._store = store
         self._arrivals = Arrivals(store)
         self._everything: Arrivals | None = None
-        self._sunk = Sunk(completer, self._arrivals.fileno())
+        self.sunk = Sunk(completer, self._arrivals.fileno())      # tasks that wait for the device
+        self.sunk.watch = self._look_later
         self._ears: dict[tuple[str, int | None], list[Ear]] = {}
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._arrivals.fileno(), self._ready)
 
     # ---- durability
 
-    def expect(self, f: PutFuture) -> "asyncio.Future[None] | None":
-        """An asyncio future that is done when `f` is; None where it is by now."""
-        waiter = self.loop.create_future()
-        if not self._sunk.add(f, waiter):
-            return None
-        if self._timer is None:
-            self._look_later()
-        return waiter
-
     def _look_later(self) -> None:
         # A device that does not answer wakes nobody: what waits too long is told so by a timer, one for all.
-        due = self._sunk.overdue_in
+        due = self.sunk.overdue_in
+        self.sunk.watched = due is not None
         self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
 
     def _overdue(self) -> None:
-        self._sunk.resolve()
+        self.sunk.resolve()
         self._look_later()
 
     # ---- arrivals
@@ -137,14 +130,14 @@ class LoopHub:
             arrived = self._arrivals.take()
             anywhere = [] if self._everything is None else self._everything.take()
         except StoreStateError as error:
-            self._sunk.resolve()
+            self.sunk.resolve()
             for ears in list(self._ears.values()):
                 for ear in ears:
                     ear.ended(error)
-            if self._sunk.waiting == 0:
+            if self.sunk.waiting == 0:
                 self.close()
             return
-        self._sunk.resolve()
+        self.sunk.resolve()
         for topic, queue_id, _ in arrived:
             self._tell(topic, queue_id, queue_id)
         for topic, queue_id, _ in anywhere:
@@ -163,5 +156,5 @@ class LoopHub:
         self._drop_everything()
         if not self.loop.is_closed():
             self.loop.remove_reader(self._arrivals.fileno())
-        self._sunk.close()
+        self.sunk.close()
         self._arrivals.close()

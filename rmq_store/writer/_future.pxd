@@ -1,28 +1,9 @@
 # Futures of puts. A future is done when the log is flushed beyond its message: whoever asks compares two numbers, and nobody
-# has to touch each future. One native thread a store flushes ahead of who asks, and signals those who cannot ask: event loops
-# and the thread that runs callbacks, each through an eventfd, once a flush.
+# has to touch each future. Who cannot ask, event loops and the thread that runs callbacks, is signalled by _ahead.
 from libc.stdint cimport int64_t
 
-from rmq_store.commitlog._log cimport Log
-from rmq_store.io._sync cimport pthread_t, rmq_event, rmq_mutex
+from rmq_store.writer._ahead cimport Ahead, Sink
 from rmq_store.writer._put cimport PutResult, StorePut
-
-cdef struct Sink:
-    Sink *next
-    int fd                      # eventfd of the owner
-    int armed                   # atomic: somebody behind it waits
-
-cdef struct Ahead:
-    Log *log
-    int64_t wanted              # the log has to become durable up to here
-    int64_t told                # the thread only: up to here sinks were signalled
-    rmq_event more
-    rmq_mutex lock              # the list of sinks
-    Sink *sinks
-    pthread_t thread
-    int asleep
-    int stop
-    bint running
 
 
 cdef class PutFuture:
@@ -53,10 +34,26 @@ cdef class Sunk:
     cdef Completer _completer
     cdef Sink *_sink
     cdef list _waiting
+    cdef public object watch    # called by the first add after `watched` was false; a device that is silent tells nobody
+    cdef public bint watched
 
+    cdef bint _add(self, PutFuture f, waiter) except -1
     cdef void _free(self)
     cdef list _take(self)
     cdef int64_t _now(self)
+
+
+cdef class Awaited:
+    cdef public bint _asyncio_future_blocking
+    cdef PutFuture _future
+    cdef object _loop
+    cdef Sunk _sunk             # the loop's
+    cdef object _callback, _context     # the task's; None before it waits, and once it has been called
+    cdef object _cancelled
+    cdef bint _begun
+
+    cdef bint _waits(self) except -1
+    cdef int _later(self) except -1
 
 
 cdef PutFuture future_new(StorePut store, PutResult result, bint wants)

@@ -8,66 +8,41 @@ import logging
 import os
 import select
 import threading
+from asyncio import get_running_loop
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint64_t
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.flush._flush cimport flush_all, flush_wait
-from rmq_store.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                 rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32, rmq_thread_join,
-                                 rmq_thread_start)
+from rmq_store.io._sync cimport rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_store, rmq_store32
+from rmq_store.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
 from rmq_store.writer._put cimport PutResult, StorePut
 
 from rmq_store import errors
 from rmq_store.status import PutStatus
 
-cdef extern from "<unistd.h>" nogil:
-    ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
+cdef extern from *:
+    """
+    /* What compiled awaitables have: `await` gets their outcome as a value, where __next__ must raise StopIteration with it,
+       which costs a third of a microsecond. Cython has the slot for its generators only. */
+    static PyAsyncMethods rmq_async;
+    static void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **)) {
+        if (type->tp_as_async != NULL) rmq_async = *type->tp_as_async;
+        rmq_async.am_send = (sendfunc) send;
+        type->tp_as_async = &rmq_async;
+        PyType_Modified(type);
+    }
+    """
+    int PYGEN_RETURN, PYGEN_NEXT
+    void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **) except -1)
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 
-
-# ---- the native side
-
-cdef void _signal(Ahead *a) noexcept nogil:
-    cdef Sink *s
-    cdef uint64_t one = 1
-    rmq_fence()                             # what is durable now was published before this look at who waits
-    rmq_mutex_lock(&a.lock)
-    s = a.sinks
-    while s != NULL:
-        if rmq_load32(&s.armed) != 0 and rmq_swap32(&s.armed, 0) != 0:
-            write(s.fd, &one, 8)
-        s = s.next
-    rmq_mutex_unlock(&a.lock)
-
-
-cdef void *_run(void *arg) noexcept nogil:
-    # Flushes for everything that is wanted, again and again: what is put meanwhile is the next flush. Asleep when nothing is.
-    cdef Ahead *a = <Ahead *> arg
-    cdef int64_t wanted
-    cdef int ticket
-    while rmq_load32(&a.stop) == 0:
-        ticket = rmq_event_ticket(&a.more)
-        wanted = rmq_load(&a.wanted)
-        if wanted > a.told:
-            if rmq_load(&a.log.flushed) < wanted:
-                flush_all(a.log)            # a failure is a fence: futures find it there
-            a.told = wanted
-            _signal(a)
-            continue
-        rmq_store32(&a.asleep, 1)
-        rmq_fence()
-        if rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0:
-            rmq_event_wait(&a.more, ticket, -1)
-        rmq_store32(&a.asleep, 0)
-    return NULL
-
-
-# ---- futures
 
 cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
     cdef PutFuture f = PutFuture.__new__(PutFuture)
@@ -167,13 +142,97 @@ cdef class PutFuture:
             _call_now(callback, self)
 
     def __await__(self):
-        cdef StorePut s = self._store
-        if not self._peek():
-            hub = s._loop_hub(asyncio.get_running_loop())
-            waiter = None if hub is None else hub.expect(self)
-            if waiter is not None:
-                yield from waiter.__await__()
-        return self.result()
+        cdef Awaited a = Awaited.__new__(Awaited)
+        a._future = self
+        return a
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Awaited:
+    """One task's wait for a PutFuture. To the task it is a future of its loop's: what asyncio.Task asks of one is here.
+
+    An asyncio.Future has to be made for each wait, and wakes its task by a turn of the loop of its own, which costs more than
+    the put: the loop's reader wakes the tasks of a flush itself, one behind the other. Owner: the loop's thread.
+    """
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._waits():
+            return self
+        raise StopIteration(self._future.result())
+
+    cdef bint _waits(self) except -1:
+        # True where the task has to: the first time, unless the outcome is known.
+        cdef PutFuture f = self._future
+        cdef StorePut s = f._store
+        if self._begun or f._peek():
+            return False
+        self._begun = True
+        self._loop = get_running_loop()
+        hub = (<dict> s._loop_hubs).get(self._loop)
+        if hub is None:
+            hub = s._loop_hub(self._loop)
+            if hub is None:
+                return False        # the store closes: result() waits in its place
+        self._sunk = hub.sunk
+        self._asyncio_future_blocking = True
+        return True
+
+    def add_done_callback(self, callback, *, context=None):
+        """For the task: calls callback(self) in `context` when the put is durable, or late, or the wait is cancelled."""
+        self._callback = callback
+        self._context = context
+        if not self._sunk._add(self._future, self):
+            self._later()
+
+    def get_loop(self):
+        """The loop whose task waits."""
+        return self._loop
+
+    def cancel(self, msg=None):
+        """For the task that is cancelled: False where it is being woken already. What was put stays put."""
+        if self._callback is None:
+            return False
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._later()
+        return True
+
+    def result(self):
+        """For the task when it wakes: raises CancelledError if the wait was cancelled."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
+    cdef int _later(self) except -1:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._loop.call_soon(callback, self, context=self._context)
+        return 0
+
+
+cdef int _send(PyObject *me, PyObject *nothing, PyObject **out) except -1:
+    cdef Awaited a = <Awaited> me
+    if a._waits():
+        outcome, how = a, PYGEN_NEXT
+    else:
+        outcome, how = a._future.result(), PYGEN_RETURN
+    Py_INCREF(outcome)
+    out[0] = <PyObject *> outcome
+    return how
+
+
+rmq_send_by(<PyTypeObject *> Awaited, _send)
+
+
+cdef int _wake(PutFuture f) except -1:
+    cdef Awaited a = f._waiter
+    f._waiter = None
+    callback, a._callback = a._callback, None
+    if callback is not None:        # None: cancelled
+        a._context.run(callback, a)
+    return 0
 
 
 def _call_now(callback, f):
@@ -196,30 +255,23 @@ cdef class Sunk:
         if self._sink == NULL:
             raise MemoryError("sink")
         self._sink.fd = fd
-        rmq_mutex_lock(&a.lock)
-        self._sink.next = a.sinks
-        a.sinks = self._sink
-        rmq_mutex_unlock(&a.lock)
+        ahead_add(a, self._sink)
 
     def __dealloc__(self):
         if self._completer is not None and self._completer._store.alive[0] == 1:
             self._free()
 
     cdef void _free(self):
-        cdef Ahead *a = self._completer._ahead
-        cdef Sink **at = &a.sinks
-        if self._sink == NULL:
-            return
-        rmq_mutex_lock(&a.lock)
-        while at[0] != self._sink:
-            at = &at[0].next
-        at[0] = self._sink.next
-        rmq_mutex_unlock(&a.lock)
-        free(self._sink)
-        self._sink = NULL
+        if self._sink != NULL:
+            ahead_remove(self._completer._ahead, self._sink)
+            free(self._sink)
+            self._sink = NULL
 
     def add(self, PutFuture f, waiter):
         """False where the future is done by now: nobody will be told."""
+        return self._add(f, waiter)
+
+    cdef bint _add(self, PutFuture f, waiter) except -1:
         cdef PutFuture g = f
         if self._sink == NULL:
             f._settle(None)
@@ -239,6 +291,8 @@ cdef class Sunk:
             self._waiting.pop()
             g._waiter = None
             return False
+        if not self.watched and self.watch is not None:
+            self.watch()
         return True             # if done, another thread has come between: it is taken there
 
     cdef int64_t _now(self):
@@ -282,13 +336,17 @@ cdef class Sunk:
         return found
 
     def resolve(self):
-        """As take, for waiters that are asyncio futures: sets their result."""
+        """As take, for waiters that are tasks' (Awaited): wakes them. In their loop's thread, outside of any task."""
         cdef PutFuture f
-        for f in self._take():
-            waiter = f._waiter
-            f._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+        cdef list done = self._take()
+        for i in range(len(done)):
+            try:
+                _wake(done[i])
+            except BaseException:       # a task of the loop raised SystemExit or KeyboardInterrupt
+                for f in done[i + 1:]:
+                    (<Awaited> f._waiter)._later()
+                    f._waiter = None
+                raise
 
     @property
     def waiting(self):
@@ -304,6 +362,7 @@ cdef class Sunk:
 
     def close(self):
         """Nothing is told any more."""
+        self.watch = None
         self._free()
 
 
@@ -387,7 +446,7 @@ cdef class Completer:
             return              # who starts the thread starts it for all
         try:
             if not self._ahead.running and not self._closed:
-                self._ahead.running = rmq_thread_start(&self._ahead.thread, _run, self._ahead, b"rmq-ahead") == 0
+                ahead_start(self._ahead)
         finally:
             self._starting.release()
 
@@ -433,12 +492,9 @@ cdef class Completer:
             with nogil:
                 flush_all(a.log)
         if a.running:
-            rmq_store32(&a.stop, 1)
-            rmq_event_wake(&a.more)
             with nogil:
-                rmq_thread_join(&a.thread)
-            a.running = False
+                ahead_stop(a)
         with nogil:
-            _signal(a)
+            ahead_signal(a)
         if self._callbacks is not None:
             self._callbacks.close()

@@ -1,5 +1,6 @@
 """AsyncMessageStore: the same names awaited, one wake-up a batch, no message lost by cancellation; asyncio and uvloop."""
 import asyncio
+import contextvars
 import threading
 
 import pytest
@@ -28,6 +29,7 @@ def run(request):
         with asyncio.Runner(loop_factory=request.param) as runner:
             return runner.run(asyncio.wait_for(coroutine, 60))
 
+    run.loop_factory = request.param
     return run
 
 
@@ -171,6 +173,65 @@ def test_cancellation_loses_nothing(tmp_path, run):
             await subscription.aclose()
 
     run(main())
+
+
+def test_a_put_that_waits_can_be_cancelled_timed_out_and_keeps_its_context(tmp_path, run):
+    """What asyncio.Task asks of a future: cancel with its message, timeouts, contexts, gather; a done one needs no turn."""
+    name = contextvars.ContextVar("name", default="")
+
+    async def main():
+        probe = ProbeIo(keep_bytes=False)
+        store = MessageStore.open(tmp_path / "s", flush_mode="sync", flush_backend="fdatasync", _io=probe, **SMALL)
+        async with AsyncMessageStore(store) as s:
+            async def put(mine):
+                name.set(mine)
+                result = await s.put("T", mine.encode())
+                return mine, name.get(), result.queue_offset
+
+            assert await put("first") == ("first", "first", 0)
+            probe.hold("fdatasync", "/commitlog/")
+            tasks = [asyncio.create_task(put(f"task {i}")) for i in range(5)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(put("late"), 0.01)
+            tasks[1].cancel("not this one")
+            with pytest.raises(asyncio.CancelledError, match="not this one"):
+                await tasks[1]
+            assert not any(t.done() for i, t in enumerate(tasks) if i != 1)
+            probe.release()
+            rest = await asyncio.gather(*(t for i, t in enumerate(tasks) if i != 1))
+            assert rest == [(f"task {i}", f"task {i}", i + 1) for i in (0, 2, 3, 4)]
+            assert await s.wait_dispatched(30) and await s.max_offset("T", 0) == 7      # the cancelled ones are stored
+
+    run(main())
+
+
+def test_a_task_that_ends_the_program_leaves_the_others_waking(tmp_path, run):
+    """SystemExit in a task goes through the loop's reader that woke it; who was to wake after it does when the loop goes on."""
+    if run.loop_factory is not asyncio.new_event_loop:
+        pytest.skip("uvloop hands no exception of a reader on")
+    probe = ProbeIo(keep_bytes=False)
+    store = MessageStore.open(tmp_path / "s", flush_mode="sync", flush_backend="fdatasync", _io=probe, **SMALL)
+    with store, asyncio.Runner() as runner:
+        s, woken = AsyncMessageStore(store), []
+
+        async def put(i):
+            await s.put("T", b"x")
+            woken.append(i)
+            if i == 1:
+                raise SystemExit
+
+        async def start():
+            probe.hold("fdatasync", "/commitlog/")
+            tasks = [asyncio.create_task(put(i)) for i in range(4)]
+            await asyncio.sleep(0)
+            return tasks
+
+        tasks = runner.run(start())
+        probe.release()
+        with pytest.raises(SystemExit):
+            runner.run(asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30))
+        runner.run(asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30))
+        assert sorted(woken) == [0, 1, 2, 3]
 
 
 def test_close_ends_gets_and_subscriptions(tmp_path, run):
