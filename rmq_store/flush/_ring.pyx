@@ -25,7 +25,7 @@ cdef extern from *:
 cdef enum:
     PIECE = 1 << 20             # the longest write
     GOOD = 256 << 10            # one after the other, a shorter one waits to grow: each costs the cores some interrupts
-    BOUNCE = 64 << 10           # what is shorter goes as one write, copied
+    BOUNCE = 512 << 10          # what is shorter goes as one write, copied: dearer is a second write for the last block
 
 cdef int64_t POLL_FAST_NS = 500_000         # between looks while producers are busy: each one costs them a turn of the core
 cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
