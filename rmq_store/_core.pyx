@@ -280,7 +280,7 @@ cdef class StoreCore:
         for i in range(n):
             self.dispatcher.delay_ms[i] = delays_ms[i]
         self.dispatcher.delay_levels = <int> n
-        self.dispatcher.durable_only = self.options.visibility == "durable" and not self.readonly
+        self.log.durable_only = self.options.visibility == "durable" and not self.readonly
 
     def _recover_queues(self, bint thorough):
         """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none; and from where on a
@@ -443,7 +443,7 @@ cdef class StoreCore:
 
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil:
         # What is not visible yet is made so first: pool bytes are committed, and flushed where only durable bytes are shown.
-        cdef int rc = flush_all(self.log) if self.dispatcher.durable_only else flush_commit(self.log, end)
+        cdef int rc = flush_all(self.log) if self.log.durable_only else flush_commit(self.log, end)
         return rc if rc < 0 else dispatch_wait(self.dispatcher, end, timeout_ns)
 
     def _position(self, str name):
@@ -480,6 +480,7 @@ cdef class StoreCore:
             "dispatched_records": self.dispatcher.records, "unreadable_records": self.dispatcher.bad_records,
             "log_files": self.row.count, "queues": queues_count(self.queues),
             "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": log.slow_locks,
+            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
             "errno": rmq_load32(&log.fence), "message_view_leases": self._lease_total(),
         }
 

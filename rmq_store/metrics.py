@@ -37,6 +37,7 @@ _GAUGES = {
     "rmq_store_log_flushed_bytes": ("flushed", "Up to where the log is on the device"),
     "rmq_store_log_files": ("log_files", "Commit-log files"),
     "rmq_store_queues": ("queues", "Consume queues"),
+    "rmq_store_waiting_readers": ("waiting_readers", "Gets, listeners and event loops that wait for messages"),
     "rmq_store_message_view_leases": ("message_view_leases", "Groups of message views that are alive"),
     "rmq_store_put_lock_seconds": ("put_lock_ms", "How long the present holder has had the put lock"),
     "rmq_store_disk_full": ("disk_full", "1 while puts are refused because of disk_full_pct"),

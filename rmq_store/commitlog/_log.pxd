@@ -73,6 +73,7 @@ cdef struct Log:
     int flush_asleep
     bint flush_eager            # asynchronous flush: an append wakes the flush thread (flush_wake = eager)
     int dispatch_asleep
+    bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
     int readers                 # threads that sleep until a message comes: atomic
     void (*dispatch_here)(void *dispatcher) noexcept nogil      # see log_dispatch; NULL: no dispatcher runs
     void *dispatcher
@@ -125,6 +126,7 @@ cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes
 cdef bint log_lock_end_quick(Log *log) noexcept nogil
 # What may be read has grown: wakes the dispatcher if it sleeps.
 cdef void log_dispatch_wake(Log *log) noexcept nogil
+cdef void log_commit_seen(Log *log) noexcept nogil          # the same behind a commit
 # The same; where a reader waits, this thread dispatches what it can and wakes the reader itself: one wake-up less on the
 # message's way. Writes to queue files.
 cdef void log_dispatch(Log *log) noexcept nogil

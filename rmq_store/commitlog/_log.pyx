@@ -109,7 +109,7 @@ cdef bint log_lock_end_quick(Log *log) noexcept nogil:
     if log.pool != NULL:
         if rmq_load32(&log.commit_asleep) != 0:
             rmq_event_wake(&log.commit_wanted)
-    elif rmq_load32(&log.dispatch_asleep) != 0:
+    elif rmq_load32(&log.dispatch_asleep) != 0 and not log.durable_only:
         if rmq_load32(&log.readers) > 0:
             here = True
         else:
@@ -127,6 +127,11 @@ cdef void log_lock_end(Log *log) noexcept nogil:
 cdef void log_dispatch_wake(Log *log) noexcept nogil:
     if rmq_load32(&log.dispatch_asleep) != 0:
         rmq_event_wake(&log.dispatch_wanted)
+
+
+cdef void log_commit_seen(Log *log) noexcept nogil:
+    if not log.durable_only:
+        log_dispatch_wake(log)
 
 
 cdef void log_dispatch(Log *log) noexcept nogil:

@@ -24,7 +24,6 @@ from rmq_store.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPEND_N
                                        log_dispatch_wake, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
-from rmq_store.dispatch._dispatch cimport dispatch_waiter
 from rmq_store.flush._flush cimport flush_wait
 from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_event_wake, rmq_load, rmq_load32, rmq_store,
                                  rmq_store32, rmq_thread_join, rmq_thread_start)
@@ -373,7 +372,6 @@ cdef class DelayTimer:
             self.timer.hub = NULL
             raise OSError(-rc, os.strerror(-rc), self.store.path)
         self.timer.running = True
-        dispatch_waiter((<StoreWait> self.store).dispatcher, 1)
 
     def poke(self):
         """Makes the timer look at the clock again."""
@@ -389,7 +387,6 @@ cdef class DelayTimer:
         with nogil:
             rmq_thread_join(&t.thread)
         t.running = False
-        dispatch_waiter((<StoreWait> self.store).dispatcher, -1)
         hub_free(t.hub)
         t.hub = NULL
 

@@ -19,7 +19,6 @@ cdef struct Dispatcher:
     LogFile *file                   # the file being read, held
     int64_t *delay_ms               # delay_ms[level - 1]
     int32_t delay_levels
-    bint durable_only               # dispatch to `flushed` instead of `committed`
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # store time of the last record that got a queue entry (checkpoint: logicsMsgTimestamp)
     int64_t bad_records             # records whose parts do not add up, skipped as upstream does

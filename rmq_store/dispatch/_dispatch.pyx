@@ -53,7 +53,7 @@ cdef void dispatcher_free(Dispatcher *d) noexcept nogil:
 
 
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil:
-    cdef int64_t limit = rmq_load(&d.log.flushed) if d.durable_only else rmq_load(&d.log.committed)
+    cdef int64_t limit = rmq_load(&d.log.flushed) if d.log.durable_only else rmq_load(&d.log.committed)
     cdef int64_t confirm = rmq_load(&d.log.confirm)
     return confirm if confirm < limit else limit
 
@@ -272,7 +272,7 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int64_t limit, before, idle = 0
     cdef int ticket, rc, waits = 0, eager = 0
     # From the first record on: producers that fill the pool before this thread has run would leave it to read the device.
-    if log.direct and not d.durable_only and rmq_load(&log.confirm) == INT64_MAX:
+    if log.direct and not log.durable_only and rmq_load(&log.confirm) == INT64_MAX:
         log_pin(log, log.dispatched)
     while rmq_load32(&d.stop) == 0 and rmq_load32(&d.error) == 0:
         ticket = rmq_event_ticket(&log.dispatch_wanted)

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence,
+from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch, log_fence,
                                        log_flushed)
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.histogram._histogram cimport rmq_histogram_add
@@ -132,7 +132,7 @@ cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
     if log.ring != NULL:
         return ring_commit(<RingWriter *> log.ring, to)
     rc = _commit(log, to)
-    log_dispatch_wake(log)
+    log_commit_seen(log)
     return rc
 
 

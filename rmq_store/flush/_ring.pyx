@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_committed, log_dispatch, log_dispatch_wake, log_fence,
+from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch, log_fence,
                                        log_flushed)
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
@@ -222,11 +222,6 @@ cdef int _commit_here(Log *log, int64_t to) noexcept nogil:
     return 0
 
 
-cdef inline void _announce_commit(Log *log) noexcept nogil:
-    rmq_event_wake(&log.room)
-    log_dispatch_wake(log)
-
-
 cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
     cdef Log *log = w.log
     cdef int ticket, rc
@@ -244,7 +239,8 @@ cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
             if rc < 0:
                 log_fence(log, rc, FENCE_WRITE)
                 return rc
-            _announce_commit(log)
+            rmq_event_wake(&log.room)
+            log_commit_seen(log)
             return 0
         # The ring, or another leader, is writing.
         if rmq_load(&w.goal) < to:
@@ -351,7 +347,7 @@ cdef bint _take_complete(RingWriter *w) noexcept nogil:
     rmq_add(&w.log.commits, 1)
     rmq_event_wake(&w.log.room)
     if at < rmq_load(&w.log.wrote):         # else whoever called tells the dispatcher, behind the lock
-        log_dispatch_wake(w.log)
+        log_commit_seen(w.log)
     return True
 
 
@@ -497,7 +493,8 @@ cdef void _run_sync(RingWriter *w) noexcept nogil:
             if rmq_mutex_try(&log.commit_lock):
                 rc = _durable_step(w)
                 rmq_mutex_unlock(&log.commit_lock)
-                _announce_commit(log)
+                rmq_event_wake(&log.room)
+                log_dispatch(log)
             rmq_mutex_unlock(&log.sync_lock)
             rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
             if rc < 0:

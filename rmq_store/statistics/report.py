@@ -61,6 +61,7 @@ class StoreStats(TypedDict):
     queues: int
     pool_bytes: int
     slow_put_locks: int
+    waiting_readers: int
     errno: int
     message_view_leases: int
     disk_full: bool

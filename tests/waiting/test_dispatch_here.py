@@ -108,3 +108,17 @@ def test_a_bad_disk_fences(tmp_path):
         s.close()
     thread.join()
     assert isinstance(out[0], errors.StoreClosed)
+
+
+def test_nobody_waits_in_a_store_without_readers(tmp_path):
+    """Who waits makes the dispatcher sleep until a put wakes it, which costs that put some microseconds: the timer of delay
+    messages, which every store has, counted as one."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert s.stats()["waiting_readers"] == 0
+        thread, out = reader(lambda: s.get("T", 0, 0, 1, wait=60))
+        assert s.stats()["waiting_readers"] == 1
+        s.put("T", b"x")
+        thread.join()
+        assert s.stats()["waiting_readers"] == 0
+        s.add_arriving_listener(lambda *_: None)
+        assert s.stats()["waiting_readers"] == 1
