@@ -478,9 +478,8 @@ cdef class StoreCore:
             "puts": log.puts, "put_bytes": log.put_bytes, "commits": rmq_load(&log.commits), "flushes": rmq_load(&log.flushes),
             "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
             "dispatched_records": self.dispatcher.records, "unreadable_records": self.dispatcher.bad_records,
-            "log_files": self.row.count, "queues": queues_count(self.queues),
+            "log_files": self.row.count, "queues": queues_count(self.queues), "waiting_readers": self.dispatcher.waiters,
             "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": log.slow_locks,
-            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
             "errno": rmq_load32(&log.fence), "message_view_leases": self._lease_total(),
         }
 

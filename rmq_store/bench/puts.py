@@ -130,7 +130,8 @@ def producers(case: Case, base: Path) -> Figures:
     if case.rate:
         figures, times, service = _stretch(case, base, "due")
         return {**figures, **times.figures(), "service_p50_us": service.quantile(.5) / 1e3,
-                "service_p999_us": service.quantile(.999) / 1e3, "service_max_us": service.highest / 1e3, "histograms": histograms(response=times, service=service)}
+                "service_p999_us": service.quantile(.999) / 1e3, "service_max_us": service.highest / 1e3,
+                "histograms": histograms(response=times, service=service)}
     if case.batch > 1 or case.flush_mode == "sync" or case.workload == "put_sustained":
         kind = "many" if case.batch > 1 else "slow" if case.flush_mode == "sync" else "timed"
         figures, times, _ = _stretch(case, base, kind)

@@ -1,4 +1,5 @@
 # The put methods of a store: from Python arguments to RecordArgs, through the lock, to a result.
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq_store._core cimport StoreCore
@@ -60,5 +61,4 @@ cdef class StorePut(StoreCore):
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
-    cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                        reconsume_times, prepared_transaction_offset, wait, bint *wants)
+    cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them

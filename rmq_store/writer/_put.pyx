@@ -9,6 +9,8 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -22,6 +24,10 @@ from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
 from rmq_store.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
+from rmq_store.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
+                                          PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG, TAGS,
+                                          TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
+                                          arguments_plain)
 
 from rmq_store import errors
 from rmq_store.codec.message_id import host_bytes
@@ -383,8 +389,7 @@ cdef class StorePut(StoreCore):
         if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
             rmq_event_wake(&self.log.flush_wanted)
 
-    cdef PutResult _put(self, topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                        reconsume_times, prepared_transaction_offset, wait, bint *wants):
+    cdef PutResult _put(self, PyObject **v, bint *wants):
         # Appends; *wants tells whether the caller asked for durability.
         cdef RecordArgs a
         cdef Appended out
@@ -395,30 +400,33 @@ cdef class StorePut(StoreCore):
         cdef PutResult r
         cdef const char *value = NULL
         cdef Py_ssize_t size = 0
+        topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
         a = self.plain
-        kept = None
-        if properties is not None or tags is not None or keys is not None:
-            kept = self._properties(&a, properties, tags, keys)
+        if not arguments_bare(v):
+            kept = <object> v[PROPERTIES]
+            if v[DELAY_LEVEL] != <PyObject *> None:
+                kept = with_delay_level(kept, <object> v[DELAY_LEVEL])
+            kept = self._properties(&a, kept, <object> v[TAGS], <object> v[KEYS])
         wants[0] = self.sync_mode
         if kept is not None:
             if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
-                topic, queue_id, kept = self._delayed(topic, queue_id, kept, sys_flag)
+                topic, queue_id, kept = self._delayed(topic, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
             wants[0] = self.sync_mode and asks_to_wait(&a)
-        if wait is not None:
-            wants[0] = wait
+        if v[WAIT] != <PyObject *> None:
+            wants[0] = <object> v[WAIT]
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
         a.topic_size = t.size
         a.queue_id = q.queue_id
-        if not (flag is _ZERO and sys_flag is _ZERO and born_timestamp is None and born_host is None
-                and reconsume_times is _ZERO and prepared_transaction_offset is _ZERO):
-            self._arguments(&a, flag, sys_flag, born_timestamp, born_host, reconsume_times, prepared_transaction_offset)
+        if not arguments_plain(v):
+            self._arguments(&a, <object> v[FLAG], <object> v[SYS_FLAG], <object> v[BORN_TIMESTAMP], <object> v[BORN_HOST],
+                            <object> v[RECONSUME_TIMES], <object> v[PREPARED_TRANSACTION_OFFSET])
         if type(body) is bytes:
             a.body = <const unsigned char *> PyBytes_AS_STRING(body)
             size = PyBytes_GET_SIZE(body)
@@ -445,7 +453,7 @@ cdef class StorePut(StoreCore):
             else:
                 with nogil:
                     a.body_crc = body_crc32(a.body, a.body_size)
-            self._append(&a, q, born_timestamp is None, &out)
+            self._append(&a, q, v[BORN_TIMESTAMP] == <PyObject *> None, &out)
         finally:
             if viewed:
                 PyBuffer_Release(&view)
@@ -456,34 +464,6 @@ cdef class StorePut(StoreCore):
         r.size = a.size
         r.code = _OK
         r.host = self.host
-        return r
-
-    def put(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None,
-            born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, wait=None):
-        """Stores one message; returns a PutResult.
-
-        topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks. properties: a
-        mapping of str to str, which may carry upstream's reserved names, or bytes stored as given. born_timestamp: ms since
-        1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much later (option
-        delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of the message
-        that waits. wait: None = as flush_mode and the property WAIT say,
-        True = return when it is on the device, False = do not wait for that.
-
-        Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
-        stored but not confirmed by the device within flush_deadline_ms. Raises errors.PutError (nothing stored, `.status` says
-        why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
-        Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
-        """
-        cdef bint wants = False
-        cdef PutResult r
-        if delay_level is not None:
-            properties = with_delay_level(properties, delay_level)
-        r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                      reconsume_times, prepared_transaction_offset, wait, &wants)
-        if wants:
-            r.code = self._durable(r.offset + r.size)
-        else:
-            self._nudge()
         return r
 
     def _delayed(self, topic, queue_id, bytes properties, sys_flag):
@@ -497,3 +477,36 @@ cdef class StorePut(StoreCore):
                 "the message has a delay level, and this store is open with delay='refuse': open it without, or with "
                 "delay='store_only' to store it for a broker that delivers")
         return rewritten
+
+
+# ---- put, as Python calls it
+
+cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
+    cdef StorePut store = <StorePut> me
+    cdef PyObject *v[ARGUMENTS]
+    cdef bint wants = False
+    cdef PutResult r
+    arguments_parse("put", v, args, given, names)
+    r = store._put(v, &wants)
+    if wants:
+        r.code = store._durable(r.offset + r.size)
+    else:
+        store._nudge()
+    Py_INCREF(r)
+    return <PyObject *> r
+
+
+arguments_method(StorePut, "put", _put_method, """Stores one message; returns a PutResult.
+
+topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks. properties: a
+mapping of str to str, which may carry upstream's reserved names, or bytes stored as given. born_timestamp: ms since
+1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much later (option
+delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of the message
+that waits. wait: None = as flush_mode and the property WAIT say, True = return when it is on the device, False = do not
+wait for that.
+
+Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
+stored but not confirmed by the device within flush_deadline_ms. Raises errors.PutError (nothing stored, `.status` says
+why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
+Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
+""")

@@ -4,12 +4,16 @@ Bytes on disk are those of as many single puts. Everything is checked before the
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
 from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_end_quick,
                                        log_lock_try, log_reserve)
+from rmq_store.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
+                                          SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method, arguments_parse)
 from rmq_store.writer._future cimport future_new
 from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
                                     without_crc)
@@ -17,7 +21,6 @@ from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.codec.batch import decode_batch
-from rmq_store.codec.delay import with_delay_level
 from rmq_store.status import PutStatus
 
 cdef enum:
@@ -239,6 +242,7 @@ cdef class StorePutMany(StorePut):
         """put_many where bodies are not all bytes, or messages differ in more than their body: one put each, one wait."""
         cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
         cdef PutResult one
+        cdef PyObject *v[ARGUMENTS]
         cdef bint wants = False, any_wants = False
         cdef Py_ssize_t i, n = len(messages)
         common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag}
@@ -255,15 +259,19 @@ cdef class StorePutMany(StorePut):
                                                 "body and any of tags, keys, properties, flag")
                 own.update(message)
             self._check_message(i, topic, own, sys_flag)
-            each.append(own)
+            each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"]))
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
         if r.places == NULL:
             raise MemoryError("offsets")
+        arguments_default(v)
+        v[TOPIC], v[QUEUE_ID], v[SYS_FLAG] = <PyObject *> topic, <PyObject *> queue_id, <PyObject *> sys_flag
+        v[BORN_TIMESTAMP], v[BORN_HOST], v[WAIT] = <PyObject *> born_timestamp, <PyObject *> born_host, <PyObject *> wait
         for i in range(n):
-            own = each[i]
-            one = self._put(topic, own["body"], queue_id, own["tags"], own["keys"], own["properties"], own["flag"], sys_flag,
-                            born_timestamp, born_host, _ZERO, _ZERO, wait, &wants)
+            body, tags, keys, properties, flag = each[i]
+            v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
+            v[PROPERTIES], v[FLAG] = <PyObject *> properties, <PyObject *> flag
+            one = self._put(v, &wants)
             any_wants = any_wants or wants
             r.places[2 * i] = one.offset
             r.places[2 * i + 1] = one.queue_offset
@@ -381,20 +389,27 @@ cdef class StorePutMany(StorePut):
         r.store_timestamp = now
         return self._finish_many(r, wants)
 
-    def put_async(self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
-                  born_timestamp=None, born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None,
-                  wait=None):
-        """As put, but returns at once with a PutFuture (result(timeout), done(), add_done_callback, awaitable under asyncio).
 
-        The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
-        asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
-        """
-        cdef bint wants = False
-        cdef PutResult r
-        if delay_level is not None:
-            properties = with_delay_level(properties, delay_level)
-        r = self._put(topic, body, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                      reconsume_times, prepared_transaction_offset, wait, &wants)
-        if not wants:
-            self._nudge()
-        return future_new(self, r, wants)
+# ---- put_async, as Python calls it
+
+cdef PyObject *_put_async(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
+    cdef StorePutMany store = <StorePutMany> me
+    cdef PyObject *v[ARGUMENTS]
+    cdef bint wants = False
+    cdef PutResult r
+    arguments_parse("put_async", v, args, given, names)
+    r = store._put(v, &wants)
+    if not wants:
+        store._nudge()
+    future = future_new(store, r, wants)
+    Py_INCREF(future)
+    return <PyObject *> future
+
+
+arguments_method(StorePutMany, "put_async", _put_async, """As put, but returns at once with a PutFuture.
+
+A future has result(timeout), done(), add_done_callback and exception, and can be awaited under asyncio.
+
+The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
+asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
+""")

@@ -115,7 +115,7 @@ def test_nobody_waits_in_a_store_without_readers(tmp_path):
     messages, which every store has, counted as one."""
     with MessageStore.open(tmp_path / "s", **SMALL) as s:
         assert s.stats()["waiting_readers"] == 0
-        thread, out = reader(lambda: s.get("T", 0, 0, 1, wait=60))
+        thread, _ = reader(lambda: s.get("T", 0, 0, 1, wait=60))
         assert s.stats()["waiting_readers"] == 1
         s.put("T", b"x")
         thread.join()
