@@ -1,13 +1,15 @@
 """How long from a put until another thread has the message, and what readers cost that only wait.
 
 One thread puts with pauses between, one sits in get(wait=); the time counts from before the put until get has returned in the
-other thread; on the pool also from the end of the commit's write, as an I/O table that records calls saw it. Then `--waiters`
-threads wait on as many queues for `--seconds`: the processor time of the process in between.
+other thread; on the pool also from the end of the commit's write, as an I/O table that records calls saw it. Beside it the
+same pause and one bare wake-up by futex (bare_wake.c). The longer a virtual processor idles, the colder is all it runs then: hence
+several `--pauses`. Then `--waiters` threads wait on as many queues for `--seconds`: the processor time of the process meanwhile.
 
     python -m bench.load.waiting --write-path mmap --rounds 2000 --waiters 10000
 """
 import argparse
 import resource
+import subprocess
 import threading
 import time
 from array import array
@@ -15,7 +17,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore, errors
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
@@ -56,6 +58,14 @@ def _hand_over(store: MessageStore, rounds: int, pause: float, probe: ProbeIo | 
     return figures
 
 
+def _bare(base: Path, rounds: int, pause_us: int) -> dict[str, float]:
+    program = base / "bare_wake"
+    subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Werror", "-o", program, Path(__file__).with_name("bare_wake.c"),
+                    "-pthread"], check=True)
+    done = subprocess.run([program, str(rounds), str(pause_us)], capture_output=True, text=True, check=True)
+    return dict(zip(("p50_us", "p99_us"), (int(ns) / 1e3 for ns in done.stdout.split()), strict=True))
+
+
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
@@ -87,24 +97,28 @@ def _idle(store: MessageStore, waiters: int, seconds: float) -> dict[str, Any]:
     return {"waiters": waiters, "idle_cpu_pct": round(share * 100, 3), "close_ms": round(closing * 1e3, 1)}
 
 
-def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
+def run(args: argparse.Namespace, base: Path, pause_us: int) -> dict[str, Any]:
     more: dict[str, Any] = {"write_path": args.write_path, **PROMPT.get(args.write_path, {})}
-    figures = {}
+    figures: dict[str, Any] = {"bare_wake": _bare(base, args.rounds, pause_us)}
     if args.write_path == "pool":
         probe = ProbeIo(keep_bytes=False)
         with MessageStore.open(base / "seen", flush_backend="fdatasync", _io=probe, **more) as store:
-            figures["after_commit"] = _hand_over(store, args.rounds, args.pause_us / 1e6, probe)["after_commit"]
+            figures["after_commit"] = _hand_over(store, args.rounds, pause_us / 1e6, probe)["after_commit"]
     store = MessageStore.open(base / "store", **more)
-    return figures | _hand_over(store, args.rounds, args.pause_us / 1e6, None) | _idle(store, args.waiters, args.seconds)
+    return figures | _hand_over(store, args.rounds, pause_us / 1e6, None) | _idle(store, args.waiters, args.seconds)
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, write_path="mmap", rounds=2000, pause_us=2000, waiters=10_000, seconds=3.0)
+    p = keeper(__doc__, write_path="mmap", rounds=2000, pauses="200,2000", waiters=10_000, seconds=3.0)
     args = p.parse_args(argv)
     if args.smoke:
         args.rounds, args.waiters, args.seconds = 20, 50, 0.1
-    with scratch(args.dir) as base:
-        report({"bench": "waiting", "write_path": args.write_path, **run(args, base)})
+    rows = []
+    for pause_us in map(int, args.pauses.split(",")):
+        with scratch(args.dir) as base:
+            rows.append({"bench": "waiting", "write_path": args.write_path, "pause_us": pause_us, **run(args, base, pause_us)})
+        report(rows[-1])
+    keep(args, rows)
 
 
 if __name__ == "__main__":
