@@ -2,8 +2,9 @@
 
 One thread puts with pauses between, one sits in get(wait=); the time counts from before the put until get has returned in the
 other thread; on the pool also from the end of the commit's write, as an I/O table that records calls saw it. Beside it the
-same pause and one bare wake-up by futex (bare_wake.c). The longer a virtual processor idles, the colder is all it runs then: hence
-several `--pauses`. Then `--waiters` threads wait on as many queues for `--seconds`: the processor time of the process meanwhile.
+same pause and one bare wake-up by futex (bare_wake.c). The longer a virtual processor idles, the colder is all it runs then:
+hence several `--pauses`. Then `--waiters` threads wait on as many queues for `--seconds`: the processor time of the process
+meanwhile.
 
     python -m bench.load.waiting --write-path mmap --rounds 2000 --waiters 10000
 """
