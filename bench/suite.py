@@ -172,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     args.reps = 1 if args.smoke else args.reps or (5 if args.full else 3)
     until = time.monotonic() + 60 * (args.minutes or (1e6 if args.full else 7))
     args.dir.mkdir(parents=True, exist_ok=True)
-    suite, place = Suite(args), Place(args.dir)
+    suite, place = Suite(args), Place(args.dir, "DIR")      # results are kept, and no path of a machine with them
     suite.machines[place.shown()] = machine.describe(args.dir)
     try:
         with interruptible():
