@@ -133,7 +133,7 @@ class Suite:
         device = figures.medians(self.by_key.get("sustained", {"runs": []})["runs"])
         if "flushed_per_s" in device:
             case = replace(goals.CASES["sustained"], rate=int(device["flushed_per_s"] * goals.RATE_SHARE), seconds=4.0)
-            (self.by_key[goals.AT_RATE],) = self.run([(case, place)])
+            (self.by_key[goals.AT_RATE],) = self.run([(case, place)], self.args.reps, until)
 
     def on_made_disks(self, cases: tuple[Case, ...]) -> None:
         kinds = [k for k in self.args.disk.split(",") if k and k != "none"]

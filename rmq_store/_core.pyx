@@ -145,7 +145,7 @@ cdef class StoreCore:
         self.ring = ring_writer_new(self.log, choice.direct, choice.durable, options.uring_depth, wishes, &error)
         if self.ring == NULL:
             raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
-        self.ring.sync_mode = self.sync_mode
+        self.ring.sync_mode, self.ring.piece = self.sync_mode, min(self.ring.piece, choice.write_bytes_max)
         self.alloc.direct = choice.direct
         if choice.direct:
             self.alloc.touch = TOUCH_OFF        # the file is written around the page cache

@@ -18,8 +18,7 @@ from typing import Any
 
 import psutil
 
-from rmq_store import machine
-from rmq_store.bench import device
+from rmq_store import device, machine
 from rmq_store.flush._uring import uring_probe
 from rmq_store.io._io import IoTable
 

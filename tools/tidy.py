@@ -23,7 +23,7 @@ ROOMS = ["histogram", "io", "codec", "pool", "segment", "consumequeue", "index",
 EDGES = {"writer._put", "cleaning._clean", "statistics._counts"}
 # What every room may import; these may import only each other. All else directly in rmq_store/, and the packages ABOVE, may
 # import everything, and no room may import them.
-COMMON = {"errors", "status", "events", "config", "version", "observe"}
+COMMON = {"errors", "status", "events", "config", "version", "device"}
 ABOVE = {"bench", "cli", "spark", "integrity"}
 
 # Spelt in pieces, or this file would find itself.

@@ -7,8 +7,8 @@ from typing import Any
 from rmq_store import MessageStore
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
-from rmq_store.bench.device import DeviceWatch
 from rmq_store.bench.machine import Watch, own_memory
+from rmq_store.device import DeviceWatch
 from rmq_store.histogram._histogram import Histogram
 
 Figures = dict[str, Any]

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
-from rmq_store.bench.device import DeviceWatch
 from rmq_store.bench.loops import ROUND, batches, loops
 from rmq_store.bench.machine import Watch
 from rmq_store.bench.ours import Figures, histograms
+from rmq_store.device import DeviceWatch
 from rmq_store.errors import ConfigError
 from rmq_store.histogram._histogram import Histogram
 

@@ -18,7 +18,7 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_r
 
 cdef enum:
     TIMED_EVERY = 63            # mask: one append in 64 is timed
-    ROOM_SHARE = 8
+    ROOM_SHARE = 4
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 

@@ -60,6 +60,7 @@ cdef struct RingWriter:
     unsigned char *bounce       # copies of what is not whole blocks; under commit_lock
     int64_t block               # RMQ_RING_BLOCK direct, 1 buffered
     bint direct
+    int64_t piece               # the longest write
     bint durable                # small steps are one RWF_DSYNC write instead of write and fdatasync
     bint polled                 # IORING_SETUP_IOPOLL: its ring takes no syncs
     bint sync_mode

@@ -23,7 +23,7 @@ cdef extern from *:
     int posix_memalign(void **out, size_t align, size_t n) nogil
 
 cdef enum:
-    PIECE = 1 << 20             # the longest write
+    PIECE = 1 << 20             # the longest write, unless the device takes less at once
     GOOD = 256 << 10            # one after the other, a shorter one waits to grow: each costs the cores some interrupts
     BOUNCE = 512 << 10          # what is shorter goes as one write, copied: dearer is a second write for the last block
 
@@ -54,6 +54,7 @@ cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, unsigned d
         return NULL
     rmq_ring_pool(w.ring, log.pool.base, log.pool.size, w.bounce, BOUNCE)
     w.log = log
+    w.piece = PIECE
     w.direct = direct
     w.durable = durable
     w.polled = (wishes & RMQ_RING_IOPOLL) != 0
@@ -311,12 +312,12 @@ cdef int _begin_writes(RingWriter *w, int64_t to, bint all_of_it, int64_t least)
             straight = log.pool.size - p.begin % log.pool.size     # registered memory ends where the ring does
             if n > straight:
                 n = straight
-            elif n > PIECE:
-                n = PIECE
+            elif n > w.piece:
+                n = w.piece
             elif not (all_of_it or p.last) and n < least:
                 n = 0
-            if n > PIECE:
-                n = PIECE
+            if n > w.piece:
+                n = w.piece
         else:
             n = 0
         if n > 0:

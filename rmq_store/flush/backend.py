@@ -7,7 +7,9 @@ import errno
 import os
 import resource
 from dataclasses import dataclass
+from pathlib import Path
 
+from rmq_store import device
 from rmq_store.config.load import Options
 from rmq_store.errors import BackendUnavailable
 from rmq_store.events import Event, emit
@@ -17,6 +19,7 @@ from rmq_store.io._io import IoTable
 __all__ = ["BLOCK", "UringChoice", "check_backend", "choose_backend", "choose_uring"]
 
 BLOCK = 4096            # of direct writes
+WRITE_MIN, WRITE_MAX = 256 << 10, 1 << 20
 _OTHERS = "use flush_backend='auto' or 'fdatasync'"
 _REFUSED = {
     errno.EPERM: ("io_uring is forbidden here (a container's seccomp profile, or kernel.io_uring_disabled)",
@@ -29,10 +32,12 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class UringChoice:
-    """How the ring writes. direct: O_DIRECT. durable: small durable steps are one RWF_DSYNC write, not write and fdatasync."""
+    """How the ring writes. direct: O_DIRECT. durable: small durable steps are one RWF_DSYNC write, not write and fdatasync.
+    write_bytes_max: what the device takes as one request; a longer write would cost it and the processor two."""
 
     direct: bool
     durable: bool
+    write_bytes_max: int
 
 
 def check_backend(options: Options) -> None:
@@ -106,7 +111,8 @@ def choose_uring(options: Options, directory: str, io: IoTable) -> UringChoice:
         emit(Event.DIRECT_REFUSED, path=directory, reason=reason)
     durable = options.uring_durability == "dsync" or (
         options.uring_durability == "auto" and direct and options.flush_mode == "sync" and found["direct_durable"] == 0)
-    return UringChoice(direct, durable)
+    longest = (device.request_max(Path(directory)) or WRITE_MAX) // BLOCK * BLOCK
+    return UringChoice(direct, durable, max(WRITE_MIN, min(longest, WRITE_MAX)))
 
 
 def say_ready(choice: UringChoice, depth: int, flags: int, pool_size: int, refused: int) -> None:
