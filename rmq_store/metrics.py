@@ -50,6 +50,8 @@ _COUNTERS = {
     "rmq_store_gets_missed": ("gets_missed", "Gets that found none"),
     "rmq_store_got_messages": ("got_messages", "Messages got"),
     "rmq_store_got_bytes": ("got_bytes", "Bytes of records got"),
+    "rmq_store_got_disk_messages": ("got_disk_messages", "Of them, messages further from the log's end than memory_ratio_pct"),
+    "rmq_store_got_disk_bytes": ("got_disk_bytes", "Bytes of these"),
     "rmq_store_commits": ("commits", "Commits from the pool to the file"),
     "rmq_store_flushes": ("flushes", "Flushes of the log to the device"),
     "rmq_store_pool_waits": ("pool_waits", "Puts that waited for room in the pool"),
@@ -119,6 +121,7 @@ def _consumed(path: list[str], groups: "list[GroupStats]") -> Iterator[Any]:
     label = ["path", "consumer_group", "topic"]
     for name, key, what in (("rocketmq_messages_out", "messages", "Messages handed out, by group and topic"),
                             ("rocketmq_throughput_out", "bytes", "Bytes of records handed out, by group and topic"),
+                            ("rmq_store_messages_out_from_disk", "disk_messages", "Of them, those far from the log's end"),
                             ("rocketmq_send_to_dlq_messages", "dead_letters", "Messages that became dead letters"),
                             ("rmq_store_sent_back_messages", "sent_back", "Messages that failed and are tried again, or dead")):
         counter = CounterMetricFamily(name, what, labels=label)

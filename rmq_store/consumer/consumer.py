@@ -263,8 +263,7 @@ class Consumer:
         if result.status == GetStatus.FOUND:
             messages = list(result)
             last = messages[-1]
-            queue.counts.got(queue.queue_id, took, len(messages), result.total_bytes,
-                             self._store.max_log_offset - last.offset - last.size,
+            queue.counts.got(queue.queue_id, took, result, self._store.max_log_offset - last.offset - last.size,
                              int(time.time() * 1000) - last.store_timestamp)
             return Batch(self, queue, begin, end, messages), end
         if result.status == GetStatus.OFFSET_OVERFLOW_BADLY:

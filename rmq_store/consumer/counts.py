@@ -1,13 +1,27 @@
-"""What the consumers of this process got, group by group and topic by topic (upstream: BrokerStatsManager, GROUP_GET_*).
+"""What the consumers of this process got, group by group, topic by topic, queue by queue (upstream: BrokerStatsManager).
 
 Counted where a batch is taken, so the cost is a batch's. Kept from the opening of the store on, whatever consumers come and go.
 """
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rmq_store.histogram._histogram import Histogram
 
-__all__ = ["CountTable", "GroupCounts"]
+if TYPE_CHECKING:
+    from rmq_store.reader._get import GetResult
+
+__all__ = ["CountTable", "GroupCounts", "QueueCounts"]
+
+
+@dataclass
+class QueueCounts:
+    """Of one queue of them."""
+
+    messages: int = 0
+    bytes: int = 0                  # of records
+    behind_bytes: int = 0           # of log, at the last get
+    behind_ms: int = 0
 
 
 @dataclass
@@ -17,20 +31,27 @@ class GroupCounts:
     group: str
     topic: str
     gets: int = 0                   # that found messages
-    messages: int = 0
-    bytes: int = 0                  # of records
+    disk_messages: int = 0          # got from far behind the log's end: see GetResult
+    disk_bytes: int = 0
     sent_back: int = 0              # messages that failed: to %RETRY%, or
     dead_letters: int = 0           # of them, to %DLQ%
     times: Histogram = field(default_factory=Histogram)                     # of those gets, ns
-    behind: dict[int, tuple[int, int]] = field(default_factory=dict)        # queue id -> bytes of log, ms, at the last get
+    by_queue: dict[int, QueueCounts] = field(default_factory=dict)
 
-    def got(self, queue_id: int, ns: int, count: int, size: int, behind_bytes: int, behind_ms: int) -> None:
-        """A get that found `count` messages, and how far behind the end of the log, and behind now, the last of them was."""
+    def got(self, queue_id: int, ns: int, result: "GetResult", behind_bytes: int, behind_ms: int) -> None:
+        """A get that found messages, and how far behind the end of the log, and behind now, the last of them was."""
         self.gets += 1
-        self.messages += count
-        self.bytes += size
+        self.disk_messages += result.disk_messages
+        self.disk_bytes += result.disk_bytes
         self.times.add(ns)
-        self.behind[queue_id] = max(behind_bytes, 0), max(behind_ms, 0)
+        queue = self.by_queue.setdefault(queue_id, QueueCounts())
+        queue.messages += len(result)
+        queue.bytes += result.total_bytes
+        queue.behind_bytes, queue.behind_ms = max(behind_bytes, 0), max(behind_ms, 0)
+
+    def queues(self) -> list[tuple[int, QueueCounts]]:
+        """By queue id, those that something was got of."""
+        return sorted(self.by_queue.copy().items())
 
 
 class CountTable:

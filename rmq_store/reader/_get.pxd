@@ -30,6 +30,8 @@ cdef struct GetRequest:
     Found *found
     int64_t found_count
     int64_t found_bytes
+    int64_t disk_count      # of them, those that are not recent (memory_bytes): upstream's guess that the device has them
+    int64_t disk_bytes
     int64_t next_offset
     int64_t min_offset
     int64_t max_offset
@@ -50,7 +52,7 @@ cdef class StoreGet(StorePutMany):
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     cdef int64_t units_per_file
     cdef bint ext_enabled
-    cdef int64_t gets_found, gets_missed, got_messages, got_bytes      # under the GIL
+    cdef int64_t gets_found, gets_missed, got_messages, got_bytes, got_disk_messages, got_disk_bytes    # under the GIL
     cdef rmq_histogram get_times
 
     cdef void _get(self, GetRequest *r) noexcept nogil

@@ -53,13 +53,17 @@ cdef tuple _STATUS = tuple(GetStatus)
 cdef class GetResult:
     """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
 
-    Upstream: GetMessageResult. The messages are views: they keep their file mapped as long as they live.
+    Upstream: GetMessageResult. The messages are views: they keep their file mapped as long as they live. disk_messages and
+    disk_bytes: of them, those that lie further from the log's end than memory_ratio_pct of the memory. Upstream takes these for
+    read from the device (checkInDiskByCommitOffset); the page cache may have them still.
     """
 
     cdef readonly int64_t next_offset
     cdef readonly int64_t min_offset
     cdef readonly int64_t max_offset
     cdef readonly int64_t total_bytes
+    cdef readonly int64_t disk_messages
+    cdef readonly int64_t disk_bytes
     cdef readonly int64_t unreadable
     cdef readonly list messages
     cdef int code
@@ -188,7 +192,7 @@ cdef class StoreGet(StorePutMany):
     def _get_stats(self):
         """Counters of get since the store was opened: dict of str to int."""
         return {"gets_found": self.gets_found, "gets_missed": self.gets_missed, "got_messages": self.got_messages,
-                "got_bytes": self.got_bytes}
+                "got_bytes": self.got_bytes, "got_disk_messages": self.got_disk_messages, "got_disk_bytes": self.got_disk_bytes}
 
     def _get_histogram(self):
         """Durations of one get in 16, without what Python makes of the result: Histogram."""
@@ -208,6 +212,8 @@ cdef class StoreGet(StorePutMany):
         cdef Found *slot
         r.found_count = 0
         r.found_bytes = 0
+        r.disk_count = 0
+        r.disk_bytes = 0
         r.unreadable = 0
         r.error = 0
         r.next_offset = r.offset
@@ -307,6 +313,9 @@ cdef class StoreGet(StorePutMany):
                     loose = False
                     r.found_count += 1
                     r.found_bytes += size
+                    if in_disk:
+                        r.disk_count += 1
+                        r.disk_bytes += size
                     r.status = FOUND
                     skip_below = -1
                     scanned += 1
@@ -398,6 +407,8 @@ cdef class StoreGet(StorePutMany):
             self.gets_found += 1
             self.got_messages += r.found_count
             self.got_bytes += r.found_bytes
+            self.got_disk_messages += r.disk_count
+            self.got_disk_bytes += r.disk_bytes
         else:
             self.gets_missed += 1
         result.code = r.status
@@ -408,6 +419,8 @@ cdef class StoreGet(StorePutMany):
         result.max_offset = r.max_offset
         result.unreadable = r.unreadable
         result.total_bytes = r.found_bytes
+        result.disk_messages = r.disk_count
+        result.disk_bytes = r.disk_bytes
         return result
 
     cdef list _views(self, GetRequest *r, set wanted):

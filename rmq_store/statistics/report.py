@@ -70,6 +70,8 @@ class StoreStats(TypedDict):
     gets_missed: int
     got_messages: int
     got_bytes: int
+    got_disk_messages: int      # of them, those far from the log's end (memory_ratio_pct): see GetResult
+    got_disk_bytes: int
     durations: dict[str, Durations]
 
 

@@ -64,6 +64,27 @@ def test_how_far_behind_the_last_get_was(store):
             del last, batch
 
 
+def test_what_was_far_from_the_end_counts_as_from_the_disk(store):
+    """Upstream's rule: (end of the log - offset) > memory * ratio. The memory is set, so that it cuts through what is there."""
+    fill(store, 12)
+    messages = [(m.offset, m.size) for m in store.scan("T")]
+    far = sorted(size for offset, size in messages if store.max_log_offset - offset > 1000)
+    assert 0 < len(far) < 12
+    store._setup_get(1000)
+    store.reconfigure(memory_ratio_pct=100)
+    with store.consumer("G", "T") as c:
+        assert drain(c, 32) == 12
+    (row,) = store.group_stats()
+    stats = store.stats()
+    assert (row["messages"], row["disk_messages"], row["disk_bytes"]) == (12, len(far), sum(far))
+    assert (stats["got_messages"], stats["got_disk_messages"], stats["got_disk_bytes"]) == (12, len(far), sum(far))
+    found = store.broker_stats()
+    assert found["GROUP_GET_FROM_DISK_NUMS"] == {"T@G": len(far)} and found["GROUP_GET_FROM_DISK_SIZE"] == {"T@G": sum(far)}
+    store.reconfigure(memory_ratio_pct=0)
+    result = store.get("T", 0, 4, 2)        # as by hand: all of it now
+    assert (result.disk_messages, result.disk_bytes) == (len(result), result.total_bytes) == (2, sum(m.size for m in result))
+
+
 def test_failed_ones_and_dead_letters(store):
     fill(store, 1)
     with store.consumer("G", "T", max_retries=1) as c:
@@ -90,6 +111,9 @@ def test_upstreams_names_and_keys(store):
     assert {k: v for k, v in found["QUEUE_PUT_SIZE"].items() if k[0] == "T"} == {"T@0": sizes[0], "T@1": sizes[1]}
     assert found["TOPIC_PUT_NUMS"] == {"%RETRY%G": 1, "T": 5} and found["TOPIC_PUT_SIZE"]["T"] == sum(sizes)
     assert found["GROUP_GET_NUMS"]["T@G"] == 5 and found["GROUP_GET_SIZE"]["T@G"] == sum(sizes)
+    assert {k: v for k, v in found["QUEUE_GET_NUMS"].items() if k[0] == "T"} == {"T@0@G": 3, "T@1@G": 2}
+    assert {k: v for k, v in found["QUEUE_GET_SIZE"].items() if k[0] == "T"} == {"T@0@G": sizes[0], "T@1@G": sizes[1]}
+    assert found["GROUP_GET_FROM_DISK_NUMS"] == found["GROUP_GET_FROM_DISK_SIZE"] == {}
     assert found["GROUP_GET_LATENCY"]["T@G"] > 0 and found["SNDBCK_PUT_NUMS"] == {"T@G": 1}
     assert {k for k in found["GROUP_GET_FALL_SIZE"] if k.endswith("@T@G")} == {"0@T@G", "1@T@G"}
     assert found["GROUP_GET_FALL_SIZE"].keys() == found["GROUP_GET_FALL_TIME"].keys()
