@@ -269,7 +269,8 @@ cdef class StoreCore:
         (<LogRecovery> recovery).attach(self.io_owner, self.row)
         return recovery
 
-    def _make_dispatcher(self, delays_ms):
+    def _make_dispatcher(self, delays_ms, with_log):
+        # with_log: whether queues, and index, lie on the log's disk.
         cdef Py_ssize_t i, n = len(delays_ms)
         self.dispatcher = dispatcher_new(self.log, self.queues, self.index)
         if self.dispatcher == NULL:
@@ -281,6 +282,7 @@ cdef class StoreCore:
             self.dispatcher.delay_ms[i] = delays_ms[i]
         self.dispatcher.delay_levels = <int> n
         self.log.durable_only = self.options.visibility == "durable" and not self.readonly
+        self.dispatcher.queues_with_log, self.dispatcher.index_with_log = with_log
 
     def _recover_queues(self, bint thorough):
         """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none; and from where on a
@@ -447,11 +449,8 @@ cdef class StoreCore:
         return rc if rc < 0 else dispatch_wait(self.dispatcher, end, timeout_ns)
 
     def _position(self, str name):
-        if name == "wrote":
-            return rmq_load(&self.log.wrote)
-        if name == "flushed":
-            return rmq_load(&self.log.flushed)
-        return rmq_load(&self.log.dispatched)
+        cdef Log *log = self.log
+        return rmq_load(&log.wrote if name == "wrote" else &log.flushed if name == "flushed" else &log.dispatched)
 
     def _notes(self):
         """What native threads noted, for the watch; None where there are none."""

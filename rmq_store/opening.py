@@ -59,6 +59,11 @@ class Places:
     def tmps(self) -> list[str]:
         return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
 
+    def with_log(self) -> tuple[bool, bool]:
+        """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""
+        log, queues, index = (os.stat(tmp).st_dev for tmp in (self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp))
+        return queues == log, index == log
+
 
 def infer_sizes(root: str, options: Options) -> dict[str, int]:
     """Sizes that the files of an existing store tell, for options that nobody gave."""
@@ -235,7 +240,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
             emit(Event.INDEX_FILES_DROPPED, count=dropped)
     if not clean and not readonly:
         _settle_names(files, places)
-    store._make_dispatcher(options.delay_levels)
+    store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
     queued_end, spoilt_from = store._recover_queues(not clean)
     if clean and not readonly:
         spoilt_from = min([spoilt_from, *(queues.max_physical_offset(*name) for name in emptied)])

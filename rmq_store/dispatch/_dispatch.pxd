@@ -19,6 +19,9 @@ cdef struct Dispatcher:
     LogFile *file                   # the file being read, held
     int64_t *delay_ms               # delay_ms[level - 1]
     int32_t delay_levels
+    bint queues_with_log            # on one disk: what is freed there is theirs before the log takes it for its next file
+    bint index_with_log
+    bint index_failed               # under round_lock: whose error a round ended with
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # store time of the last record that got a queue entry (checkpoint: logicsMsgTimestamp)
     int64_t bad_records             # records whose parts do not add up, skipped as upstream does

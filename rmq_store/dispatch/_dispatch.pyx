@@ -101,8 +101,11 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         q.records += 1
         q.bytes += v.size
     if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
-        return index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
-                         v.store_timestamp)
+        rc = index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
+                       v.store_timestamp)
+        if rc < 0:
+            d.index_failed = True
+        return rc
     return 0
 
 
@@ -225,13 +228,24 @@ cdef void dispatch_sleeper(Dispatcher *d, int change) noexcept nogil:
     rmq_add32(&d.log.readers, change)
 
 
+cdef void _hold_log(Dispatcher *d, int rc) noexcept nogil:
+    # While a full disk stops it, producers, who are quicker, would take each file's worth that is freed there; and as what is
+    # not dispatched is never cleaned, nobody would free more. Upstream keeps 10 % of the disk for this (DISK_FULL).
+    cdef bint full = rc == -ENOSPC or rc == -EDQUOT
+    cdef int held = rc if full and (d.index_with_log if d.index_failed else d.queues_with_log) else 0
+    if rmq_load32(&d.log.alloc.held) != held:
+        rmq_store32(&d.log.alloc.held, held)
+
+
 cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     # round_lock is held. A round, and all who care told of it.
     cdef int64_t before = d.log.dispatched
     cdef int rc
     if before >= limit:
         return 0
+    d.index_failed = False
     rc = _round(d, limit)
+    _hold_log(d, rc)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
     if rc < 0 and rc != -ENOSPC and rc != -EDQUOT:

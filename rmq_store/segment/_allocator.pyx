@@ -239,8 +239,8 @@ cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
 cdef bint _make_wanted(Allocator *a) noexcept nogil:
     # Makes the file asked for, and the one behind it while files fill in less than two seconds.
     cdef int64_t start = -1
-    cdef LogFile *f
-    cdef int error = 0
+    cdef LogFile *f = NULL
+    cdef int error = rmq_load32(&a.held)
     rmq_mutex_lock(&a.lock)
     if a.want >= 0 and a.error == 0:
         if a.ready[0] == NULL:
@@ -250,7 +250,8 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
     rmq_mutex_unlock(&a.lock)
     if start < 0:
         return False
-    f = allocator_make(a, start, &error)
+    if error == 0:
+        f = allocator_make(a, start, &error)
     rmq_mutex_lock(&a.lock)
     if f == NULL:
         if a.ready[0] == NULL:

@@ -100,6 +100,38 @@ def test_nothing_is_lost_and_it_heals_by_itself(small):
     assert [f for f in verify(place / "s", **OPTIONS) if f.severity != "note"] == []
 
 
+def test_what_is_freed_goes_to_dispatch_before_the_log(small):
+    """A producer that tries again all the time would take every file's worth that is freed, and dispatch never get a page."""
+    place, fill, empty = small
+    refused, taken = [], []
+
+    def put():
+        try:
+            taken.append(store.put("T", b" " * 600).queue_offset)
+        except (errors.DiskFull, errors.ServiceNotAvailable) as error:
+            refused.append(error)
+        time.sleep(0.001)       # a load, not a wait
+
+    with MessageStore.open(place / "s", **OPTIONS | {"consumequeue_file_size_bytes": 20 * 8}) as store:
+        producing = Worker(put)
+        try:
+            until(lambda: len(taken) >= 50, producing)
+            fill()
+            until(lambda: len(refused) >= 20 and store.stats()["dispatch_behind_bytes"] > 0, producing)
+            before = store.stats()["dispatched"]
+            for _ in range(8):      # a page for every eight messages that are not dispatched
+                more = len(refused) + 200
+                os.truncate(place / "ballast", os.path.getsize(place / "ballast") - OPTIONS["segment_size_bytes"])
+                until(lambda more=more: store.stats()["dispatched"] > before or len(refused) >= more, producing)
+            assert store.stats()["dispatched"] > before and store.stats()["errno"] == 0
+            empty()
+            had = len(taken)
+            until(lambda: len(taken) >= had + 50, producing)
+        finally:
+            producing.stop()
+        assert store.wait_dispatched(PATIENCE_S) and store.max_offset("T", 0) == len(taken)
+
+
 def test_cleaning_makes_the_room_that_puts_wait_for(small):
     """What is old enough goes at any hour on a disk that is full: puts go on although nobody else makes room. What
     producers would take disk_full_pct keeps for the queues."""
