@@ -61,8 +61,7 @@ cdef inline unsigned char *_slot(const IndexFile *f, int32_t hash) noexcept nogi
 
 
 cdef void _destroy(IndexFile *f) noexcept nogil:
-    if f.guard != 0:
-        guard_remove(f.guard)
+    guard_remove(&f.guard)
     if f.map != NULL:
         f.io.munmap(f.io.ctx, f.map, f.size)
     if f.fd >= 0:
@@ -225,11 +224,7 @@ cdef int index_file_create(const rmq_io *io, const char *dir, const char *tmp_di
 
 
 cdef int index_file_guard(IndexFile *f) noexcept nogil:
-    cdef int number = guard_add(f.map, f.size, f.fd, f.writable, &f.lost)
-    if number < 0:
-        return number
-    f.guard = number
-    return 0
+    return guard_add(f.map, f.size, f.fd, f.writable, &f.lost, &f.guard)
 
 
 cdef void index_file_hold(IndexFile *f) noexcept nogil:

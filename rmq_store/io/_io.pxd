@@ -52,8 +52,9 @@ cdef extern from "rmq_guard.h" nogil:
 
 # The answer to SIGBUS (native/include/rmq_guard.h); here, because there must be one table for all extensions.
 cdef int guard_install() noexcept nogil
-cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost) noexcept nogil
-cdef void guard_remove(int number) noexcept nogil
+# *number: the map's in that table, 0 not there. 0 or -errno.
+cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost, int *number) noexcept nogil
+cdef void guard_remove(int *number) noexcept nogil      # also of a map that is not there
 
 
 cdef class IoTable:

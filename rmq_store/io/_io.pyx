@@ -80,12 +80,18 @@ cdef int guard_install() noexcept nogil:
     return rmq_guard_install()
 
 
-cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost) noexcept nogil:
-    return rmq_guard_add(at, n, fd, writable, lost)
+cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost, int *number) noexcept nogil:
+    cdef int rc = rmq_guard_add(at, n, fd, writable, lost)
+    if rc < 0:
+        return rc
+    number[0] = rc
+    return 0
 
 
-cdef void guard_remove(int number) noexcept nogil:
-    rmq_guard_remove(number)
+cdef void guard_remove(int *number) noexcept nogil:
+    if number[0] != 0:
+        rmq_guard_remove(number[0])
+        number[0] = 0
 
 
 cdef class IoTable:

@@ -143,27 +143,19 @@ cdef void log_file_release(LogFile *f) noexcept nogil:
 
 
 cdef void log_file_unguard(LogFile *f) noexcept nogil:
-    if f.guard != 0:
-        guard_remove(f.guard)
-        f.guard = 0
-
-
-cdef int _guard(LogFile *f, void *map) noexcept nogil:
-    cdef int number = guard_add(map, f.size, f.fd, f.writable, &f.lost)
-    if number < 0:
-        return number
-    f.guard = number
-    return 0
+    guard_remove(&f.guard)
 
 
 cdef int row_guard(FileRow *row) noexcept nogil:
+    cdef LogFile *f
     cdef int64_t i
     cdef int rc = 0
     rmq_mutex_lock(&row.lock)
     row.guarded = True
     for i in range(row.count):
-        if rc == 0 and row.files[i].map != NULL and row.files[i].guard == 0:
-            rc = _guard(row.files[i], row.files[i].map)
+        f = row.files[i]
+        if rc == 0 and f.map != NULL and f.guard == 0:
+            rc = guard_add(f.map, f.size, f.fd, f.writable, &f.lost, &f.guard)
     rmq_mutex_unlock(&row.lock)
     return rc
 
@@ -177,7 +169,7 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
     if f.map == NULL:
         rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, &at)
         if rc >= 0 and row.guarded:
-            rc = _guard(f, at)
+            rc = guard_add(at, f.size, f.fd, f.writable, &f.lost, &f.guard)
             if rc < 0:
                 f.io.munmap(f.io.ctx, at, f.size)
         if rc >= 0:
