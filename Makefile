@@ -60,7 +60,8 @@ bench-micro:
 	$(PYTHON) -m pytest bench/micro --benchmark-only --benchmark-json=build/micro.json -q
 	$(PYTHON) -m bench.micro.gate build/micro.json $(ARGS)
 
-# RMQ_SOAK_SECONDS (600) of puts at full rate with cleaning on; ARGS="--write-path pool --dir DIR". A few GiB of disk.
+# RMQ_SOAK_SECONDS (600) of puts at full rate with cleaning on, over mmap and then over the pool; ARGS="--dir DIR --out FILE".
+# A few GiB of disk.
 soak:
 	tools/bootstrap --dev
 	$(PYTHON) -m bench.load.soak $(ARGS)
