@@ -1,10 +1,11 @@
-"""Fixtures for all rooms: golden stores, the command line in this process, and a guard that no test leaves files of its
-directory open or mapped."""
+"""Fixtures for all rooms: golden stores, a disk of memory, the command line in this process, and a guard that no test leaves
+files of its directory open or mapped."""
 import contextlib
 import gc
 import io
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def golden(tmp_path: Path) -> Callable[[str], GoldenCase]:
         return unpack(name, into)
 
     return make
+
+
+@pytest.fixture
+def memory_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in memory, for what syncs a lot and proves nothing about a device; an ordinary one where there is no room."""
+    shm = "/dev/shm"
+    if os.access(shm, os.W_OK) and os.statvfs(shm).f_bavail * os.statvfs(shm).f_frsize > 256 << 20:
+        with tempfile.TemporaryDirectory(dir=shm, prefix="rmq-test-") as directory:
+            yield Path(directory)
+    else:
+        yield tmp_path_factory.mktemp("disk")
 
 
 @pytest.fixture

@@ -6,6 +6,12 @@ from rmq_store.consumequeue.loader import load_queues
 
 
 @pytest.fixture
+def tmp_path(memory_disk):
+    """A queue file is synced before it has its name: thousands of them would wait for a device, about which nothing here is."""
+    return memory_disk
+
+
+@pytest.fixture
 def table_at(tmp_path):
     """table_at(...) opens the table under tmp_path and loads what is there; files of 10 entries."""
     (tmp_path / ".alloc").mkdir()

@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +17,6 @@ from rmq_store.io._io import ProbeIo
 ROOT = Path(__file__).parents[2]
 SEED = os.environ.get("RMQ_SEED", "1")
 BATCH = 500
-MEMORY_DISK = "/dev/shm"        # no case is about durability: none has to wait for a device
-
-
-@pytest.fixture
-def room(tmp_path) -> Iterator[Path]:
-    if os.access(MEMORY_DISK, os.W_OK) and os.statvfs(MEMORY_DISK).f_bavail * os.statvfs(MEMORY_DISK).f_frsize > 256 << 20:
-        with tempfile.TemporaryDirectory(dir=MEMORY_DISK, prefix="rmq-fuzz-") as directory:
-            yield Path(directory)
-    else:
-        yield tmp_path
 
 
 def findings(seed: str, begin: int, end: int, room: Path) -> list[str]:
@@ -52,24 +40,24 @@ def findings(seed: str, begin: int, end: int, room: Path) -> list[str]:
     return found
 
 
-def test_damaged_stores_answer_or_say_what_is_wrong(room):
-    assert findings("1", 0, 54, room) == []
+def test_damaged_stores_answer_or_say_what_is_wrong(memory_disk):
+    assert findings("1", 0, 54, memory_disk) == []
 
 
 @pytest.mark.slow
-def test_as_many_damaged_stores_as_time_allows(room):
+def test_as_many_damaged_stores_as_time_allows(memory_disk):
     budget = float(os.environ.get("RMQ_FUZZ_SECONDS", "120"))
     begin, n, found = time.monotonic(), 0, []
     while time.monotonic() - begin < budget and len(found) < 20:
-        found += findings(SEED, n, n + BATCH, room)
+        found += findings(SEED, n, n + BATCH, memory_disk)
         n += BATCH
     print(f"{n} damaged stores, seed {SEED}")
     assert found == []
 
 
-def test_the_judge_meets_a_read_behind_the_end(room):
+def test_the_judge_meets_a_read_behind_the_end(tmp_path):
     """What makes the cases worth something: a read of one byte too many ends the process."""
-    path = room / "x"
+    path = tmp_path / "x"
     path.write_bytes(bytes(4096))
     code = f"""
 import ctypes, os
