@@ -1,8 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-spark test-spark-slow fuzz bench bench-full bench-micro soak \
-        wheel clean
+.PHONY: build debug check test demo test-crash test-interop test-slow test-spark test-spark-slow fuzz bench bench-full bench-micro \
+        soak wheel clean
 
 build:
 	tools/bootstrap
@@ -27,6 +27,11 @@ test-crash:
 test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
+
+# What the tests leave out: more of the same (Spark's have their own verb).
+test-slow:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "slow and not spark" $(ARGS)
 
 test-spark:
 	tools/bootstrap --dev

@@ -12,7 +12,7 @@ import pytest
 from tests.crash import scenario
 
 ROOT = Path(__file__).parents[2]
-FAST = [("mmap", "async", "fdatasync"), ("pool", "sync", "fdatasync"), ("pool", "async", "io_uring")]
+FAST = [("mmap", "sync", "fdatasync"), ("pool", "async", "io_uring")]
 CONFIGS = [pytest.param(c, marks=[] if c in FAST else pytest.mark.slow, id="-".join(c)) for c in scenario.CONFIGS]
 
 

@@ -11,6 +11,11 @@ import pytest
 from rmq_store import MessageStore
 from tests.interop import content, jvm, ours
 
+# Two of them are both write paths and both flush modes; `make test-interop` crosses them.
+ways = pytest.mark.parametrize(("write_path", "flush_mode"), [
+    ("mmap", "sync"), ("pool", "async"), pytest.param("mmap", "async", marks=pytest.mark.slow),
+    pytest.param("pool", "sync", marks=pytest.mark.slow)])
+
 
 def compare(java: list[jvm.JavaStore], path: Path, case: content.Case) -> dict[str, dict[int, dict]]:
     """Both sides read copies of `path`. Returns the messages that each version of the real store found."""
@@ -40,16 +45,14 @@ def test_reads_every_kind(name: str, compat: str, java: list[jvm.JavaStore], tmp
         assert sorted(found) == acknowledged
 
 
-@pytest.mark.parametrize("flush_mode", ["async", "sync"])
-@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+@ways
 def test_reads_every_way_of_writing(write_path: str, flush_mode: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
     acknowledged = ours.write(tmp_path / "store", "everything", write_path=write_path, flush_mode=flush_mode)
     for found in compare(java, tmp_path / "store", content.CASES["everything"]).values():
         assert sorted(found) == acknowledged
 
 
-@pytest.mark.parametrize("flush_mode", ["async", "sync"])
-@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+@ways
 def test_recovers_a_killed_store(write_path: str, flush_mode: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
     acknowledged = ours.write_and_kill(tmp_path / "store", "killed", write_path=write_path, flush_mode=flush_mode)
     assert (tmp_path / "store" / "abort").exists()

@@ -41,7 +41,7 @@ def same_reading(j: jvm.JavaStore, path: Path) -> dict[int, dict]:
     return ours.messages(lines)
 
 
-@pytest.mark.parametrize("start", ["closed", "killed"])
+@pytest.mark.parametrize("start", [pytest.param("closed", marks=pytest.mark.slow), "killed"])
 def test_real_store_goes_on_where_we_stopped(start: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
     write = ours.write if start == "closed" else ours.write_and_kill
     paths = {j.version: tmp_path / j.version for j in java}
