@@ -118,7 +118,7 @@ def cut_after_kills(place, config, step, per_cut):
 
 @configs
 def test_power_cut_after_kill_and_recovery(place, config):
-    cut_after_kills(place, config, 9, 4)
+    cut_after_kills(place, config, 18, 4)
 
 
 @pytest.mark.slow

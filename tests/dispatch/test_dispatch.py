@@ -40,8 +40,8 @@ def test_a_waiting_reader_is_woken(tmp_path):
         assert woken == [True] and s.get("T", 0, 2)[0].queue_offset == 2
 
 
-def test_ten_thousand_queues_keep_few_descriptors(tmp_path):
-    with MessageStore.open(tmp_path / "s", consumequeue_fd_max=32, **SMALL | {"consumequeue_file_size_bytes": 200}) as s:
+def test_two_thousand_queues_keep_few_descriptors(memory_disk):
+    with MessageStore.open(memory_disk / "s", consumequeue_fd_max=32, **SMALL | {"consumequeue_file_size_bytes": 200}) as s:
         for i in range(2000):
             s.put(f"topic-{i % 100}", b"x", queue_id=i // 100)
         assert s.wait_dispatched(60)
