@@ -26,6 +26,8 @@ cdef struct GetRequest:
     int32_t queue_id
     int32_t codes_count
     bint slave_rules
+    # The store's limits when the call began: reconfigure() changes those, and `found` has room for these.
+    int64_t memory_bytes, bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     # out
     Found *found
     int64_t found_count
@@ -49,6 +51,7 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
 cdef class StoreGet(StorePutMany):
     cdef LeaseCount lease_count
     cdef int64_t machine_bytes          # memory this process may use
+    # Under the GIL:
     cdef int64_t memory_bytes           # records within so much of the log's end count as recent
     cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     cdef int64_t units_per_file

@@ -212,7 +212,7 @@ cdef class StoreGet(StorePutMany):
         cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
         cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
         cdef int64_t n, i, physical, size, code, at, skip_below = -1, scanned = 0, log_end, store_time
-        cdef int64_t scan_max = self.scan_bytes_max // UNIT_SIZE
+        cdef int64_t scan_max = r.scan_bytes_max // UNIT_SIZE
         cdef bint in_disk, full = False
         cdef bint loose = False     # `f` is held, and no entry has taken the hold over yet
         cdef LogFile *f = NULL
@@ -269,11 +269,11 @@ cdef class StoreGet(StorePutMany):
                     if skip_below >= 0 and physical < skip_below:
                         scanned += 1
                         continue
-                    in_disk = log_end - physical > self.memory_bytes
+                    in_disk = log_end - physical > r.memory_bytes
                     if r.found_count > 0:
                         full = (r.found_count >= r.count_max or r.found_bytes + size > r.bytes_max
-                                or r.found_bytes + size > (self.bytes_max_disk if in_disk else self.bytes_max_memory)
-                                or r.found_count > (self.count_max_disk if in_disk else self.count_max_memory) - 1)
+                                or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
+                                or r.found_count > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
                         if full:
                             break
                     if r.codes != NULL:
@@ -386,7 +386,13 @@ cdef class StoreGet(StorePutMany):
                 r.codes_count += 1
             if wanted:
                 r.codes = codes
-        room = min(r.count_max, max(self.count_max_memory, self.count_max_disk))
+        r.memory_bytes = self.memory_bytes
+        r.bytes_max_memory = self.bytes_max_memory
+        r.count_max_memory = self.count_max_memory
+        r.bytes_max_disk = self.bytes_max_disk
+        r.count_max_disk = self.count_max_disk
+        r.scan_bytes_max = self.scan_bytes_max
+        room = min(r.count_max, max(r.count_max_memory, r.count_max_disk))
         r.found = few
         if room > 64:
             r.found = <Found *> malloc(room * sizeof(Found))

@@ -132,3 +132,23 @@ def test_every_live_option_is_taken_over():
             at_use |= set(re.findall(r"(?:self|store)\.options\.(\w+)", text))
     assert set(LIVE) - taken - at_use == set()
     assert {n for n in taken & set(BY_NAME) if BY_NAME[n].change != "live"} <= {"segment_size_bytes"}
+
+
+def test_a_get_goes_by_the_limits_it_began_with(tmp_path):
+    """Its room for what it finds was measured by them: one that took over larger ones on its way wrote behind that."""
+    io = ProbeIo()
+    with MessageStore.open(tmp_path / "s", _io=io, get_count_max_memory=10, get_count_max_disk=10, **SMALL) as store:
+        store.put_many("T", [b"x"] * 60)
+        assert store.wait_dispatched(30)
+        found = []
+        io.hold("pread", path="/consumequeue/")
+        reader = threading.Thread(target=lambda: found.extend(store.get("T", 0, 0, 60)))
+        reader.start()
+        try:
+            io.wait_held()
+            store.reconfigure(get_count_max_memory=60, get_count_max_disk=60)
+        finally:
+            io.release()
+            reader.join()
+        assert len(found) == 10
+        assert len(store.get("T", 0, 0, 60)) == 60
