@@ -26,14 +26,14 @@ from rmq_store.flush._ring cimport (RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_write
 from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
 from rmq_store.index._owner cimport IndexOwner
 from rmq_store.io._io cimport IoTable
-from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store
+from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store, rmq_store32
 from rmq_store.pool._pool cimport pool_free, pool_new
 from rmq_store.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
 from rmq_store.recovery._scan cimport LogRecovery
 from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                            allocator_follow, allocator_free, allocator_new, allocator_request, allocator_settle,
                                            allocator_start, allocator_stop)
-from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_end, row_find, row_free, row_new, row_push,
+from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_count, row_end, row_find, row_free, row_new, row_push,
                                       row_start)
 
 from rmq_store import errors
@@ -175,7 +175,7 @@ cdef class StoreCore:
         theirs."""
         self.flush_deadline_ns = options.flush_deadline_ms * MS
         self.log.busy_after_ms = options.busy_after_ms
-        self.log.flush_eager = options.flush_wake == "eager" and not self.sync_mode
+        rmq_store32(&self.log.flush_eager, options.flush_wake == "eager" and not self.sync_mode)
         if self.flusher != NULL:
             rmq_store(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
             rmq_store(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
@@ -457,8 +457,8 @@ cdef class StoreCore:
         if self.log == NULL or self.alloc == NULL:
             return None
         return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step,
-                "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": self.log.slow_lock_ms,
-                "slow_lock_phase": _PHASES[self.log.slow_lock_phase], "allocate_error": -self.alloc.error,
+                "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": rmq_load(&self.log.slow_lock_ms),
+                "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "allocate_error": -rmq_load32(&self.alloc.error),
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
 
     def _set_disk_full(self, bint full):
@@ -474,11 +474,13 @@ cdef class StoreCore:
             "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
             "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched),
             "dispatch_behind_bytes": rmq_load(&log.wrote) - rmq_load(&log.dispatched),
-            "puts": log.puts, "put_bytes": log.put_bytes, "commits": rmq_load(&log.commits), "flushes": rmq_load(&log.flushes),
+            "puts": rmq_load(&log.puts), "put_bytes": rmq_load(&log.put_bytes), "commits": rmq_load(&log.commits), "flushes": rmq_load(&log.flushes),
             "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
-            "dispatched_records": self.dispatcher.records, "unreadable_records": self.dispatcher.bad_records,
-            "log_files": self.row.count, "queues": queues_count(self.queues), "waiting_readers": self.dispatcher.waiters,
-            "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": log.slow_locks,
+            "dispatched_records": rmq_load(&self.dispatcher.records),
+            "unreadable_records": rmq_load(&self.dispatcher.bad_records),
+            "log_files": row_count(self.row), "queues": queues_count(self.queues),
+            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
+            "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": rmq_load(&log.slow_locks),
             "errno": rmq_load32(&log.fence), "message_view_leases": self._lease_total(),
         }
 

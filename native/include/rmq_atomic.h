@@ -9,6 +9,9 @@ static inline int64_t rmq_load_relaxed(const int64_t *p) { return __atomic_load_
 static inline void rmq_store(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int64_t rmq_add(int64_t *p, int64_t v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
 
+/* A counter that one thread at a time adds to, its owner or who holds its lock, while any thread reads it with rmq_load. */
+static inline void rmq_count(int64_t *p, int64_t v) { __atomic_store_n(p, *p + v, __ATOMIC_RELAXED); }
+
 static inline int rmq_load32(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void rmq_store32(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int rmq_add32(int *p, int v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }

@@ -216,7 +216,8 @@ def queue_ends(StoreCore store not None):
     for i in range(queues_count(store.queues)):
         q = queues_at(store.queues, i)
         if rmq_load(&q.max_offset) > 0:
-            found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id, q.max_physical_offset))
+            found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id,
+                          rmq_load(&q.max_physical_offset)))
     return found
 
 

@@ -71,7 +71,7 @@ cdef struct Log:
     # ---- sleeping and waking
     int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
     int flush_asleep
-    bint flush_eager            # asynchronous flush: an append wakes the flush thread (flush_wake = eager)
+    int flush_eager             # atomic: asynchronous flush: an append wakes the flush thread (flush_wake = eager)
     int dispatch_asleep
     bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
     int readers                 # threads that sleep until a message comes: atomic
@@ -82,7 +82,7 @@ cdef struct Log:
     rmq_event dispatch_wanted
     rmq_event room              # committed moved, or the fence is up
     rmq_waiters durable         # who waits for flushed to pass an offset, or for the fence
-    # ---- counters (rmq_add)
+    # ---- counters: rmq_add, of puts rmq_count under the put lock
     int64_t puts
     int64_t put_bytes
     int64_t room_waits

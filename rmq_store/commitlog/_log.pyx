@@ -7,7 +7,7 @@ from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io, rmq_lost_any
-from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
                                  rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_put_lock_acquire,
                                  rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
@@ -114,7 +114,7 @@ cdef bint log_lock_end_quick(Log *log) noexcept nogil:
             here = True
         else:
             rmq_event_wake(&log.dispatch_wanted)
-    if log.flush_eager and rmq_load32(&log.flush_asleep) != 0:
+    if rmq_load32(&log.flush_eager) and rmq_load32(&log.flush_asleep) != 0:
         rmq_event_wake(&log.flush_wanted)
     return here
 
@@ -247,12 +247,12 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
     out.store_timestamp = now
     log.last_timestamp = now
     log.position += a.size
-    log.wrote_timestamp = now
+    rmq_store(&log.wrote_timestamp, now)
     rmq_store(&log.wrote, log.position)
     if log.pool == NULL:
         rmq_store(&log.committed, log.position)
-    log.puts += 1
-    log.put_bytes += a.size
+    rmq_count(&log.puts, 1)
+    rmq_count(&log.put_bytes, a.size)
     return APPEND_OK
 
 

@@ -19,7 +19,7 @@ cdef struct UnitFiles:
     int64_t first                   # byte offset of the first file (atomic)
     int64_t end                     # byte offset behind the last file; equal to first: no file (atomic)
     int64_t written                 # byte offset behind the last byte written to a file (atomic)
-    int64_t synced                  # everything below is on the device; the sync thread's
+    int64_t synced                  # atomic: everything below is on the device; the sync thread's
     unsigned char *buffer           # follows `written`; NULL: none lent
     int used
     int new_dirs                    # NewDirs (atomic)

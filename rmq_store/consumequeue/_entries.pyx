@@ -103,7 +103,7 @@ cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexc
         rmq_store(&f.first, start)
         rmq_store(&f.end, start)
         rmq_store(&f.written, start)
-        f.synced = start
+        rmq_store(&f.synced, start)
         s.next_index = start // UNIT_SIZE
     elif f.end - f.first > f.file_size or start != f.first or cq_offset <= s.next_index:
         return 0
@@ -150,7 +150,7 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
     if cq_offset != s.next_index:
         rmq_add(&t.gaps, 1)
     entry_append(s, physical, size, tags_code)
-    q.max_physical_offset = physical + size
+    rmq_store(&q.max_physical_offset, physical + size)
     return 0
 
 

@@ -47,7 +47,7 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
             rmq_store(&f.first, 0)
             rmq_store(&f.end, 0)
             rmq_store(&f.written, 0)
-            f.synced = 0
+            rmq_store(&f.synced, 0)
             at = 0
         rc = files_grow(c, f)
         if rc < 0:

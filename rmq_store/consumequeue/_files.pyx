@@ -179,7 +179,7 @@ cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
             return rc
         start += f.file_size
     if to > f.synced:
-        f.synced = to
+        rmq_store(&f.synced, to)
     return 0
 
 
@@ -294,7 +294,7 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
         f.used = 0
         rmq_store(&f.written, end)
         if f.synced > end:
-            f.synced = end
+            rmq_store(&f.synced, end)
     return rc
 
 

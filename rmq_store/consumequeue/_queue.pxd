@@ -29,11 +29,11 @@ cdef struct Queue:
     int64_t max_offset              # one past the last readable entry
     rmq_event arrived               # woken after max_offset moved: who waits for a message of this queue
     char[40] line_of_readers
-    # Dispatch side: the dispatcher's thread only (or recovery, before it starts).
-    int64_t max_physical_offset     # end of the last record that has an entry; -1 none
+    # Dispatch side: the dispatcher's thread only (or recovery, before it starts); what is atomic others may look at.
+    int64_t max_physical_offset     # atomic: end of the last record that has an entry; -1 none
     int64_t removed_below           # records that begin below get no entry: removed after them
-    int64_t records                 # dispatched since the store was opened: statistics
-    int64_t bytes
+    int64_t records                 # rmq_count: dispatched since the store was opened
+    int64_t bytes                   # rmq_count
 
 cdef struct QueueTable              # private to this room (_state.pxd)
 

@@ -104,7 +104,7 @@ cdef void queue_empty(Queue *q) noexcept nogil:
     rmq_store(&q.max_offset, 0)
     rmq_store(&q.min_offset, 0)
     q.next_offset = 0
-    q.max_physical_offset = -1
+    rmq_store(&q.max_physical_offset, -1)
     s.next_index = 0
     s.blank_to = 0
     s.new_min = -1
@@ -156,7 +156,7 @@ cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, 
     if (s.entries.used < s.limit and cq_offset == s.next_index and table.state.ext_file_size == 0 and physical >= 0 and size > 0
             and q.max_physical_offset >= 0):
         entry_append(s, physical, size, tags_code)
-        q.max_physical_offset = physical + size
+        rmq_store(&q.max_physical_offset, physical + size)
         return 0
     return entries_put(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
 

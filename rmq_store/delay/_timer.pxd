@@ -41,7 +41,7 @@ cdef struct Timer:
     int64_t last_skipped            # physical offset
     int64_t delivered_end           # atomic: end in the log of what was delivered last
     int64_t failures                # atomic: tries that will be repeated
-    int last_error
+    int last_error                  # atomic
     unsigned char *scratch          # properties of one message
     pthread_t thread
     int stop

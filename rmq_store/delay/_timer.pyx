@@ -256,7 +256,7 @@ cdef int64_t _level(Timer *t, Level *level) noexcept nogil:
         if n <= 0:
             if n < 0:
                 rmq_add(&t.failures, 1)
-                t.last_error = <int> -n
+                rmq_store32(&t.last_error, <int> -n)
                 return t.log.io.wall_ms(t.log.io.ctx) + RETRY_MS
             return INT64_MAX
         for i in range(n):
@@ -276,7 +276,7 @@ cdef int64_t _level(Timer *t, Level *level) noexcept nogil:
                 rc = _deliver(t, level, offset, physical, size)
                 if rc < 0:
                     rmq_add(&t.failures, 1)
-                    t.last_error = -rc
+                    rmq_store32(&t.last_error, -rc)
                     return now + RETRY_MS
                 if rc == SKIPPED:
                     rmq_store(&t.last_skipped, physical)
@@ -417,8 +417,8 @@ cdef class DelayTimer:
         [wall ms when the next message of each level is due, None where none waits])."""
         cdef Timer *t = self.timer
         dues = [rmq_load(&t.levels[i].next_due) for i in range(t.count)]
-        return (rmq_load(&t.delivered), rmq_load(&t.skipped), rmq_load(&t.last_skipped), rmq_load(&t.failures), t.last_error,
-                [None if due == INT64_MAX else due for due in dues])
+        return (rmq_load(&t.delivered), rmq_load(&t.skipped), rmq_load(&t.last_skipped), rmq_load(&t.failures),
+                rmq_load32(&t.last_error), [None if due == INT64_MAX else due for due in dues])
 
     def __dealloc__(self):
         cdef int32_t i

@@ -24,9 +24,9 @@ cdef struct Dispatcher:
     bint index_failed               # under round_lock: whose error a round ended with
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # store time of the last record that got a queue entry (checkpoint: logicsMsgTimestamp)
-    int64_t bad_records             # records whose parts do not add up, skipped as upstream does
+    int64_t bad_records             # rmq_count: records whose parts do not add up, skipped as upstream does
     int64_t stopped_at              # position of a record that cannot be read at all; -1 none
-    int64_t records
+    int64_t records                 # rmq_count
     rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms
     int error                       # first error of the queue or index files; 0 none
     pthread_t thread

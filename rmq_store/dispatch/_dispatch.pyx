@@ -11,7 +11,7 @@ from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_pin, log_
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
-from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_event_ticket, rmq_event_wait,
+from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket, rmq_event_wait,
                                  rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try,
                                  rmq_mutex_unlock, rmq_pause, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 from rmq_store.pool._pool cimport pool_at
@@ -89,7 +89,7 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
         q = _queue(d, v, &illegal)
         if illegal:
-            d.bad_records += 1
+            rmq_count(&d.bad_records, 1)
             return 0
         if q == NULL:
             return -ENOMEM
@@ -98,8 +98,8 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         if rc < 0:
             return rc
         d.last_timestamp = v.store_timestamp
-        q.records += 1
-        q.bytes += v.size
+        rmq_count(&q.records, 1)
+        rmq_count(&q.bytes, v.size)
     if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
         rc = index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
                        v.store_timestamp)
@@ -147,18 +147,18 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             if rc < 0:
                 break
             at += v.size
-            d.records += 1
+            rmq_count(&d.records, 1)
         elif status == RECORD_BLANK:
             at = end
         elif status == RECORD_SIZE_MISMATCH:
-            d.bad_records += 1
+            rmq_count(&d.bad_records, 1)
             at += v.size
         elif status == RECORD_BAD_SIZE and limit < end and (limit - at < 8 or at + v.size > limit):
             break       # the limit cuts through this record: it is dispatched when all of it may be
         else:
             # Cannot be read at all. Upstream's master goes on behind what it has of this file.
             d.stopped_at = at
-            d.bad_records += 1
+            rmq_count(&d.bad_records, 1)
             at = end if end < limit else limit
     published = queues_publish(d.queues)
     if published < 0 and rc == 0:

@@ -16,11 +16,13 @@ cdef enum BackendKind:
 
 cdef struct Flusher:
     Log *log
+    # atomic: reconfigure() changes them
     int64_t flush_interval_ns
     int64_t flush_bytes_min
     int64_t flush_interval_max_ns
     int64_t commit_bytes_min
     int64_t commit_interval_max_ns
+    # ----
     pthread_t flush_thread
     pthread_t commit_thread
     bint sync_mode

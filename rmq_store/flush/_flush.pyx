@@ -233,7 +233,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
-        if pending >= s.commit_bytes_min or (pending > 0 and now - last >= s.commit_interval_max_ns):
+        if pending >= rmq_load(&s.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&s.commit_interval_max_ns)):
             if _commit(log, rmq_load(&log.wrote)) < 0:
                 break
             log_dispatch(log)
@@ -244,7 +244,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
             idle = 0
             rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
             if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
-                last = now - s.commit_interval_max_ns   # somebody asked for it
+                last = now - rmq_load(&s.commit_interval_max_ns)   # somebody asked for it
         elif idle < IDLE_BEFORE_SLEEP:
             idle += 1
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
@@ -264,14 +264,14 @@ cdef void *_flush_run(void *arg) noexcept nogil:
     cdef Log *log = s.log
     cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
     cdef int64_t last = thorough
-    cdef int64_t pending, now, look
+    cdef int64_t pending, now, interval, interval_max
     cdef int ticket, gather
     cdef bint due
     while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
         ticket = rmq_event_ticket(&log.flush_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
         now = log.io.mono_ns(log.io.ctx)
-        if s.sync_mode or log.flush_eager:
+        if s.sync_mode or rmq_load32(&log.flush_eager):
             # Waiting puts flush for themselves; this is for those that did not wait, and for flush_wake = eager.
             if pending > 0:
                 if flush_all(log) < 0:
@@ -286,17 +286,18 @@ cdef void *_flush_run(void *arg) noexcept nogil:
                 gather = rmq_event_ticket(&log.flush_wanted)
                 rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
             continue
-        look = FLUSH_LOOK_NS if s.flush_interval_ns > FLUSH_LOOK_NS else s.flush_interval_ns
-        due = now - last >= s.flush_interval_ns
-        if (pending >= FLUSH_EARLY_BYTES or (due and pending >= s.flush_bytes_min)
-                or (pending > 0 and now - thorough >= s.flush_interval_max_ns)):
+        interval = rmq_load(&s.flush_interval_ns)
+        interval_max = rmq_load(&s.flush_interval_max_ns)
+        due = now - last >= interval
+        if (pending >= FLUSH_EARLY_BYTES or (due and pending >= rmq_load(&s.flush_bytes_min))
+                or (pending > 0 and now - thorough >= interval_max)):
             if flush_all(log) < 0:
                 break
-            if now - thorough >= s.flush_interval_max_ns:
+            if now - thorough >= interval_max:
                 thorough = now
         if due:
             last = now
-        rmq_event_wait(&log.flush_wanted, ticket, look)
+        rmq_event_wait(&log.flush_wanted, ticket, FLUSH_LOOK_NS if interval > FLUSH_LOOK_NS else interval)
     return NULL
 
 

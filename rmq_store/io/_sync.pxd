@@ -7,6 +7,7 @@ cdef extern from "rmq_atomic.h" nogil:
     int64_t rmq_load_relaxed(const int64_t *p)
     void rmq_store(int64_t *p, int64_t v)
     int64_t rmq_add(int64_t *p, int64_t v)
+    void rmq_count(int64_t *p, int64_t v)
     int rmq_load32(const int *p)
     void rmq_store32(int *p, int v)
     int rmq_add32(int *p, int v)

@@ -84,8 +84,8 @@ cdef void _watch_lock(Log *log) noexcept nogil:
         return
     held = log.io.wall_ms(log.io.ctx) - since
     if held > LOCK_WARN_MS and held < 10_000_000:
-        log.slow_lock_ms = held
-        log.slow_lock_phase = rmq_load32(&log.lock_phase)
+        rmq_store(&log.slow_lock_ms, held)
+        rmq_store(&log.slow_lock_phase, rmq_load32(&log.lock_phase))
         if log.slow_lock_since != since:
             log.slow_lock_since = since
             rmq_store(&log.slow_locks, log.slow_locks + 1)
@@ -104,14 +104,14 @@ cdef void *_run(void *arg) noexcept nogil:
         _watch_lock(log)
         now = c.io.mono_ns(c.io.ctx)
         rc = 0
-        if now - thorough >= c.interval_max_ns:
+        if now - thorough >= rmq_load(&c.interval_max_ns):
             thorough = last = now
             if rmq_load(&c.d.last_timestamp) != written:
                 written = rmq_load(&c.d.last_timestamp)
                 rc = checkpoint_now(c)
-        elif now - last >= c.interval_ns:
+        elif now - last >= rmq_load(&c.interval_ns):
             last = now
-            rc = queues_sync(c.d.queues, c.pages_min)
+            rc = queues_sync(c.d.queues, rmq_load(&c.pages_min))
         if rc < 0:
             rmq_store32(&c.error, -rc)
             log_fence(log, rc, FENCE_SYNC)

@@ -255,7 +255,7 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     if f == NULL:
         if a.ready[0] == NULL:
-            a.error = error
+            rmq_store32(&a.error, error)
         else:
             a.fast_until_ns = 0     # only the spare one failed: it is not needed yet
     elif a.ready[0] == NULL:
@@ -329,7 +329,7 @@ cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
     # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
     if start > a.want:
         a.want = start
-    a.error = 0
+    rmq_store32(&a.error, 0)
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.requested)
 

@@ -65,6 +65,7 @@ cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the sa
 # The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).
 cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil
 cdef int row_guard(FileRow *row) noexcept nogil                         # guards every map of the row: 0 or -errno
+cdef int64_t row_count(FileRow *row) noexcept nogil
 cdef int64_t row_start(FileRow *row) noexcept nogil                     # -1: no file
 cdef int64_t row_end(FileRow *row) noexcept nogil                       # end of the last file; 0: no file
 

@@ -296,3 +296,11 @@ cdef int64_t row_end(FileRow *row) noexcept nogil:
     end = row.files[row.count - 1].start + row.file_size if row.count > 0 else 0
     rmq_mutex_unlock(&row.lock)
     return end
+
+
+cdef int64_t row_count(FileRow *row) noexcept nogil:
+    cdef int64_t count
+    rmq_mutex_lock(&row.lock)
+    count = row.count
+    rmq_mutex_unlock(&row.lock)
+    return count

@@ -24,8 +24,9 @@ def queue_counts(StoreCore store not None):
     found = {}
     for i in range(queues_count(store.queues)):
         q = queues_at(store.queues, i)
-        if q.records > 0:
-            found[q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id] = q.records, q.bytes
+        if rmq_load(&q.records) > 0:
+            found[q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id] = (
+                rmq_load(&q.records), rmq_load(&q.bytes))
     return found
 
 
