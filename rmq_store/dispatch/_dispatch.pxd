@@ -23,7 +23,8 @@ cdef struct Dispatcher:
     bint index_with_log
     bint index_failed               # under round_lock: whose error a round ended with
     Queue *cache[QUEUE_CACHE_SIZE]
-    int64_t last_timestamp          # store time of the last record that got a queue entry (checkpoint: logicsMsgTimestamp)
+    int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)
+    int64_t put_timestamp           # of the last one that got an entry, written or not
     int64_t bad_records             # rmq_count: records whose parts do not add up, skipped as upstream does
     int64_t stopped_at              # position of a record that cannot be read at all; -1 none
     int64_t records                 # rmq_count

@@ -97,7 +97,7 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
                        v.store_timestamp, v.queue_offset)
         if rc < 0:
             return rc
-        d.last_timestamp = v.store_timestamp
+        d.put_timestamp = v.store_timestamp
         rmq_count(&q.records, 1)
         rmq_count(&q.bytes, v.size)
     if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
@@ -164,6 +164,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     if published < 0 and rc == 0:
         rc = <int> published
     if published >= 0:
+        rmq_store(&d.last_timestamp, d.put_timestamp)
         rmq_store(&log.dispatched, at)
     if pinned:
         # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
