@@ -103,7 +103,7 @@ cdef class StoreCore:
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.
         cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
-        cdef int step = self.last_fence_step if self.log == NULL else self.log.fence_step
+        cdef int step = self.last_fence_step if self.log == NULL else rmq_load32(&self.log.fence_step)
         kind = errors.WriteFailed if step == FENCE_WRITE else errors.SyncFailed
         return kind(code, os.strerror(code), self.path)
 
@@ -456,7 +456,7 @@ cdef class StoreCore:
         """What native threads noted, for the watch; None where there are none."""
         if self.log == NULL or self.alloc == NULL:
             return None
-        return {"fence": rmq_load32(&self.log.fence), "fence_step": self.log.fence_step,
+        return {"fence": rmq_load32(&self.log.fence), "fence_step": rmq_load32(&self.log.fence_step),
                 "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": rmq_load(&self.log.slow_lock_ms),
                 "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "allocate_error": -rmq_load32(&self.alloc.error),
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
@@ -569,7 +569,7 @@ cdef class StoreCore:
         if self.log != NULL:
             self.last_flushed = rmq_load(&self.log.flushed)
             self.last_fence = rmq_load32(&self.log.fence)
-            self.last_fence_step = self.log.fence_step
+            self.last_fence_step = rmq_load32(&self.log.fence_step)
         dispatcher_free(self.dispatcher)
         free(self.flusher)
         free(self.checkpointer)

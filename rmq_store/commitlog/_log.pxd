@@ -62,7 +62,7 @@ cdef struct Log:
     int64_t dispatched
     int64_t confirm             # dispatch stops here, also a recovery's; INT64_MAX unless duplication is on
     int fence                   # errno of the first failed write or sync, 0 none
-    int fence_step
+    int fence_step              # a FenceStep; whoever sees `fence` sees it
     # ---- who owns commit and sync: commit_lock for pool -> file, sync_lock for the device; sync_lock is taken first
     rmq_mutex commit_lock
     rmq_mutex sync_lock

@@ -8,7 +8,7 @@ from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io, rmq_lost_any
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
-                                 rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_put_lock_acquire,
+                                 rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_pause, rmq_put_lock_acquire,
                                  rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
@@ -352,9 +352,11 @@ cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
 
 
 cdef void log_fence(Log *log, int error, int step) noexcept nogil:
-    # The first error stays; everybody who waits for room or for the device learns of it at once.
-    if rmq_cas32(&log.fence, 0, -error if error < 0 else error):
-        log.fence_step = step
+    # The first error stays; everybody who waits for room or for the device learns of it at once. Its step is there before it.
+    if rmq_cas32(&log.fence_step, FENCE_NONE, step):
+        rmq_store32(&log.fence, -error if error < 0 else error)
+    while rmq_load32(&log.fence) == 0:
+        rmq_pause()         # another thread was first, and is between the two
     rmq_event_wake(&log.room)
     rmq_waiters_pass(&log.durable, INT64_MAX)
     rmq_event_wake(&log.commit_wanted)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import DurabilityError
+from rmq_store.errors import DurabilityError, WriteFailed
 from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.crash import scenario
@@ -134,3 +134,14 @@ def test_a_failed_sync_of_zeros_ahead_is_the_logs(tmp_path, config):
     assert failed.value.errno == errno.EIO
     with pytest.raises(DurabilityError):
         store.close()
+
+
+@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[:2] == ("pool", "async")], ids="-".join)
+def test_a_put_hears_that_a_write_failed_behind_it(store_on, config):
+    """The fence is one word, and which step raised it another: who has seen the one has the other."""
+    store, probe = store_on(config, segment_size_bytes=1 << 24, pool_window_size_bytes=1 << 20)
+    probe.fail("pwrite|ring_write", 3, errno.EIO, path="/commitlog/", sticky=True)
+    with pytest.raises(WriteFailed) as failed:
+        while True:
+            store.put("T", b"x")
+    assert failed.value.errno == errno.EIO
