@@ -177,7 +177,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     cdef int64_t n, goal
     cdef int64_t end = _zero_end(f)
     cdef int rc = 0, fd
-    if from_position >= end or a.zero_error != 0:
+    if from_position >= end or rmq_load32(&a.zero_error) != 0:
         return False
     if ahead < 0:
         ahead = 0
@@ -190,7 +190,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     if fd == -EINVAL:       # a file system without direct I/O
         fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
     if fd < 0:
-        a.zero_error = fd
+        rmq_store32(&a.zero_error, fd)
         return False
     while rc >= 0 and rmq_load32(&a.stop) == 0:
         rmq_mutex_lock(&a.zero_lock)
@@ -210,7 +210,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     io.close(io.ctx, fd)
     if rc < 0:
         # Nothing was acknowledged on zeros alone. The frontier moves to the end, so that nobody tries again.
-        a.zero_error = rc
+        rmq_store32(&a.zero_error, rc)
         rmq_mutex_lock(&a.zero_lock)
         rmq_store(&f.zeroed_to, f.size)
         rmq_mutex_unlock(&a.zero_lock)
@@ -220,7 +220,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
     cdef int64_t at = rmq_load(a.wrote)
     # Not beyond the zeros: their direct writes would throw these pages out again.
-    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and a.zero_error == 0 else f.size)
+    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0 else f.size)
     cdef int64_t n
     if at < f.start:
         at = f.start
@@ -382,7 +382,7 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     before = a.tail
     a.tail = tail
-    a.zero_error = 0
+    rmq_store32(&a.zero_error, 0)
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
     rmq_event_wake(&a.requested)
@@ -405,6 +405,6 @@ cdef void allocator_settle(Allocator *a, int64_t timeout_ns) noexcept nogil:
         at = rmq_load(a.wrote) - a.tail.start
         now = a.io.mono_ns(a.io.ctx)
         if (rmq_load(&a.tail.zeroed_to) - at >= AHEAD_AT_OPEN or rmq_load(&a.tail.zeroed_to) >= _zero_end(a.tail)
-                or a.zero_error != 0 or now >= deadline):
+                or rmq_load32(&a.zero_error) != 0 or now >= deadline):
             return
         rmq_event_wait(&a.done, ticket, deadline - now)

@@ -8,7 +8,7 @@ from rmq_store.io._sync cimport rmq_mutex
 
 cdef struct LogFile:
     const rmq_io *io
-    unsigned char *map      # NULL until log_file_map
+    unsigned char *map      # NULL until log_file_map, which any reader may be the first to call
     char *path
     int64_t start           # log offset of its first byte: its name
     int64_t size

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
 
 from rmq_store.io._io cimport guard_add, guard_remove, rmq_io
-from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
 
 
 cdef extern from *:
@@ -163,7 +163,7 @@ cdef int row_guard(FileRow *row) noexcept nogil:
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
     cdef void *at = NULL
     cdef int rc = 0
-    if f.map != NULL:
+    if rmq_load(<const int64_t *> &f.map) != 0:
         return 0
     rmq_mutex_lock(&row.lock)
     if f.map == NULL:
@@ -173,7 +173,7 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
             if rc < 0:
                 f.io.munmap(f.io.ctx, at, f.size)
         if rc >= 0:
-            f.map = <unsigned char *> at
+            rmq_store(<int64_t *> &f.map, <int64_t> at)    # last: who sees the map sees its guard
             rc = 0
     rmq_mutex_unlock(&row.lock)
     return rc
@@ -274,7 +274,7 @@ cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
             f = row.files[i]
             log_file_hold(f)
     rmq_mutex_unlock(&row.lock)
-    if f != NULL and f.map == NULL:
+    if f != NULL:
         error[0] = log_file_map(row, f)
         if error[0] < 0:
             log_file_release(f)
