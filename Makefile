@@ -1,8 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-interop test-slow test-spark test-spark-slow fuzz bench bench-full bench-micro \
-        soak wheel clean
+.PHONY: build debug check test demo test-crash test-races test-interop test-slow test-spark test-spark-slow fuzz bench \
+        bench-full bench-micro soak wheel clean
 
 build:
 	tools/bootstrap
@@ -23,6 +23,11 @@ demo:
 test-crash:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m crash $(ARGS)
+
+# Under the thread sanitizer; a build of its own, under build/races.
+test-races:
+	tools/bootstrap --dev
+	tools/races $(ARGS)
 
 test-interop:
 	tools/bootstrap --dev
