@@ -33,8 +33,8 @@ from rmq_store.recovery._scan cimport LogRecovery
 from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                            allocator_follow, allocator_free, allocator_new, allocator_request, allocator_settle,
                                            allocator_start, allocator_stop)
-from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_count, row_end, row_find, row_free, row_new, row_push,
-                                      row_start)
+from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_count, row_end, row_find, row_free,
+                                      row_new, row_push, row_start)
 
 from rmq_store import errors
 from rmq_store.events import Event, emit
@@ -458,8 +458,9 @@ cdef class StoreCore:
             return None
         return {"fence": rmq_load32(&self.log.fence), "fence_step": rmq_load32(&self.log.fence_step),
                 "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": rmq_load(&self.log.slow_lock_ms),
-                "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "allocate_error": -rmq_load32(&self.alloc.error),
-                "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched), "flushed": rmq_load(&self.log.flushed)}
+                "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "flushed": rmq_load(&self.log.flushed),
+                "allocate_error": -rmq_load32(&self.alloc.error),
+                "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched)}
 
     def _set_disk_full(self, bint full):
         """Refuses puts from now on, or takes them again (upstream: RunningFlags, DISK_FULL)."""
@@ -472,16 +473,14 @@ cdef class StoreCore:
         log = self.log
         return {
             "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
-            "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched),
-            "dispatch_behind_bytes": rmq_load(&log.wrote) - rmq_load(&log.dispatched),
-            "puts": rmq_load(&log.puts), "put_bytes": rmq_load(&log.put_bytes), "commits": rmq_load(&log.commits), "flushes": rmq_load(&log.flushes),
-            "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
-            "dispatched_records": rmq_load(&self.dispatcher.records),
-            "unreadable_records": rmq_load(&self.dispatcher.bad_records),
-            "log_files": row_count(self.row), "queues": queues_count(self.queues),
-            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
+            "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched), "errno": rmq_load32(&log.fence),
+            "dispatch_behind_bytes": rmq_load(&log.wrote) - rmq_load(&log.dispatched), "log_files": row_count(self.row),
+            "puts": rmq_load(&log.puts), "put_bytes": rmq_load(&log.put_bytes), "commits": rmq_load(&log.commits),
+            "flushes": rmq_load(&log.flushes), "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
+            "dispatched_records": rmq_load(&self.dispatcher.records), "message_view_leases": self._lease_total(),
+            "unreadable_records": rmq_load(&self.dispatcher.bad_records), "queues": queues_count(self.queues),
             "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": rmq_load(&log.slow_locks),
-            "errno": rmq_load32(&log.fence), "message_view_leases": self._lease_total(),
+            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
         }
 
     def _lease_total(self):

@@ -50,7 +50,7 @@ cdef struct Allocator:
     rmq_mutex zero_lock
     int error                   # atomic, changed under `lock`: why the last attempt to make `want` failed (-ENOSPC ...); 0 none
     int held                    # -errno: nothing is made now, what is freed is for somebody else; 0. Atomic, of the dispatcher
-    int zero_error              # atomic: zeroing failed: it is given up for this file. A failed write of zeros makes syncs only dearer
+    int zero_error              # atomic: zeroing failed and is given up for this file. A failed write makes syncs only dearer
     int prezero
     int touch
     bint lock_pages

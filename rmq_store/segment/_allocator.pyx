@@ -220,7 +220,8 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
     cdef int64_t at = rmq_load(a.wrote)
     # Not beyond the zeros: their direct writes would throw these pages out again.
-    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0 else f.size)
+    cdef bint zeroed = a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0
+    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if zeroed else f.size)
     cdef int64_t n
     if at < f.start:
         at = f.start

@@ -41,7 +41,8 @@ def shim(tmp_path_factory):
         pytest.skip("no cc")
     place = tmp_path_factory.mktemp("shim")
     (place / "shim.c").write_text(SHIM)
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Werror", "shim.c", "-o", "shim.so", "-ldl"], cwd=place, check=True)
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wall", "-Werror", "shim.c", "-o", "shim.so", "-ldl"], cwd=place,
+                   check=True)
     return place / "shim.so"
 
 

@@ -7,14 +7,14 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
 
-SMALL = {"segment_size_bytes": 16384, "consumequeue_file_size_bytes": 20 * 64, "index_enabled": False, "manifest_enabled": False,
-         "message_size_max_bytes": 8000}
+SMALL = {"segment_size_bytes": 16384, "consumequeue_file_size_bytes": 20 * 64, "message_size_max_bytes": 8000,
+         "index_enabled": False, "manifest_enabled": False}
 BEGIN = 1_700_000_000_000
 
 
 def test_what_a_full_disk_keeps_back_is_dispatched_after_the_next_open(tmp_path):
-    """A disk that takes no queue entries, slow puts over the end of a log file, a close that cannot dispatch them: recovery begins
-    with a file that the checkpoint covers, and must find those before it in the queue."""
+    """A disk that takes no queue entries, slow puts over the end of a log file, a close that cannot dispatch them: recovery
+    begins with a file that the checkpoint covers, and must find those before it in the queue."""
     io = ProbeIo(keep_bytes=False)
     io.set_clock(BEGIN)
     store = MessageStore.open(tmp_path / "s", _io=io, close_timeout_ms=1, **SMALL)

@@ -13,13 +13,15 @@ from rmq_store.status import GetStatus
 from tests.crash import scenario
 from tests.threads.test_producers import together
 
-CONFIGS = [("mmap", "async", "fdatasync"), ("mmap", "sync", "msync"), ("pool", "async", "fdatasync"), ("pool", "sync", "fdatasync")]
+CONFIGS = [("mmap", "async", "fdatasync"), ("mmap", "sync", "msync"), ("pool", "async", "fdatasync"),
+           ("pool", "sync", "fdatasync")]
 if scenario.RING_HERE:
     CONFIGS += [("pool", "async", "io_uring"), ("pool", "sync", "io_uring"), ("pool", "sync", "io_uring-dsync"),
                 ("pool", "async", "io_uring-buffered")]
 SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": 20 * 100, "index_slots": 50, "index_entries_max": 400,
-         "pool_window_size_bytes": 64 << 10, "message_size_max_bytes": 100_000, "flush_interval_ms": 5, "manifest_interval_ms": 20,
-         "consumequeue_flush_interval_ms": 20, "clean_queue_pace_ms": 0, "delay_levels": "1s", "delay_offset_flush_interval_ms": 20}
+         "pool_window_size_bytes": 64 << 10, "message_size_max_bytes": 100_000, "flush_interval_ms": 5,
+         "manifest_interval_ms": 20, "consumequeue_flush_interval_ms": 20, "clean_queue_pace_ms": 0, "delay_levels": "1s",
+         "delay_offset_flush_interval_ms": 20}
 COUNT = 240
 LARGE = 40_000          # such puts work without the GIL
 
@@ -69,7 +71,7 @@ class Life:
             self.done.set()
 
     def follow(self, queue_id, last):
-        """Reads a queue while it grows, up to its last message; cleaning may be faster, then it goes on where the queue begins."""
+        """Reads a queue while it grows, up to its last message; where cleaning is faster, from where the queue begins then."""
         at = 0
         while at < last:
             result = self.store.get("T", queue_id, at, wait=10)
