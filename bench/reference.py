@@ -77,21 +77,33 @@ def _machine(path: Path, found: Found) -> str:
             f"{name} {'with' if device.get('journal') else 'without'} a journal: {at}.\n")
 
 
-def _suite(path: Path, run: Found) -> str:
-    latency = (("p50_us", "p50 µs", 1), ("p99_us", "p99 µs", 1), ("msgs_per_s", "a second", 0))
-    places = list(run["machines"])[1:]
+def _beside(run: Found, places: list[str]) -> str:
     by_name: dict[str, dict[str, float]] = {}
     for result in run["results"]:
         if result["dir"] in places and (m := figures.medians(result["runs"])) and "msgs_per_s" in m:
             by_name.setdefault(result["name"], {})[result["dir"]] = m["msgs_per_s"]
-    disks = grid(("puts a second", *places), [(name, *(figures.number(row.get(p), 0) for p in places))
-                                              for name, row in by_name.items()]) if places else ""
+    return grid(("puts a second", *places), [(name, *(figures.number(row.get(p), 0) for p in places))
+                                             for name, row in by_name.items()])
+
+
+def _suite(path: Path, run: Found) -> str:
+    latency = (("p50_us", "p50 µs", 1), ("p99_us", "p99 µs", 1), ("msgs_per_s", "a second", 0))
+    places = list(run["machines"])[1:]
     return "\n".join((
         _machine(path, run), "One durable put of a 4 KiB record:\n", _columns(run, PAGES, *latency),
         "Durable puts of 1 KiB that share syncs:\n", _columns(run, MANY, *latency),
         "Asynchronous, 4 KiB, 8 GiB, until the device has it:\n",
         _columns(run, STREAM, ("device_mib_per_s", "MiB/s", 0), ("p999_us", "p99.9 µs", 1), ("max_us", "worst µs", 0)),
-        *(["Disks made on this machine, beside one another:\n", disks] if disks else [])))
+        *(["Disks made on this machine, beside one another:\n", _beside(run, places)] if places else [])))
+
+
+def _disks(path: Path, run: Found) -> str:
+    """Of a suite that was run for the disks it makes: what it found there, where the newest suite made none."""
+    suite = newest("suite")
+    if suite is not None and len(suite[1]["machines"]) > 1:
+        return ""
+    at = f"[{path.name}](../{path.relative_to(ROOT).as_posix()})"
+    return f"Disks made on that machine, beside one another: {at}.\n\n{_beside(run, list(run['machines']))}"
 
 
 def _uring(path: Path, found: Found) -> str:
@@ -112,7 +124,7 @@ def _lock(path: Path, found: Found) -> str:
     return "\n".join((f"The put lock, {most} producers:\n", _machine(path, found), table))
 
 
-TABLES: dict[str, Callable[[Path, Found], str]] = {"suite": _suite, "uring-steps": _uring, "put-lock": _lock}
+TABLES: dict[str, Callable[[Path, Found], str]] = {"suite": _suite, "disks": _disks, "uring-steps": _uring, "put-lock": _lock}
 
 
 def tables() -> str:
