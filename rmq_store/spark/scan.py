@@ -17,7 +17,11 @@ _registered: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def register(spark: Any) -> None:
-    """Makes format("rocketmq_store") known to a session, where the package pyspark_rocketmq_store is not found by itself."""
+    """Makes format("rocketmq_store") known to a session, where the package pyspark_rocketmq_store is not found by itself.
+
+    Any thread; the session becomes the calling thread's active one, as by createDataFrame: Spark asks that one for the source
+    of a write, and a thread has none where no session was made in it.
+    """
     need_pyspark()
     from rmq_store.spark.datasource import RocketMQStoreDataSource
     from rmq_store.spark.jobs.run import JobDataSource
@@ -26,6 +30,8 @@ def register(spark: Any) -> None:
         spark.dataSource.register(RocketMQStoreDataSource)
         spark.dataSource.register(JobDataSource)
         _registered.add(spark)
+    if not is_connect(spark):
+        type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def is_connect(spark: Any) -> bool:

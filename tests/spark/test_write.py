@@ -1,6 +1,7 @@
 """Writing: staging files, the commit and its crashes without a session; DataFrames and streams with one."""
 import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -170,6 +171,17 @@ def test_a_store_copied_through_spark_is_the_same_messages(spark, stores, tmp_pa
     with pytest.raises(Exception, match="never overwritten"):
         df.write.format("rocketmq_store").mode("overwrite").save(str(tmp_path / "c"))
     assert not [n for n in os.listdir(tmp_path / "c" / ".spark") if n != "journal"]
+
+
+@pytest.mark.spark
+def test_a_thread_that_made_no_session_writes(spark, tmp_path):
+    """Spark asks the session that is active in a thread for the source of a write."""
+    import rmq_store.spark as rs
+
+    df = spark.range(3).selectExpr("'T' AS topic", "string(id) AS body")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(rs.write_store, df, str(tmp_path / "to"), store=SMALL).result()
+    assert sorted(bodies(tmp_path / "to")) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.spark
