@@ -87,7 +87,7 @@ def plan(rate: float, cost: float, brokers: int, tib: float, cores: int, split: 
             "broker_gib_s": tib * 1024 / whole}
 
 
-def run(directory: str, mib: int, reps: int, brokers: int = 100, tib: float = 1.0, cores: int = 256) -> dict[str, Any]:
+def run(directory: str | Path, mib: int, reps: int, brokers: int = 100, tib: float = 1.0, cores: int = 256) -> dict[str, Any]:
     """Measures, prints the table, and returns what a result file holds."""
     place = Path(directory) / "rmq-store-bench-scaling"
     shutil.rmtree(place, ignore_errors=True)
