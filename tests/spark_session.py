@@ -32,7 +32,7 @@ def session(place: Path, master: str = "local[2,3]", **conf: str) -> Iterator[An
     opened = local_session(
         "rmq_store tests", master, spark__sql__shuffle__partitions="2",
         spark__sql__warehouse__dir=str(place / "warehouse"), spark__local__dir=str(place / "local"),
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -Dderby.system.home=" + str(place), **conf)
+        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home=" + str(place), **conf)
     opened.sparkContext.setLogLevel("ERROR")
     try:
         yield opened

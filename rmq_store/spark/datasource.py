@@ -13,6 +13,7 @@ from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.reader import StoreReader
 from rmq_store.spark.schema import columns_of, ddl
 from rmq_store.spark.stream import StoreStreamReader
+from rmq_store.spark.workers import spare_imports
 from rmq_store.spark.writer import StoreStreamWriter, StoreWriter, WriteOptions, check_columns
 
 __all__ = ["RocketMQStoreDataSource"]
@@ -60,3 +61,6 @@ def _without_limits(options: Any) -> dict[str, Any]:
     """Options that decide the schema: the same source is asked for it before a batch and before a stream."""
     streaming = {"maxoffsetspertrigger", "maxbytespertrigger", "startingoffsets"}
     return {name: value for name, value in options.items() if name.lower() not in streaming}
+
+
+spare_imports()

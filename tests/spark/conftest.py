@@ -1,17 +1,53 @@
 """One local Spark session for all tests of this folder, jobs without one, and stores that tests share."""
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.spark import write_store
 from tests import golden_store, spark_session
+from tests.spark.staging_of import SMALL
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that need no session come first: it starts meanwhile."""
+    items.sort(key=lambda item: "spark" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_to_come(request, tmp_path_factory):
+    """The session, on its way from the first test of this folder on, if there is one that needs it. When it comes, the first
+    read and the first write, which load thousands of classes and start workers, are over. The read proves something too: Spark
+    finds the source by itself (it imports pyspark_rocketmq_store) in a session that was told nothing."""
+    if not any("spark" in item.fixturenames for item in request.session.items):
+        yield None
+        return
+    with suppress(ImportError):     # the thread says what is missing; but two threads must not import one circle at once
+        import pyarrow.parquet  # noqa: F401
+
+        import rmq_store.spark.datasource
+        import rmq_store.spark.jobs.run  # noqa: F401
+    place = tmp_path_factory.mktemp("spark")
+    with ExitStack() as opened, ThreadPoolExecutor(1) as thread:
+        def start():
+            session = opened.enter_context(spark_session.session(
+                place, spark__python__daemon__module="tests.spark.warm_daemon"))
+            with MessageStore.open(place / "first", **SMALL) as store:
+                store.put("T", b"x")
+            first = session.read.format("rocketmq_store").load(str(place / "first"))
+            assert first.groupBy("topic").count().collect()[0]["count"] == 1
+            write_store(first, str(place / "second"), store=SMALL)
+            return session
+
+        yield thread.submit(start)
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    with spark_session.session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
+def spark(session_to_come):
+    return session_to_come.result()
 
 
 @pytest.fixture(scope="session")

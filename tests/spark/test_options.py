@@ -1,6 +1,8 @@
 """Options and planning without a session: what is refused and how it is named, what a plan looks at."""
 import json
 import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -116,3 +118,15 @@ def test_files_made_ahead_do_not_end_the_log_too_early(root):
     for i in (3, 4):
         (root / "commitlog" / f"{i * 4096:020d}").write_bytes(bytes(4096))
     assert [f.newest for f in log_files(str(root))] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("module", ["datasource", "jobs.run"])
+@pytest.mark.parametrize("worker", [True, False])
+def test_imports_are_left_out_of_collections_in_workers_only(module, worker):
+    """In a process of its own: Spark's workers, which collect after each task, and not the program of a user."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_REUSE_WORKER"} | {"PYTHONPATH": os.getcwd()}
+    script = f"import gc, rmq_store.spark.{module}; print(gc.get_freeze_count())"
+    frozen = subprocess.run([sys.executable, "-c", script], env=env | ({"SPARK_REUSE_WORKER": "1"} if worker else {}),
+                            capture_output=True, text=True, check=True).stdout
+    assert (int(frozen) > 10_000) == worker

@@ -1,5 +1,6 @@
-"""docs/examples/spark_tour.py, from end to end over a small store, and what docs/spark.md says of workers' logs."""
+"""docs/examples/spark_tour.py, from end to end over a small store, and what docs/spark.md says of sessions and of logs."""
 import importlib.util
+import logging
 import runpy
 import sys
 from pathlib import Path
@@ -9,7 +10,6 @@ import pytest
 
 from rmq_store import MessageStore
 
-pytestmark = pytest.mark.spark
 TOUR = Path(__file__).resolve().parents[2] / "docs" / "examples" / "spark_tour.py"
 
 
@@ -21,6 +21,7 @@ def small(tmp_path):
     return tmp_path / "store"
 
 
+@pytest.mark.spark
 def test_the_tour(spark, small, tmp_path, monkeypatch, capsys):
     """In the session that is there: it would stop its own. Without matplotlib all but the picture is looked at."""
     import rmq_store.spark as rs
@@ -43,15 +44,22 @@ def test_the_tour(spark, small, tmp_path, monkeypatch, capsys):
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" if drawn else not picture.exists()
 
 
-def test_workers_logs_can_be_selected(spark, small):
-    import rmq_store.spark as rs
-
-    name = "spark.sql.pyspark.worker.logging.enabled"
-    spark.conf.set(name, "true")
-    try:
-        assert rs.scan(spark, small, ["topic"]).count() == 40
-        logs = spark.sql("SELECT level, msg, logger FROM python_worker_logs()").collect()
-    finally:
-        spark.conf.set(name, "false")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_that_was_told_nothing_finds_the_source_and_its_workers_logs(spark, small):
+    """Spark itself imports pyspark_rocketmq_store. A new session and new settings each cost new workers: here both at once."""
+    fresh = spark.newSession()
+    fresh.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    assert fresh.read.format("rocketmq_store").option("columns", "topic").load(str(small)).count() == 40
+    logs = fresh.sql("SELECT level, msg, logger FROM python_worker_logs()").collect()
     found = [row.msg for row in logs if row.logger == "rmq_store.spark" and row.level == "INFO"]
     assert found == [f"view messages of {small}: 1 partitions"], logs
+
+
+def test_what_a_read_has_planned_is_logged(small, caplog):
+    from rmq_store.spark.options import ReadOptions
+    from rmq_store.spark.reader import partitions_of
+
+    caplog.set_level(logging.INFO, "rmq_store.spark")
+    partitions_of(ReadOptions.parse({"path": str(small)}))
+    assert caplog.messages == [f"view messages of {small}: 1 partitions"]

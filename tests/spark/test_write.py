@@ -228,7 +228,7 @@ def test_a_stream_into_a_store_is_idempotent_by_batch(spark, tmp_path):
 
     def run(checkpoint):
         stream = (spark.readStream.format("rocketmq_store").option("path", str(tmp_path / "from"))
-                  .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "25").load())
+                  .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "35").load())
         query = (stream.writeStream.format("rocketmq_store").option("path", str(tmp_path / "to")).option("txnAppId", "s")
                  .option("store.segment_size_bytes", "65536").option("checkpointLocation", str(tmp_path / checkpoint))
                  .trigger(availableNow=True).start())

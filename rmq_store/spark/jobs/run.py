@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from rmq_store.errors import ConfigError
 from rmq_store.spark.schema import ddl
+from rmq_store.spark.workers import spare_imports
 
 __all__ = ["JOBS", "JobDataSource", "run_job"]
 
@@ -71,3 +72,6 @@ def run_job(spark: Any, job: str, arguments: dict[str, Any]) -> Any:
     job_module(job)
     register(spark)
     return spark.read.format("rocketmq_store_job").options(job=job, arguments=json.dumps(arguments)).load()
+
+
+spare_imports()
