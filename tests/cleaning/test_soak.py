@@ -40,7 +40,7 @@ def test_growth_is_seen():
             for i in range(90)]
     assert soak.grown(flat) == {}
     for name, step in (("private_mib", 0.4), ("descriptors", 0.1), ("mappings", 0.1), ("threads", 0.05),
-                       ("files", 1)):
+                       ("files", 3)):
         assert list(soak.grown([s | {name: s[name] + i * step} for i, s in enumerate(flat)])) == [name]
 
 

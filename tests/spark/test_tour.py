@@ -57,6 +57,7 @@ def test_a_session_that_was_told_nothing_finds_the_source_and_its_workers_logs(s
 
 
 def test_what_a_read_has_planned_is_logged(small, caplog):
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
     from rmq_store.spark.options import ReadOptions
     from rmq_store.spark.reader import partitions_of
 
