@@ -12,6 +12,7 @@ RECORD = 102                    # bytes of a record without its body: no propert
 PAGE = 4096 - RECORD            # body of a record of 4 KiB
 SMALL = {"seconds": 1.0, "cap_mib": 240, "segment_mib": 256}
 WINDOWS = {"seconds": 1.5, "cap_mib": 600, "segment_mib": 256}
+MANY = {**WINDOWS, "segment_mib": 640, "file_state": "prezeroed"}     # in one file, as fio's
 ASYNC = {"seconds": 1.5, "pretouch_mib": 1500}
 SUSTAINED = {"seconds": 60.0, "cap_mib": 8 << 10, "body": PAGE}
 DEPTH = 8                       # writes of 1 MiB under way, ours and fio's
@@ -52,10 +53,8 @@ CASES: dict[str, Case] = {
     "one_sqlite": _kib("put_sync", **SMALL, subject="sqlite"),
     "one_lmdb": _kib("put_sync", **SMALL, subject="lmdb"),
     "one_rocksdb": _kib("put_sync", **SMALL, subject="rocksdb"),
-    "many": Case("put_many", flush_mode="sync", write_path="pool", body=1024 - RECORD, batch=64, file_state="prezeroed",
-                 **WINDOWS),
-    "many_fio": Case("put_many", subject="fio", flush_mode="sync", batch=64, file_state="prezeroed", options={"block": 65536},
-                     **WINDOWS),
+    "many": Case("put_many", flush_mode="sync", write_path="pool", body=1024 - RECORD, batch=64, **MANY),
+    "many_fio": Case("put_many", subject="fio", flush_mode="sync", batch=64, options={"block": 65536}, **MANY),
     # what most services do: now and then a put
     "paced": Case("put_async", body=100, rate=10_000, seconds=2.0),
     # asynchronous, one producer
