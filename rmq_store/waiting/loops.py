@@ -78,6 +78,8 @@ class LoopHub:
         self._everything: Arrivals | None = None
         self.sunk = Sunk(completer, self._arrivals.fileno())      # tasks that wait for the device
         self.sunk.watch = self._look_later
+        self._done = loop.create_future()
+        self._done.set_result(None)
         self._ears: dict[tuple[str, int | None], list[Ear]] = {}
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._arrivals.fileno(), self._ready)
@@ -91,7 +93,7 @@ class LoopHub:
         self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
 
     def _overdue(self) -> None:
-        self.sunk.resolve()
+        self.sunk.resolve(self._done)
         self._look_later()
 
     # ---- arrivals
@@ -130,14 +132,14 @@ class LoopHub:
             arrived = self._arrivals.take()
             anywhere = [] if self._everything is None else self._everything.take()
         except StoreStateError as error:
-            self.sunk.resolve()
+            self.sunk.resolve(self._done)
             for ears in list(self._ears.values()):
                 for ear in ears:
                     ear.ended(error)
             if self.sunk.waiting == 0:
                 self.close()
             return
-        self.sunk.resolve()
+        self.sunk.resolve(self._done)
         for topic, queue_id, _ in arrived:
             self._tell(topic, queue_id, queue_id)
         for topic, queue_id, _ in anywhere:

@@ -17,6 +17,10 @@ cdef class PutFuture:
 
     cdef bint _peek(self) except -1
     cdef int _settle(self, object timeout) except -1
+    cdef PutResult _outcome(self, object timeout)
+
+
+cdef class Sunk
 
 
 cdef class Completer:
@@ -24,9 +28,12 @@ cdef class Completer:
     cdef Ahead *_ahead
     cdef object _callbacks      # Callbacks, from the first one on
     cdef object _starting       # a lock, only ever tried
+    cdef object _last_loop      # the loop whose task waited last, and its Sunk
+    cdef Sunk _last_sunk
     cdef bint _closed
 
     cdef int _want(self, int64_t end) except -1
+    cdef Sunk _sunk_of(self, loop)
 
 
 cdef class Sunk:

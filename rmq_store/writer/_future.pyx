@@ -11,6 +11,7 @@ import threading
 from asyncio import get_running_loop
 
 cimport cython
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
@@ -124,6 +125,9 @@ cdef class PutFuture:
         Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began.
         Raises DurabilityError where a write or sync failed before the message was durable.
         """
+        return self._outcome(timeout)
+
+    cdef PutResult _outcome(self, object timeout):
         if self._store is not None:
             self._settle(timeout)
         if self._error is not None:
@@ -162,7 +166,7 @@ cdef class Awaited:
     def __next__(self):
         if self._waits():
             return self
-        raise StopIteration(self._future.result())
+        raise StopIteration(self._future._outcome(None))
 
     cdef bint _waits(self) except -1:
         # True where the task has to: the first time, unless the outcome is known.
@@ -172,12 +176,9 @@ cdef class Awaited:
             return False
         self._begun = True
         self._loop = get_running_loop()
-        hub = (<dict> s._loop_hubs).get(self._loop)
-        if hub is None:
-            hub = s._loop_hub(self._loop)
-            if hub is None:
-                return False        # the store closes: result() waits in its place
-        self._sunk = hub.sunk
+        self._sunk = (<Completer> s._completer)._sunk_of(self._loop)
+        if self._sunk is None:
+            return False            # the store closes: result() waits in its place
         self._asyncio_future_blocking = True
         return True
 
@@ -217,7 +218,7 @@ cdef int _send(PyObject *me, PyObject *nothing, PyObject **out) except -1:
     if a._waits():
         outcome, how = a, PYGEN_NEXT
     else:
-        outcome, how = a._future.result(), PYGEN_RETURN
+        outcome, how = a._future._outcome(None), PYGEN_RETURN
     Py_INCREF(outcome)
     out[0] = <PyObject *> outcome
     return how
@@ -226,12 +227,18 @@ cdef int _send(PyObject *me, PyObject *nothing, PyObject **out) except -1:
 rmq_send_by(<PyTypeObject *> Awaited, _send)
 
 
-cdef int _wake(PutFuture f) except -1:
+cdef int _wake(PutFuture f, done) except -1:
+    # The task looks only at what it is given for an error, and takes the outcome from the Awaited: a finished future of
+    # asyncio's own, which it need not ask through method calls, will do.
     cdef Awaited a = f._waiter
     f._waiter = None
     callback, a._callback = a._callback, None
     if callback is not None:        # None: cancelled
-        a._context.run(callback, a)
+        PyContext_Enter(a._context)
+        try:
+            callback(done)
+        finally:
+            PyContext_Exit(a._context)
     return 0
 
 
@@ -335,15 +342,18 @@ cdef class Sunk:
             f._waiter = None
         return found
 
-    def resolve(self):
-        """As take, for waiters that are tasks' (Awaited): wakes them. In their loop's thread, outside of any task."""
+    def resolve(self, done):
+        """As take, for waiters that are tasks' (Awaited): wakes them. In their loop's thread, outside of any task.
+
+        done: a future of the loop that has ended without an error.
+        """
         cdef PutFuture f
-        cdef list done = self._take()
-        for i in range(len(done)):
+        cdef list ended = self._take()
+        for i in range(len(ended)):
             try:
-                _wake(done[i])
+                _wake(ended[i], done)
             except BaseException:       # a task of the loop raised SystemExit or KeyboardInterrupt
-                for f in done[i + 1:]:
+                for f in ended[i + 1:]:
                     (<Awaited> f._waiter)._later()
                     f._waiter = None
                 raise
@@ -363,6 +373,8 @@ cdef class Sunk:
     def close(self):
         """Nothing is told any more."""
         self.watch = None
+        if self._completer._last_sunk is self:
+            self._completer._last_loop = self._completer._last_sunk = None
         self._free()
 
 
@@ -439,6 +451,16 @@ cdef class Completer:
         elif not a.running and not self._closed:
             self._start()
         return 0
+
+    cdef Sunk _sunk_of(self, loop):
+        # Of the loop that runs here: mostly the one of the time before. None: the store closes.
+        if loop is not self._last_loop:
+            hub = self._store._loop_hub(loop)
+            if hub is None:
+                return None
+            self._last_loop = loop
+            self._last_sunk = hub.sunk
+        return self._last_sunk
 
     def _start(self):
         """Where no thread can be had, who asks for a result flushes for it."""
