@@ -178,9 +178,10 @@ def tasks(case: Case, base: Path) -> Figures:
     times = Histogram()
     with opened(base / "tasks", case) as store:
         most = (case.cap_mib << 20) // warmed(store, case)
+        message = messages.bodies(case.body)[0]
 
         async def produce(deadline: int) -> None:
-            put, body, clock, add = store.put_async, messages.bodies(case.body)[0], CLOCK, times.add
+            put, body, clock, add = store.put_async, message, CLOCK, times.add
             begin = clock()
             while begin < deadline and times.count < most:
                 await put(TOPIC, body)
