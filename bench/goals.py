@@ -14,6 +14,9 @@ SMALL = {"seconds": 1.0, "cap_mib": 240, "segment_mib": 256}
 WINDOWS = {"seconds": 1.5, "cap_mib": 600, "segment_mib": 256}
 MANY = {**WINDOWS, "segment_mib": 640, "file_state": "prezeroed"}     # in one file, as fio's
 ASYNC = {"seconds": 1.5, "pretouch_mib": 1500}
+# The peers leave all of 1.4 GiB in the page cache; ours has a pool of that order. With the 32 MiB of a default store our rate
+# is that of the device after 30 ms.
+ROOMY = {"pool_window_count": 512}
 SUSTAINED = {"seconds": 60.0, "cap_mib": 8 << 10, "body": PAGE}
 DEPTH = 8                       # writes of 1 MiB under way, ours and fio's
 URING = {"write_path": "pool", "flush_backend": "io_uring"}
@@ -60,7 +63,8 @@ CASES: dict[str, Case] = {
     # asynchronous, one producer
     "async_100": Case("put_async", write_path="pool", body=100, **ASYNC),
     "async_100_chronicle": Case("put_async", subject="chronicle", body=100, **ASYNC),
-    "async_1024": Case("put_async", write_path="pool", body=1024, **ASYNC),
+    "async_1024": Case("put_async", write_path="pool", body=1024, options=ROOMY, **ASYNC),
+    "async_1024_default": Case("put_async", write_path="pool", body=1024, **ASYNC),
     "async_1024_chronicle": Case("put_async", subject="chronicle", body=1024, **ASYNC),
     "async_1024_lmdb": Case("put_async", subject="lmdb", body=1024, **ASYNC),
     "async_1024_rocksdb": Case("put_async", subject="rocksdb", body=1024, **ASYNC),
@@ -71,7 +75,8 @@ CASES: dict[str, Case] = {
                           **SUSTAINED),
     "sustained_rocketmq": Case("put_sustained", subject="rocketmq", **SUSTAINED),
 }
-# Run at a rate that the suite takes from "sustained": just below what the device can do.
+# Run in an open loop, where max_us counts from when a put was due, at a rate that the suite takes from "sustained": just below
+# what the device can do.
 AT_RATE, RATE_SHARE = "sustained_at_rate", 0.9
 
 PAGES = ("page_mmap_fdatasync", "page_mmap_msync", "page_pool_fdatasync", "page_uring")
@@ -98,7 +103,8 @@ def _pair(text: str, limit: float, ours: str, peer: str, key: str, at_least: boo
 
 
 def _chronicle(size: int, rate: float) -> list[Target]:
-    ours, theirs, text = f"async_{size}", f"async_{size}_chronicle", f"asynchronous, one producer, {size} B"
+    ours, theirs = f"async_{size}", f"async_{size}_chronicle"
+    text = f"asynchronous, one producer, {size} B{'' if size < 1024 else ', a pool of 2 GiB'}"
     return [_pair(f"{text}: rate beside Chronicle Queue", rate, ours, theirs, "msgs_per_s"),
             _pair(f"{text}: p99.9 beside Chronicle Queue", 1.0, ours, theirs, "p999_us", at_least=False),
             _pair(f"{text}: worst pause beside Chronicle Queue", 0.25, ours, theirs, "max_us", at_least=False)]
@@ -144,11 +150,11 @@ GOALS = (
     Target("sustained: commit and flush together, of one core", "%", 25, lambda f, _: _core_pct(f), at_least=False),
     Target("sustained, at 90 % of the device's rate: p99.9 of put", "us", 20, lambda f, _: f[AT_RATE]["service_p999_us"],
            at_least=False),
-    _ratio("sustained: the real RocketMQ's worst pause beside ours", 10, _figure("sustained_rocketmq", "max_us"),
-           _figure("sustained", "max_us")),
+    _ratio("sustained: the real RocketMQ's worst pause, at its own rate, beside ours at 90 % of the device's", 10,
+           _figure("sustained_rocketmq", "max_us"), _figure(AT_RATE, "max_us")),
     *_chronicle(100, 1.5),
     *_chronicle(1024, 5),
-    _ratio("asynchronous, 1 KiB: beside the best of LMDB, RocksDB and SQLite without sync", 8,
+    _ratio("asynchronous, 1 KiB, a pool of 2 GiB: beside the best of LMDB, RocksDB and SQLite without sync", 8,
            _figure("async_1024", "msgs_per_s"),
            lambda f: _best(f, [f"async_1024_{p}" for p in ("lmdb", "rocksdb", "sqlite")], "msgs_per_s", max)),
     Target("10,000 puts a second, asynchronous, 100 B: median of the call", "us", 1, lambda f, _: f["paced"]["service_p50_us"],
