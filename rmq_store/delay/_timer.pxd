@@ -53,3 +53,5 @@ cdef class DelayTimer:
     cdef Timer *timer
     cdef int *alive
     cdef int fds[2]
+    cdef int _let_go(self) except -1
+    cdef int _close_fds(self) except -1

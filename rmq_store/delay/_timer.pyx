@@ -368,14 +368,30 @@ cdef class DelayTimer:
         """Begins to deliver."""
         cdef int rc = rmq_thread_start(&self.timer.thread, _run, self.timer, b"rmq-delay")
         if rc < 0:
-            hub_free(self.timer.hub)        # now, while there are queues: who holds this error holds the timer, too
-            self.timer.hub = NULL
+            self._let_go()          # now, while there are queues: who holds this error holds the timer, too
             raise OSError(-rc, os.strerror(-rc), self.store.path)
         self.timer.running = True
 
+    cdef int _let_go(self) except -1:
+        # Of what a closed store must not keep, however long somebody holds it: arrivals first, as they go to a descriptor.
+        hub_free(self.timer.hub)
+        self.timer.hub = NULL
+        self._close_fds()
+        return 0
+
+    cdef int _close_fds(self) except -1:
+        cdef int i, fd
+        for i in range(2):
+            fd = self.fds[i]
+            self.fds[i] = -1
+            if fd >= 0:
+                os.close(fd)
+        return 0
+
     def poke(self):
         """Makes the timer look at the clock again."""
-        rmq_wake_fd(self.timer.arrivals_fd)
+        if self.fds[0] >= 0:
+            rmq_wake_fd(self.fds[0])
 
     def stop(self):
         """Ends the thread; a message under way is delivered whole. Idempotent."""
@@ -387,8 +403,7 @@ cdef class DelayTimer:
         with nogil:
             rmq_thread_join(&t.thread)
         t.running = False
-        hub_free(t.hub)
-        t.hub = NULL
+        self._let_go()
 
     def offsets(self, bint durable=True):
         """{level: next queue offset}, of levels where something was delivered. durable: waits until the copies are on the
@@ -431,6 +446,4 @@ cdef class DelayTimer:
         free(self.timer.levels)
         free(self.timer.scratch)
         free(self.timer)
-        for i in range(2):
-            if self.fds[i] >= 0:
-                os.close(self.fds[i])
+        self._close_fds()

@@ -1,6 +1,8 @@
 """close() against everything that may be under way: calls without the GIL, callbacks, signal handlers, Ctrl-C, failures."""
+import contextlib
 import errno
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -226,6 +228,37 @@ def test_a_closed_readonly_store_leaves_no_thread(tmp_path):
     s = MessageStore.open(tmp_path / "s", readonly=True, **SMALL)
     s.close()
     assert threading.active_count() == before
+
+
+def descriptors():
+    """What this process has open, but for the listing itself."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"write_path": "pool", "flush_mode": "sync"}], ids=["mmap", "pool-sync"])
+def test_a_closed_store_keeps_no_descriptor(tmp_path, options):
+    """However long somebody keeps it: a service that opens and closes stores has its own idea of when they are collected."""
+    before = descriptors()
+    s = MessageStore.open(tmp_path / "s", **SMALL, **options)
+    timer = s._delay.timer
+    s.put("T", b"x", keys="k", delay_level=1, wait=True)
+    assert s.wait_dispatched(30) and len(descriptors()) > len(before)
+    s.close()
+    assert descriptors() == before
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
+    try:
+        timer.poke()            # by somebody who was late: not into a descriptor that now is somebody else's
+        for fd in others:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(fd)
+    finally:
+        for fd in others:
+            os.close(fd)
+    assert s.closed
 
 
 WAITS = {"message": "s.wait_for_message('T', 0, 0)",
