@@ -100,26 +100,37 @@ def test_nothing_is_lost_and_it_heals_by_itself(small):
     assert [f for f in verify(place / "s", **OPTIONS) if f.severity != "note"] == []
 
 
-def test_what_is_freed_goes_to_dispatch_before_the_log(small):
+# What dispatch needs room for: a queue file for every eight messages; two pages of an index file for every ten.
+DISPATCH_NEEDS = {
+    "queues": {"consumequeue_file_size_bytes": 20 * 8},
+    "index": {"index_enabled": True, "index_slots": 20, "index_entries_max": 401},
+}
+
+
+@pytest.mark.parametrize("part", DISPATCH_NEEDS)
+def test_what_is_freed_goes_to_dispatch_before_the_log(tmp_path, small, part):
     """A producer that tries again all the time would take every file's worth that is freed, and dispatch never get a page."""
     place, fill, empty = small
     refused, taken = [], []
+    options = OPTIONS | DISPATCH_NEEDS[part]
+    if part == "index":
+        options["consumequeue_path"] = str(tmp_path / "queues")         # they have room: it is the index that lacks it
 
     def put():
         try:
-            taken.append(store.put("T", b" " * 600).queue_offset)
+            taken.append(store.put("T", b" " * 600, keys=" ".join(f"k{i}" for i in range(40))).queue_offset)
         except (errors.DiskFull, errors.ServiceNotAvailable) as error:
             refused.append(error)
         time.sleep(0.001)       # a load, not a wait
 
-    with MessageStore.open(place / "s", **OPTIONS | {"consumequeue_file_size_bytes": 20 * 8}) as store:
+    with MessageStore.open(place / "s", **options) as store:
         producing = Worker(put)
         try:
             until(lambda: len(taken) >= 50, producing)
             fill()
             until(lambda: len(refused) >= 20 and store.stats()["dispatch_behind_bytes"] > 0, producing)
             before = store.stats()["dispatched"]
-            for _ in range(8):      # a page for every eight messages that are not dispatched
+            for _ in range(8):
                 more = len(refused) + 200
                 os.truncate(place / "ballast", os.path.getsize(place / "ballast") - OPTIONS["segment_size_bytes"])
                 until(lambda more=more: store.stats()["dispatched"] > before or len(refused) >= more, producing)
@@ -130,6 +141,8 @@ def test_what_is_freed_goes_to_dispatch_before_the_log(small):
         finally:
             producing.stop()
         assert store.wait_dispatched(PATIENCE_S) and store.max_offset("T", 0) == len(taken)
+        if part == "index":
+            assert len(list(store.query_key("T", "k39", max_count=64))) == 64
 
 
 def test_cleaning_makes_the_room_that_puts_wait_for(small):
