@@ -1,11 +1,13 @@
 """A failed or late sync while several producers wait for it: all of them learn the truth, and it is the same truth."""
+import asyncio
 import errno
+import queue
 import threading
 
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import DurabilityError, WriteFailed
+from rmq_store.errors import DurabilityError, SyncFailed, WriteFailed
 from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.crash import scenario
@@ -77,6 +79,90 @@ def test_every_waiter_gets_the_error(store_on, config):
     with pytest.raises(DurabilityError):
         store.put_async("T", b"refused")
     assert store._position("flushed") == first.size
+
+
+# Every back end × write path × flush mode, and the step that fails: what an asynchronous store flushes is waited for as well.
+ALL = list(scenario.CONFIGS)
+if scenario.RING_HERE:
+    ALL += [("pool", "async", "io_uring-dsync"), ("pool", "async", "io_uring-buffered"), ("pool", "sync", "io_uring-buffered")]
+STEPS = [(c, "write", "pwrite|ring_write") for c in ALL if c[0] == "pool" and c[2] != "msync"]
+STEPS += [(c, "sync", "msync|fdatasync|ring_sync") for c in ALL if "dsync" not in c[2]]
+
+
+def by_callback(store):
+    told = queue.Queue()
+    store.put_async("T", b"w", wait=True).add_done_callback(told.put)
+    told.get().result()
+
+
+def by_task(store):
+    async def wait():
+        await store.put_async("T", b"w", wait=True)
+
+    asyncio.run(wait())
+
+
+WAITERS = {"put": lambda s: s.put("T", b"w", wait=True), "put_many": lambda s: s.put_many("T", [b"w"] * 3, wait=True),
+           "future": lambda s: s.put_async("T", b"w", wait=True).result(), "callback": by_callback, "task": by_task,
+           "flush": lambda s: s.flush()}
+
+
+@pytest.mark.parametrize(("config", "step", "calls"), STEPS, ids=lambda x: "-".join(x) if isinstance(x, tuple) else None)
+def test_whoever_waits_however_gets_the_errno(store_on, config, step, calls):
+    store, probe = store_on(config, segment_prezero="off", flush_deadline_ms=60_000)
+    first = store.put("T", b"durable", wait=True)
+    probe.hold(calls, path="/commitlog/")
+    probe.fail(calls, nth=1, errno=errno.EIO, path="/commitlog/")
+    outcomes = {}
+
+    def wait(name):
+        try:
+            outcomes[name] = WAITERS[name](store)
+        except DurabilityError as e:
+            outcomes[name] = type(e), e.errno
+
+    threads = [threading.Thread(target=wait, args=(name,)) for name in WAITERS]
+    for t in threads:
+        t.start()
+    probe.wait_held()
+    wait_until(lambda: store.stats()["puts"] == 1 + 1 + 3 + 3)
+    assert not outcomes
+    probe.release()
+    for t in threads:
+        t.join(30)
+    assert outcomes == dict.fromkeys(WAITERS, (WriteFailed if step == "write" else SyncFailed, errno.EIO))
+    outcomes.clear()
+    for name in WAITERS:                # nor is anybody acknowledged who comes later
+        wait(name)
+    assert outcomes == dict.fromkeys(WAITERS, (WriteFailed if step == "write" else SyncFailed, errno.EIO))
+    assert store._position("flushed") == first.offset + first.size
+    assert bytes(store.get("T", 0, 0).messages[0].body) == b"durable"
+
+
+@pytest.mark.parametrize("config", [("pool", "async", "fdatasync"), ("mmap", "sync", "fdatasync")], ids="-".join)
+def test_a_put_that_waits_for_a_file_hears_of_the_fence(store_on, config):
+    """The device that fails a sync may be the one on which making the next file hangs, for as long as it likes."""
+    store, probe = store_on(config, segment_prezero="off", flush_deadline_ms=600_000)
+    store.put("T", b"durable", wait=True)
+    probe.hold("fallocate", path="/.alloc/")
+    outcomes = []
+
+    def produce():
+        try:
+            while True:
+                store.put("T", bytes(6000), wait=False)
+        except DurabilityError as e:
+            outcomes.append(e.errno)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    probe.wait_held()
+    wait_until(lambda: store.stats()["file_waits"] > 0)
+    probe.fail("fdatasync", nth=1, errno=errno.EIO, path="/commitlog/")
+    with pytest.raises(SyncFailed):
+        store.flush()
+    thread.join(30)                     # the hold stays: nobody makes a file
+    assert outcomes == [errno.EIO]
 
 
 @configs
