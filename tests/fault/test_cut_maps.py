@@ -197,6 +197,42 @@ def test_a_view_from_before_the_cut_reads_zeros_and_its_checksum_tells(tmp_path)
     assert found == {"before": True, "after": [False, True], "get": ["OSError", errno.EIO]}
 
 
+@pytest.mark.parametrize("more", ["", "write_path='pool', flush_backend='fdatasync'"], ids=["mmap", "pool"])
+def test_threads_meet_it_at_once_while_files_come(tmp_path, more):
+    """The handler walks its table while maps are added to it; every reader has the error or the message, never zeros."""
+    found = run(tmp_path, f"""
+        import threading
+        store = opened({more})
+        for body in bodies(120):
+            store.put("T", body)
+        store.flush()
+        assert store.wait_dispatched(30)
+        done, wrong, met = threading.Event(), [], set()
+
+        def read(k):
+            while not (done.is_set() and k in met):
+                got = refused(lambda: store.get("T", 0, 20 + k, 1).messages[0].queue_offset)
+                if got == ("OSError", errno.EIO):
+                    met.add(k)
+                elif got != repr(20 + k):
+                    wrong.append(got)
+
+        readers = [threading.Thread(target=read, args=(k,)) for k in range(4)]
+        for t in readers:
+            t.start()
+        os.truncate(log_files()[0], 4096)
+        for body in bodies(400):
+            store.put("U", body)
+        done.set()
+        for t in readers:
+            t.join()
+        out["wrong"] = wrong
+        out["new"] = store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("U", 0)] == bodies(400)
+        out["close"] = closed(store)
+        """)
+    assert found == {"wrong": [], "new": True, "close": "closed"}
+
+
 def test_another_sigbus_is_the_former_handler_s(tmp_path):
     code, said = run(tmp_path, """
         import mmap
