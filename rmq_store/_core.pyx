@@ -31,15 +31,15 @@ from rmq_store.pool._pool cimport pool_free, pool_new
 from rmq_store.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
 from rmq_store.recovery._scan cimport LogRecovery
 from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
-                                           allocator_follow, allocator_free, allocator_new, allocator_request, allocator_settle,
-                                           allocator_start, allocator_stop)
+                                           allocator_follow, allocator_free, allocator_new, allocator_settle, allocator_start,
+                                           allocator_stop)
 from rmq_store.segment._file cimport (LogFile, log_file_open, log_file_release, row_count, row_end, row_find, row_free,
                                       row_new, row_push, row_start)
 
 from rmq_store import errors
 from rmq_store.events import Event, emit
 from rmq_store.machine import huge_pages
-from rmq_store.pool.memory import lock_refused
+from rmq_store.pool.memory import lock_error, lock_refused
 from rmq_store.flush.backend import say_ready
 
 
@@ -382,8 +382,9 @@ cdef class StoreCore:
         _check(dispatcher_start(self.dispatcher), self.path)
         _check(checkpointer_start(self.checkpointer), self.path)
         with nogil:
-            allocator_request(self.alloc, row_end(self.row) if self.row.count > 0 else self.log.position)
-            allocator_settle(self.alloc, 2000 * MS)
+            allocator_settle(self.alloc, row_end(self.row) if self.row.count > 0 else self.log.position, 2000 * MS)
+        if rmq_load32(&self.alloc.lock_error) != 0 and options.given("segment_mlock"):
+            raise lock_error("segment_mlock", 2 * options.segment_size_bytes, -rmq_load32(&self.alloc.lock_error))
 
     def _opened(self):
         self.state = STATE_OPEN
@@ -459,7 +460,7 @@ cdef class StoreCore:
         return {"fence": rmq_load32(&self.log.fence), "fence_step": rmq_load32(&self.log.fence_step),
                 "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": rmq_load(&self.log.slow_lock_ms),
                 "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "flushed": rmq_load(&self.log.flushed),
-                "allocate_error": -rmq_load32(&self.alloc.error),
+                "allocate_error": -rmq_load32(&self.alloc.error), "lock_error": -rmq_load32(&self.alloc.lock_error),
                 "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched)}
 
     def _set_disk_full(self, bint full):
@@ -468,9 +469,8 @@ cdef class StoreCore:
         self.refuses_puts = self.readonly or full
 
     def _stats(self):
-        cdef Log *log
+        cdef Log *log = self.log
         self._enter()
-        log = self.log
         return {
             "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
             "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched), "errno": rmq_load32(&log.fence),

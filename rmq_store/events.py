@@ -81,8 +81,8 @@ class Event(Enum):
         "file system is damaged: rmqstore verify tells more")
     DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
     MLOCK_REFUSED = "pool", _WARNING, (
-        "mlock of %(size)d bytes refused (errno %(errno)d), the pool stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "
-        "set pool_mlock=False")
+        "mlock of %(size)d bytes refused (errno %(errno)d), %(what)s stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "
+        "set %(option)s=False")
     HUGEPAGES_REFUSED = "pool", _WARNING, (
         "the pool, %(size)d bytes, gets no huge pages though pool_hugepages is set: %(reason)s")
     POOL_LOW = "pool", _WARNING, (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.pool.memory import say_unlocked
 from rmq_store.stacks import dump_threads
 from rmq_store.statistics._counts import flush_times, lock_ms
 
@@ -103,6 +104,8 @@ class Watch:
                  errno=now["allocate_error"])
         elif before.get("allocate_error") and not now["allocate_error"]:
             emit(Event.DISK_SPACE_BACK, file=store.path)
+        if now["lock_error"] and not before.get("lock_error"):
+            say_unlocked("segment_mlock", 2 * store.options.segment_size_bytes, now["lock_error"])
         if now["slow_flushes"] > before.get("slow_flushes", 0):
             emit(Event.FLUSH_SLOW, count=now["slow_flushes"], ms=now["slowest_flush_ms"])
         if now["behind"] > BEHIND_BYTES and before.get("behind", 0) <= BEHIND_BYTES:

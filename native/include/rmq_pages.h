@@ -18,4 +18,5 @@ static inline int rmq_pages_populate(void *at, size_t n) { return madvise(at, n,
  * 2 MiB, and a store into such a folio makes all of it dirty. */
 static inline int rmq_pages_cache(void *at, size_t n) { return madvise(at, n, MADV_WILLNEED) < 0 ? -errno : 0; }
 static inline int rmq_pages_lock(void *at, size_t n) { return mlock(at, n) < 0 ? -errno : 0; }
+static inline int rmq_pages_unlock(void *at, size_t n) { return munlock(at, n) < 0 ? -errno : 0; }
 #endif

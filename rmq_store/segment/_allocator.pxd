@@ -29,6 +29,7 @@ cdef struct Allocator:
     unsigned char *zeros        # one aligned chunk
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go
+    LogFile *locked             # the last tail whose pages were locked, held; the thread's own
     const int64_t *wrote        # how far the log is written
     const int64_t *flushes      # how often it became durable
     int64_t seen_wrote          # both as last looked at, and the bytes a flush from then on; the thread's own
@@ -50,10 +51,11 @@ cdef struct Allocator:
     rmq_mutex zero_lock
     int error                   # atomic, changed under `lock`: why the last attempt to make `want` failed (-ENOSPC ...); 0 none
     int held                    # -errno: nothing is made now, what is freed is for somebody else; 0. Atomic, of the dispatcher
+    int lock_error              # atomic: -errno of the first lock that was refused; 0 none
     int zero_error              # atomic: zeroing failed and is given up for this file. A failed write makes syncs only dearer
     int prezero
     int touch
-    bint lock_pages
+    bint lock_pages             # new files, the file being written and no longer
     bint direct                 # new files are opened for direct I/O as well
     bint running
     int stop
@@ -73,5 +75,6 @@ cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no
 cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil
 cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil      # the log now writes this file
 cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept nogil   # data will be written up to `position`
-# Waits until zeros lie ahead of the writer, or no more are to come (at open, so that the first puts find them). Bounded.
-cdef void allocator_settle(Allocator *a, int64_t timeout_ns) noexcept nogil
+# At open, asks for the file at `start` and waits for what the first puts are to find: zeros ahead of the writer, unless no more
+# are to come; with lock_pages also that file, and whether it could be locked. Bounded.
+cdef void allocator_settle(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil

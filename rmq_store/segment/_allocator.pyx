@@ -24,6 +24,7 @@ cdef extern from "rmq_pages.h" nogil:
     int rmq_pages_populate(void *at, size_t n)
     int rmq_pages_cache(void *at, size_t n)
     int rmq_pages_lock(void *at, size_t n)
+    int rmq_pages_unlock(void *at, size_t n)
 
 cdef enum:
     PAGE = 4096                     # as direct writes take it; that of the map may be larger
@@ -64,6 +65,7 @@ cdef void allocator_free(Allocator *a) noexcept nogil:
     if a == NULL:
         return
     log_file_release(a.tail)
+    log_file_release(a.locked)
     free(a.zeros)
     free(a.tmp_dir)
     free(a)
@@ -128,8 +130,30 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
         if a.prezero == PREZERO_WINDOW:
             f.zeroed_to = 0
         if a.lock_pages:
-            rmq_pages_lock(f.map, f.size)
+            _lock(a, f)
     return f
+
+
+cdef void _lock(Allocator *a, LogFile *f) noexcept nogil:
+    # Refused: the pages fault in, as without it; whoever looks at lock_error says so.
+    cdef int rc = rmq_pages_lock(f.map, f.size)
+    f.locked = rc >= 0
+    if rc < 0 and a.lock_error == 0:
+        rmq_store32(&a.lock_error, rc)
+
+
+cdef void _lock_tail(Allocator *a, LogFile *tail) noexcept nogil:
+    # New files come locked. One that the store began with is locked now, and the one before it no longer.
+    if tail == a.locked:
+        return
+    if not tail.locked:
+        _lock(a, tail)
+    if a.locked != NULL:
+        rmq_pages_unlock(a.locked.map, a.locked.size)
+        a.locked.locked = False
+        log_file_release(a.locked)
+    log_file_hold(tail)
+    a.locked = tail
 
 
 cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:
@@ -284,6 +308,8 @@ cdef void *_run(void *arg) noexcept nogil:
             log_file_hold(tail)
         rmq_mutex_unlock(&a.lock)
         if tail != NULL:
+            if a.lock_pages:
+                _lock_tail(a, tail)
             if a.prezero == PREZERO_WINDOW:
                 busy = _zero_ahead(a, tail) or busy
             if a.touch != TOUCH_OFF:
@@ -397,10 +423,13 @@ cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept no
     rmq_mutex_unlock(&a.zero_lock)
 
 
-cdef void allocator_settle(Allocator *a, int64_t timeout_ns) noexcept nogil:
+cdef void allocator_settle(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil:
     cdef int64_t deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
     cdef int64_t now, at
     cdef int ticket
+    allocator_request(a, start)
+    if a.lock_pages:
+        allocator_wait(a, start, timeout_ns)        # one that cannot be made is told to the put that needs it
     while a.tail != NULL and a.prezero == PREZERO_WINDOW:
         ticket = rmq_event_ticket(&a.done)
         at = rmq_load(a.wrote) - a.tail.start

@@ -19,6 +19,7 @@ cdef struct LogFile:
     int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
     int refs
     bint writable
+    bint locked             # in memory; the allocator's thread only
     bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
     int guard               # guard_maps: the map's number in the guard's table; 0: not guarded
     rmq_lost lost           # what of a guarded map is gone

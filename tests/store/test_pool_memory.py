@@ -1,12 +1,18 @@
-"""The pool's memory: a lock that was asked for and refused is an error with the cure; one that only a profile wants is done
-without."""
+"""The memory of the pool, and of the file that is written: what options ask for is so, as the kernel tells. A lock that was
+asked for and refused is an error with the cure; one that only a profile wants is done without, and said."""
 import ctypes
+import errno
 import logging
 import os
 import pathlib
+import platform
+import re
 import resource
 import subprocess
 import sys
+import threading
+
+import pytest
 
 from rmq_store import MessageStore, _core, machine
 
@@ -36,6 +42,94 @@ def child(path, **keywords):
 
     return subprocess.run([sys.executable, "-c", CHILD, str(path), repr({**SMALL, **keywords})], capture_output=True, text=True,
                           preexec_fn=limited, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
+
+
+def maps_of(name):
+    """What /proc says of this process's maps whose name contains `name`: [(name, KiB mapped, KiB there, KiB locked, flags)]."""
+    found = []
+    for part in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", pathlib.Path("/proc/self/smaps").read_text()):
+        head, _, rest = part.partition("\n")
+        if name in head:
+            kib = dict(re.findall(r"^(\w+): +(\d+) kB$", rest, re.MULTILINE))
+            flags = re.search(r"^VmFlags: (.*)$", rest, re.MULTILINE)[1].split()
+            found.append((head.split(maxsplit=5)[5], int(kib["Size"]), int(kib["Rss"]), int(kib["Locked"]), flags))
+    return found
+
+
+def may_lock(size):
+    """Skips where this process may not lock so many bytes."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if os.geteuid() != 0 and 0 <= limit < size:
+        pytest.skip(f"the memlock limit is {limit}")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_pool_is_what_its_options_say(tmp_path, asked):
+    """There from the beginning, absent in children, locked and advised huge if and only if that was asked for."""
+    may_lock(1 << 24)
+    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="fdatasync", pool_mlock=asked,
+                           pool_hugepages=asked, **SMALL):
+        maps = maps_of("rmq_store pool")
+    assert len(maps) == 2
+    for _, mapped, there, locked, flags in maps:
+        assert there == mapped == 8 * 64
+        assert "dc" in flags                    # not copied by fork
+        assert ("lo" in flags, "hg" in flags) == (asked, asked)
+        assert (locked > 0) == asked
+
+
+def test_the_pool_is_of_all_nodes(tmp_path):
+    """Whichever node the thread that opens is on: producers and the commit run on any."""
+    number = {"x86_64": 239, "aarch64": 236}.get(platform.machine())
+    nodes = (ctypes.c_ulong * 16)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if number is None or libc.syscall(number, None, nodes, 1024, None, 4) < 0:
+        pytest.skip("the kernel does not say which nodes there are")
+    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="fdatasync", **SMALL):
+        lines = [line for line in pathlib.Path("/proc/self/numa_maps").read_text().splitlines() if "memfd:rmq_store" in line]
+    assert len(lines) == 2 and all(line.split()[1].startswith("interleave") for line in lines), lines
+
+
+def locked_files(store):
+    """Offsets of the commit-log files whose maps are locked."""
+    return sorted(int(os.path.basename(name)) for name, _, _, _, flags in maps_of(f"{store.path}/commitlog/") if "lo" in flags)
+
+
+def until(condition):
+    """What the allocator's thread does soon; this is the longest that a test run may hang where it does not."""
+    pause, tries = threading.Event(), 5_000
+    while not condition():
+        assert (tries := tries - 1)
+        pause.wait(0.001)
+
+
+def test_the_file_that_is_written_and_the_next_are_locked(tmp_path):
+    """Those behind them no longer: a store that has run for a week would else hold all it wrote."""
+    may_lock(1 << 24)
+    size = SMALL["segment_size_bytes"]
+    with MessageStore.open(tmp_path / "s", segment_mlock=True, **{**SMALL, "message_size_max_bytes": 400_000}) as store:
+        for _ in range(7):
+            store.put("T", bytes(400_000))
+        tail = store.max_log_offset // size * size
+        assert tail == 3 * size
+        until(lambda: locked_files(store)[:1] == [tail])
+        until(lambda: tail + size in locked_files(store))
+        assert set(locked_files(store)) <= {tail, tail + size, tail + 2 * size}     # the third, where they fill fast
+    with MessageStore.open(tmp_path / "s", segment_mlock=True, **SMALL) as store:   # one that was there is locked, too
+        until(lambda: locked_files(store)[:1] == [tail])
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"x")
+        assert locked_files(store) == []
+
+
+def test_a_lock_of_files_asked_for_and_refused_names_the_cure(tmp_path):
+    done = child(tmp_path / "s", segment_mlock=True)
+    assert f"{os.strerror(errno.ENOMEM)}: mlock of the commit-log file" in done.stdout, done.stdout + done.stderr
+    assert "memlock limit of 65536: raise it to 2097152 or more" in done.stdout and "segment_mlock=False" in done.stdout
+    (tmp_path / "mine.toml").write_text("segment_mlock = true\n")
+    done = child(tmp_path / "s", profile=str(tmp_path / "mine.toml"))
+    assert done.stdout == "stored\n", done.stderr
+    assert done.stderr.count("stays unlocked") == 1 and "set segment_mlock=False" in done.stderr
 
 
 def test_a_lock_asked_for_and_refused_names_the_cure(tmp_path):
