@@ -57,22 +57,16 @@ class Event(Enum):
         "what was put in these %(size)d bytes is gone, and so are the entries that led there")
     INDEX_FILES_DROPPED = "recovery", _WARNING, (
         "deleted %(count)d index files newer than the checkpoint; they are built again")
-    QUEUE_CUT = "recovery", _WARNING, (
-        "queue %(topic)s/%(queue_id)d cut at queue offset %(queue_offset)d: its entries led beyond the end of the"
-        " log")
     MANIFESTS_DROPPED = "integrity", _INFO, (
         "dropped %(count)d manifests of %(path)s: the log ends at offset %(offset)d, their files are not sealed any more")
     MANIFEST_FAILED = "integrity", _WARNING, "no manifest could be made for a sealed file of %(path)s: %(reason)s"
     QUEUES_SPOILT = "recovery", _WARNING, (
         "entries in %(path)s are damaged: what lies behind them is built again, from offset %(offset)d of the log on")
-    QUEUE_REBUILT = "recovery", _WARNING, "queue %(topic)s/%(queue_id)d is built again from the log: %(reason)s"
     NEEDS_RECOVERY = "recovery", _WARNING, (
         "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "
         "the log")
 
     # files and memory
-    FILE_CREATED = "segment", _INFO, "created %(file)s (%(size)d bytes) in %(ms).1f ms"
-    FILE_CREATE_SLOW = "segment", _WARNING, "creating %(file)s took %(ms).0f ms"
     DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"
     FILE_REFUSED = "segment", _ERROR, (
         "the next commit-log file of %(file)s cannot be made (errno %(errno)d): puts are refused until it can")
@@ -86,8 +80,11 @@ class Event(Enum):
     HUGEPAGES_REFUSED = "pool", _WARNING, (
         "the pool, %(size)d bytes, gets no huge pages though pool_hugepages is set: %(reason)s")
     POOL_LOW = "pool", _WARNING, (
-        "%(free)d of %(count)d pool windows are free: the device takes the log more slowly than it is written")
-    POOL_EMPTY = "pool", _WARNING, "the pool is empty: puts %(consequence)s until a window is committed"
+        "less than a quarter of the pool has been free for half a second (%(free)d of %(size)d bytes now): the device takes the "
+        "log more slowly than it is written")
+    POOL_EMPTY = "pool", _WARNING, (
+        "puts find no room in the pool of %(size)d bytes and wait, %(count)d times in half a second: the device takes the log more "
+        "slowly than it is written")
 
     # consumers
     MESSAGE_FAILED = "consumer", _WARNING, (
@@ -147,15 +144,10 @@ class Event(Enum):
         "a put into %(topic)s took %(ms).0f ms; of its phases since the last such put: waits for pool room %(pool_waits)d, for "
         "the next file %(file_waits)d, put locks held long %(slow_locks)d (the last in phase %(phase)s), flushes %(flushes)d, "
         "the longest since the store was opened %(flush_ms).0f ms")
-    FLUSH_DISK_TIMEOUT = "flush", _WARNING, "%(count)d puts were stored, but not durable within %(deadline_ms)d ms"
     STORE_FAILED = "flush", _ERROR, (
         "%(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: no more puts are taken, reads go "
         "on; close and open again to recover")
     DISPATCH_BEHIND = "dispatch", _WARNING, "dispatch is %(size)d bytes behind the log"
-    DISPATCH_FAILED = "dispatch", _ERROR, (
-        "building %(what)s failed with errno %(errno)d at offset %(offset)d: dispatch stops, messages stay in the"
-        " log and are dispatched after the next open")
-    QUEUE_GAP = "dispatch", _WARNING, "queue %(topic)s/%(queue_id)d went from queue offset %(expected)d to %(found)d"
 
     @property
     def room(self) -> str:

@@ -86,6 +86,9 @@ class StoreCollector(Collector):
         behind = GaugeMetricFamily("rocketmq_storage_flush_behind_bytes", "Bytes of the log not on the device", labels=label)
         behind.add_metric(path, stats["wrote"] - stats["flushed"])
         yield behind
+        free = GaugeMetricFamily("rmq_store_pool_free_bytes", "Bytes of the pool that wait for no commit", labels=label)
+        free.add_metric(path, max(stats["pool_bytes"] - (stats["wrote"] - stats["committed"]), 0))
+        yield free
         for name, (key, what) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, what, labels=label)
             gauge.add_metric(path, float(stats[key]))

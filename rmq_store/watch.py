@@ -14,7 +14,7 @@ from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.pool.memory import say_unlocked
 from rmq_store.stacks import dump_threads
-from rmq_store.statistics._counts import flush_times, lock_ms
+from rmq_store.statistics._counts import flush_times, lock_ms, pool_use
 
 if TYPE_CHECKING:
     from rmq_store.store import MessageStore
@@ -90,6 +90,7 @@ class Watch:
         if now is None:
             return True
         now |= _slow_flushes(store)
+        now |= _pool(store, self._seen)
         if store.options.put_lock_dump:
             self._dump_if_held(store)
         before, self._seen = self._seen, now
@@ -108,6 +109,10 @@ class Watch:
             say_unlocked("segment_mlock", 2 * store.options.segment_size_bytes, now["lock_error"])
         if now["slow_flushes"] > before.get("slow_flushes", 0):
             emit(Event.FLUSH_SLOW, count=now["slow_flushes"], ms=now["slowest_flush_ms"])
+        if now["pool_waits"] > before.get("pool_waits", 0) and not before.get("pool_was_empty"):
+            emit(Event.POOL_EMPTY, count=now["pool_waits"] - before.get("pool_waits", 0), size=now["pool_size"])
+        elif now["pool_low"] and not before.get("pool_low"):
+            emit(Event.POOL_LOW, free=now["pool_free"], size=now["pool_size"])
         if now["behind"] > BEHIND_BYTES and before.get("behind", 0) <= BEHIND_BYTES:
             emit(Event.DISPATCH_BEHIND, size=now["behind"])
         return True
@@ -121,6 +126,16 @@ class Watch:
         if ms >= DUMP_MS and not self._dumped:
             emit(Event.PUT_LOCK_THREADS, ms=ms, threads=dump_threads())
         self._dumped = ms >= DUMP_MS
+
+
+def _pool(store: "MessageStore", before: dict[str, Any]) -> dict[str, Any]:
+    """How full the pool is. Low: less than a quarter is free at two looks in a row, until half of it is. Was empty: puts waited
+    for room, until none did between two looks. So a burst is told once, and so is a device that is slow for an hour."""
+    size, free, waits = pool_use(store)
+    short = size > 0 and free * 4 < size
+    return {"pool_size": size, "pool_free": free, "pool_waits": waits, "pool_short": short,
+            "pool_low": free * 2 < size and (bool(before.get("pool_low")) or (short and bool(before.get("pool_short")))),
+            "pool_was_empty": waits > before.get("pool_waits", 0)}
 
 
 def _slow_flushes(store: "MessageStore") -> dict[str, float]:

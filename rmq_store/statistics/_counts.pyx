@@ -50,6 +50,14 @@ def flush_times(StoreCore store not None):
     return flush
 
 
+def pool_use(StoreCore store not None):
+    """(bytes of the pool, how many of them are free, puts that waited for room): ints, 0 without a pool. As flush_times."""
+    if store.log == NULL or store.pool == NULL:
+        return 0, 0, 0
+    used = rmq_load(&store.log.wrote) - rmq_load(&store.log.committed)
+    return store.pool.size, max(store.pool.size - used, 0), rmq_load(&store.log.room_waits)
+
+
 def lock_ms(StoreCore store not None):
     """How long the present holder has had the put lock: int, 0 free. Upstream: lockTimeMills."""
     cdef int64_t since

@@ -1,9 +1,13 @@
 """Events: one table; loggers by room; machine-readable extras; silent unless somebody listens."""
 import logging
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import rmq_store
 
 from rmq_store.events import Event, emit
 
@@ -20,12 +24,19 @@ def test_each_sentence_formats_with_its_fields(event, caplog):
     assert "%(" not in record.getMessage()
 
 
+def test_each_is_told_by_somebody():
+    """One that nobody tells is a promise to whoever waits for it."""
+    package = Path(rmq_store.__file__).parent
+    text = "".join(p.read_text() for kind in ("*.py", "*.pyx") for p in package.rglob(kind) if p.name != "events.py")
+    assert [e.name for e in Event if not re.search(rf"\bEvent\.{e.name}\b", text)] == []
+
+
 def test_a_missing_field_is_loud():
     with pytest.raises(KeyError):
         emit(Event.DISK_FULL, file="f")
 
 
 def test_nothing_is_printed_without_a_handler():
-    code = "from rmq_store.events import *; emit(Event.POOL_EMPTY, consequence='wait')"
+    code = "from rmq_store.events import *; emit(Event.POOL_EMPTY, count=1, size=2)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == done.stderr == b""

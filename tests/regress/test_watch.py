@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, errors, watch
 from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_enabled": False}
@@ -50,3 +50,39 @@ def test_what_failed_last_is_said_before_the_store_closes(tmp_path, caplog):
         s.close()
     assert [r.event for r in caplog.records].count("STORE_FAILED") == 1
     assert "DISK_SPACE_BACK" not in [r.event for r in caplog.records]
+
+
+def test_a_device_that_is_too_slow_for_the_pool_is_told(tmp_path, caplog, monkeypatch):
+    """Before puts wait, and when they do; once each, however long it lasts."""
+    caplog.set_level(logging.INFO, logger="rmq_store")
+    monkeypatch.setattr(watch, "PERIOD_S", 3600)         # looks are taken here
+    io = ProbeIo(keep_bytes=False)
+
+    def looked(*expected):
+        caplog.clear()
+        s._watch._look()
+        told = [r for r in caplog.records if r.event.startswith("POOL_")]
+        assert [r.event for r in told] == list(expected)
+        return told
+
+    with MessageStore.open(tmp_path / "s", _io=io, write_path="pool", flush_backend="fdatasync", pool_window_size_bytes=1 << 16,
+                           **SMALL) as s:
+        size = s.stats()["pool_bytes"]
+        looked()
+        io.hold("pwrite")
+        while s.stats()["wrote"] - s.stats()["committed"] < size * 4 // 5:
+            s.put("T", b"x" * 10_000)
+        looked()                    # it may be a moment's burst
+        low = looked("POOL_LOW")[0]
+        assert low.fields["size"] == size and 0 < low.fields["free"] < size // 4
+        looked()
+        producer = threading.Thread(target=lambda: [s.put("T", BODY) for _ in range(3)])
+        producer.start()
+        while s.stats()["pool_waits"] == 0:
+            time.sleep(0.001)
+        assert looked("POOL_EMPTY")[0].fields["count"] >= 1
+        io.release()
+        producer.join()
+        s.flush()
+        s._watch._look()
+        looked()

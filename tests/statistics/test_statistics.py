@@ -232,6 +232,7 @@ def test_metrics_text(store):
     assert values[f'rocketmq_messages_in_total{{{where},topic="A"}}'] == "15.0"
     assert float(values[f'rocketmq_storage_size{{{where},storage_type="commitlog"}}']) == store.stats()["wrote"]
     assert values[f"rocketmq_storage_dispatch_behind_bytes{{{where}}}"] == "0.0"
+    assert float(values[f"rmq_store_pool_free_bytes{{{where}}}"]) == store.stats()["pool_bytes"]      # all is committed
     sample = {frozenset(re.findall(r'(\w+)="', name)) | {name.split("{")[0]}: value for name, value in values.items()
               if 'topic="B"' not in name and 'le="' not in name}
     assert float(sample[frozenset({"rocketmq_consumer_lag_messages", "path", "consumer_group", "topic"})]) == 14
