@@ -5,6 +5,7 @@
 #include "rmq_probe.h"
 #include "rmq_ring.h"
 #include <fcntl.h>
+#include <liburing.h>
 #include <string.h>
 
 enum { BLOCK = RMQ_RING_BLOCK, BLOCKS = 64 };
@@ -12,13 +13,23 @@ enum { BLOCK = RMQ_RING_BLOCK, BLOCKS = 64 };
 static unsigned char *memory;
 static rmq_probe *probe;
 static const rmq_io *io;
+static rmq_io watched;
 static int file;
 static unsigned wishes;
+static int overflows; /* submissions after which the kernel held completions back, because their queue was full */
+
+static int watched_submit(void *ctx, void *ring, unsigned wait) {
+    int rc = rmq_probe_table(probe)->ring_submit(ctx, ring, wait);
+    overflows += (__atomic_load_n(((struct io_uring *)ring)->sq.kflags, __ATOMIC_RELAXED) & IORING_SQ_CQ_OVERFLOW) != 0;
+    return rc;
+}
 
 static int start(void) {
     probe = rmq_probe_new(rmq_io_system(), 0);
     CHECK(probe != NULL);
-    io = rmq_probe_table(probe);
+    watched = *rmq_probe_table(probe);
+    watched.ring_submit = watched_submit;
+    io = &watched;
     file = io->open(io->ctx, "ring.data", O_RDWR | O_CREAT | O_TRUNC, 0600);
     CHECK(file >= 0);
     return 0;
@@ -177,7 +188,9 @@ static void every_answer(void) {
 
     whole(8, 0, 0, 0, 0, 1, 1);
     whole(1, 0, 0, 0, 0, 1, 1);
+    overflows = 0;
     whole(16, 2, 0, 0, 0, 1, 1); /* two entries in each queue for sixteen flights: completions overflow and are not lost */
+    CHECK(overflows > 0 || wishes & RMQ_RING_SQPOLL);
     whole(8, 0, writes, 0, 1, 3, 5);
     whole(8, 0, writes, EINTR, 0, 3, 5);
     whole(8, 0, writes, EAGAIN, 0, 1, 8);
