@@ -119,6 +119,14 @@ def test_readback_says_why_a_store_does_not_load(store, rmqstore):
     assert "1000" in err
 
 
+def test_a_store_that_is_damaged_is_4(store, rmqstore):
+    (file,) = (store / "index").iterdir()
+    with open(file, "r+b") as f:
+        f.truncate(1000)
+    code, out, err = rmqstore("get", store, "-t", "T", "-q", "1", *SMALL)
+    assert (code, out) == (4, "") and "1000" in err and "rmqstore repair" in err
+
+
 def test_stat_watch_shows_growth(store, rmqstore, json_lines):
     code, lines = json_lines("stat", store, "--watch", "0.01", "--times", "2")
     assert code == 0 and [x["messages"] for x in lines] == [3, 3] and lines[1]["bytes_s"] == 0 and lines[0]["log_files"] == 1

@@ -175,6 +175,29 @@ def test_one_sync_serves_all_that_waited(tmp_path, config):
         assert steps <= 3
 
 
+@parameters([*(c for c in CONFIGS if c[1] == "sync"), POLLED[1]])
+def test_what_nobody_waits_for_becomes_durable_by_itself(tmp_path, config):
+    """Within two milliseconds of the first (GATHER_NS), the kernel willing; here: without any other call."""
+    with open_store(tmp_path / "s", config) as store:
+        pause = threading.Event()
+        for size in (10, 5000, 200_000):
+            result = store.put("T", bytes(size), wait=False)
+            assert result.status == 0
+            while store._position("flushed") < result.offset + result.size:     # the test's own time limit ends a wait in vain
+                pause.wait(0.001)
+
+
+@parameters([c for c in CONFIGS if c[0] == "pool"])
+def test_put_many_of_more_than_the_pool_holds(tmp_path, config):
+    sent = bodies(5, 300, 30_000)
+    with open_store(tmp_path / "s", config) as store:
+        assert sum(map(len, sent)) > 2 * store.stats()["pool_bytes"]
+        many = store.put_many("T", sent, wait=True)
+        assert (many.count, many.status, list(many.queue_offsets)) == (300, 0, list(range(300)))
+        assert store._position("flushed") == store._position("wrote")
+        assert store.wait_dispatched(30) and found(store) == sent
+
+
 @configs
 def test_readers_of_the_end_see_right_bytes_while_it_is_written(tmp_path, config):
     """Views over the last block, which direct writes repeat until it is full, and copies of what is still in the pool."""
