@@ -75,16 +75,16 @@ class Event(Enum):
         "file system is damaged: rmqstore verify tells more")
     DISK_SPACE_BACK = "segment", _INFO, "%(file)s could be created: puts are taken again"
     MLOCK_REFUSED = "pool", _WARNING, (
-        "mlock of %(size)d bytes refused (errno %(errno)d), %(what)s stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), or "
-        "set %(option)s=False")
+        "mlock of %(size)d bytes refused (errno %(errno)d), %(what)s stays unlocked: raise RLIMIT_MEMLOCK (now %(limit)s), "
+        "or set %(option)s=False")
     HUGEPAGES_REFUSED = "pool", _WARNING, (
         "the pool, %(size)d bytes, gets no huge pages though pool_hugepages is set: %(reason)s")
     POOL_LOW = "pool", _WARNING, (
-        "less than a quarter of the pool has been free for half a second (%(free)d of %(size)d bytes now): the device takes the "
-        "log more slowly than it is written")
+        "less than a quarter of the pool has been free for half a second (%(free)d of %(size)d bytes now): the device takes "
+        "the log more slowly than it is written")
     POOL_EMPTY = "pool", _WARNING, (
-        "puts find no room in the pool of %(size)d bytes and wait, %(count)d times in half a second: the device takes the log more "
-        "slowly than it is written")
+        "puts find no room in the pool of %(size)d bytes and wait, %(count)d times in half a second: the device takes the log "
+        "more slowly than it is written")
 
     # consumers
     MESSAGE_FAILED = "consumer", _WARNING, (

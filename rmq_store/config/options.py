@@ -257,7 +257,8 @@ OPTIONS: tuple[Option, ...] = (
     _bool("pool_hugepages", False, "Advise huge pages for the pool.", group=_SPEED),
     _bool("segment_warm", False, "Touch every page of a new commit-log file before it is used.", "warmMapedFileEnable",
           "warmMappedFileEnable", group=_SPEED),
-    _bool("segment_mlock", False, "Lock the mapped commit-log file that is being written, and the next one, in memory.", group=_SPEED),
+    _bool("segment_mlock", False, "Lock the mapped commit-log file that is being written, and the next one, in "
+          "memory.", group=_SPEED),
     _choice("segment_prezero", None, ("off", "window", "full"), "Write zeros ahead of the log, so that a sync need not journal "
             "new extents: not at all, some MiB ahead, or the whole file when it is made.",
             none="window under sync flush, off under async", group=_SPEED),

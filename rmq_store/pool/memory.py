@@ -1,4 +1,4 @@
-"""What becomes of memory that was to be locked and that the kernel does not lock. The opening thread, and the control thread."""
+"""What becomes of memory that was to be locked and that the kernel does not lock. The opening and the control thread."""
 import errno
 import os
 import resource

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import rmq_store
-
 from rmq_store.events import Event, emit
 
 
