@@ -313,12 +313,11 @@ VICTIM = """
 """
 
 
-@backends
-@pytest.mark.parametrize("write_path", ["pool", "mmap"])
+@pytest.mark.parametrize(("write_path", "backend_name"), [
+    pytest.param("pool", "io_uring", marks=ring_needed), ("pool", "fdatasync"), ("pool", "msync"), ("mmap", "fdatasync"),
+    ("mmap", "msync")])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_signal_in_the_middle_of_a_group_commit(tmp_path, number, write_path, backend_name):
-    if (write_path, backend_name) == ("mmap", "io_uring"):
-        pytest.skip("the mapped write path has no ring")
     options = json.dumps({"write_path": write_path, "flush_backend": backend_name})
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(VICTIM), str(tmp_path / "s"), options], cwd=ROOT,
                           stdout=subprocess.PIPE) as victim:

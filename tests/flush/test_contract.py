@@ -189,11 +189,11 @@ def test_what_nobody_waits_for_becomes_durable_by_itself(tmp_path, config):
 
 @parameters([c for c in CONFIGS if c[0] == "pool"])
 def test_put_many_of_more_than_the_pool_holds(tmp_path, config):
-    sent = bodies(5, 300, 30_000)
+    sent = bodies(5, 500, 30_000)
     with open_store(tmp_path / "s", config) as store:
         assert sum(map(len, sent)) > 2 * store.stats()["pool_bytes"]
         many = store.put_many("T", sent, wait=True)
-        assert (many.count, many.status, list(many.queue_offsets)) == (300, 0, list(range(300)))
+        assert (many.count, many.status, list(many.queue_offsets)) == (500, 0, list(range(500)))
         assert store._position("flushed") == store._position("wrote")
         assert store.wait_dispatched(30) and found(store) == sent
 
