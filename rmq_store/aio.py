@@ -2,24 +2,35 @@
 
 A put appends in the loop's thread, which takes a microsecond, and the task waits for the device; a get reads mapped memory
 there. No executor: the loop is woken through one eventfd, once a flush and once a round of dispatch, on every loop that has
-add_reader (uvloop, too). Only what may take seconds, opening, closing and wait_dispatched, runs in a thread of its own that
-ends with it.
+add_reader (uvloop, too). Only what may take seconds, as opening, closing and cleaning, or reads and writes files under config/,
+runs in a thread of its own that ends with it.
 Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
 """
 import asyncio
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rmq_store.aio_consumer import AsyncConsumer
+from rmq_store.cleaning.cleaner import Cleaned
+from rmq_store.consumer.consumer import Consumer
+from rmq_store.consumer.progress import Lag
+from rmq_store.delay.service import DelayLevel
 from rmq_store.errors import StoreClosed
+from rmq_store.histogram._histogram import Histogram
+from rmq_store.integrity.findings import Finding
+from rmq_store.integrity.scrubbing import ScrubResult
 from rmq_store.reader._get import GetResult
 from rmq_store.reader._message import Message
 from rmq_store.reader._query import QueryResult
+from rmq_store.removing import RemovedQueues
+from rmq_store.statistics.groups import GroupStats
+from rmq_store.statistics.report import StoreStats
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
+from rmq_store.waiting.apart import apart
 from rmq_store.waiting.loops import Ear, LoopHub
 from rmq_store.writer._future import PutFuture
 from rmq_store.writer._put import PutResult
@@ -35,6 +46,7 @@ BREATH = 64         # puts and messages that need no waiting, after which other 
 class AsyncMessageStore:
     """A MessageStore whose methods are awaited. For tasks of one event loop; several of them may share one store.
 
+    What is no call, or calls back from a thread (options, offsets, listeners), is the store's own: `store.store`.
     Made by `await AsyncMessageStore.open(...)`, or over an open store: AsyncMessageStore(store). `async with` closes it.
     """
 
@@ -47,11 +59,11 @@ class AsyncMessageStore:
         """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
         if options.get("signals"):
             return cls(MessageStore.open(path, **options))
-        return cls(await _apart(lambda: MessageStore.open(path, **options)))
+        return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
 
     async def close(self) -> None:
         """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
-        await _apart(self.store.close)
+        await apart(self.store.close)
 
     async def __aenter__(self) -> "AsyncMessageStore":
         return self
@@ -112,7 +124,7 @@ class AsyncMessageStore:
 
     async def wait_dispatched(self, timeout: float | None = None) -> bool:
         """As MessageStore.wait_dispatched."""
-        return await _apart(lambda: self.store.wait_dispatched(timeout))
+        return await apart(lambda: self.store.wait_dispatched(timeout))
 
     # ---- reading
 
@@ -207,9 +219,113 @@ class AsyncMessageStore:
         """As MessageStore.queues."""
         return self.store.queues(topic)
 
-    async def stats(self) -> Any:
+    def scan(self, topic: str | None = None, queue_id: int | None = None, **keywords: Any) -> AsyncIterator[Message]:
+        """As MessageStore.scan: `async for message in store.scan("T", 0)`."""
+        return self._walk(self.store.scan(topic, queue_id, **keywords))
+
+    def log_records(self, begin: int | None = None, end: int | None = None) -> AsyncIterator[tuple[str, int, int, Any]]:
+        """As MessageStore.log_records: `async for kind, offset, size, message in store.log_records()`."""
+        return self._walk(self.store.log_records(begin, end))
+
+    async def _walk(self, steps: Iterator[T]) -> AsyncIterator[T]:
+        for step in steps:
+            await self._breathe()
+            yield step
+
+    async def raw_entry(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        """As MessageStore.raw_entry."""
+        return self.store.raw_entry(topic, queue_id, queue_offset)
+
+    async def ext_unit(self, topic: str, queue_id: int, address: int) -> tuple[bool, int, int, bytes]:
+        """As MessageStore.ext_unit."""
+        return self.store.ext_unit(topic, queue_id, address)
+
+    # ---- groups
+
+    async def consumer(self, group: str, topics: str | Sequence[str], **keywords: Any) -> AsyncConsumer:
+        """As MessageStore.consumer: `async with await store.consumer("G", "T") as consumer`."""
+        consumer = await apart(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
+        return AsyncConsumer(self.store, consumer)
+
+    async def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+        """As MessageStore.lag."""
+        return await apart(lambda: self.store.lag(group, topic))
+
+    async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
+        """As MessageStore.reset_offset."""
+        return await apart(lambda: self.store.reset_offset(group, topic, **where))
+
+    async def delay_levels(self) -> list[DelayLevel]:
+        """As MessageStore.delay_levels."""
+        return await apart(self.store.delay_levels)
+
+    # ---- keeping it in order
+
+    async def clean(self, hours: float | None = None, **how: Any) -> Cleaned:
+        """As MessageStore.clean. Cancelled, it goes on."""
+        return await apart(lambda: self.store.clean(hours, **how))
+
+    async def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
+        """As MessageStore.cleanable."""
+        return await apart(lambda: self.store.cleanable(hours, files_max=files_max))
+
+    async def clean_expired_queues(self) -> RemovedQueues:
+        """As MessageStore.clean_expired_queues."""
+        return await apart(self.store.clean_expired_queues)
+
+    async def delete_topics(self, *topics: str) -> RemovedQueues:
+        """As MessageStore.delete_topics."""
+        return await apart(lambda: self.store.delete_topics(*topics))
+
+    async def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
+        """As MessageStore.clean_unused_topics."""
+        return await apart(lambda: self.store.clean_unused_topics(keep))
+
+    async def scrub(self, **how: Any) -> ScrubResult:
+        """As MessageStore.scrub. Cancelled, it goes on."""
+        return await apart(lambda: self.store.scrub(**how))
+
+    async def check_self(self) -> list[Finding]:
+        """As MessageStore.check_self."""
+        return await apart(self.store.check_self)
+
+    async def reconfigure(self, **options: Any) -> None:
+        """As MessageStore.reconfigure."""
+        self.store.reconfigure(**options)
+
+    async def confirm(self, offset: int) -> None:
+        """As MessageStore.confirm."""
+        self.store.confirm(offset)
+
+    # ---- what it tells of itself
+
+    async def stats(self) -> StoreStats:
         """As MessageStore.stats."""
         return self.store.stats()
+
+    async def histograms(self) -> dict[str, Histogram]:
+        """As MessageStore.histograms."""
+        return self.store.histograms()
+
+    async def topic_counts(self) -> dict[str, tuple[int, int]]:
+        """As MessageStore.topic_counts."""
+        return self.store.topic_counts()
+
+    async def group_stats(self) -> list[GroupStats]:
+        """As MessageStore.group_stats."""
+        return self.store.group_stats()
+
+    async def broker_stats(self) -> dict[str, dict[str, float]]:
+        """As MessageStore.broker_stats."""
+        return self.store.broker_stats()
+
+    async def runtime_info(self) -> dict[str, str]:
+        """As MessageStore.runtime_info."""
+        return await apart(self.store.runtime_info)
+
+    async def dump_threads(self) -> str:
+        """As MessageStore.dump_threads."""
+        return self.store.dump_threads()
 
     def _hub(self) -> LoopHub:
         hub = self.store._loop_hub(asyncio.get_running_loop())
@@ -313,33 +429,3 @@ def _holds(result: GetResult, offset: int) -> bool:
         return result.next_offset > offset
     return result.status is GetStatus.OFFSET_OVERFLOW_ONE or (
         result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset == 0)
-
-
-async def _apart(call: Callable[[], T]) -> T:
-    """`call` in a thread of its own. Cancelled, the call goes on to its end, and its outcome is dropped."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.cancelled():
-            if isinstance(result, MessageStore):
-                result.close()      # nobody will have it
-        elif error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:        # the loop is closed
-            if isinstance(result, MessageStore):
-                result.close()
-
-    threading.Thread(target=run, name="rmq-apart", daemon=True).start()
-    return await done

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
@@ -62,6 +62,14 @@ class _Queue:
         """Everything below is acknowledged."""
         open_ones = [*self.out, *(begin for begin, _ in self.again)]
         return min(open_ones) if open_ones else self.next
+
+
+class _SentBack(NamedTuple):
+    """A message that failed, as it is put again: topic, whether it is a dead letter, keywords for put."""
+
+    topic: str
+    dead: bool
+    put: dict[str, Any]
 
 
 class Batch(Sequence["Message"]):
@@ -164,17 +172,10 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
-                self._check()
-                arrived = self._hub.take()
-                if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
-                    self._look()
-                batch, more = self._take(max_count)
+                batch, more = self._look_once(max_count)
                 if batch is not None:
-                    if self._waiting:
-                        self._hub.wake()        # there may be more, for others
                     return batch
-                fd = self._hub.fileno()
-                self._waiting += 1
+                fd = self._begin_waiting()
             try:
                 left = LOOK_S if deadline is None else min(deadline - time.monotonic(), LOOK_S)
                 if left <= 0 and not more:
@@ -183,10 +184,29 @@ class Consumer:
                 poll.register(fd, select.POLLIN)
                 poll.poll(0 if more else max(left, 0) * 1000)
             finally:
-                with self._lock:
-                    self._waiting -= 1
-                    if self._closed and self._waiting == 0:
-                        self._hub.close()
+                self._end_waiting()
+
+    def _look_once(self, max_count: int) -> tuple[Batch | None, bool]:
+        """A batch, and whether to look again at once where there is none. Under the lock."""
+        self._check()
+        arrived = self._hub.take()
+        if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
+            self._look()
+        batch, more = self._take(max_count)
+        if batch is not None and self._waiting:
+            self._hub.wake()        # there may be more, for others
+        return batch, more
+
+    def _begin_waiting(self) -> int:
+        """The eventfd to wait on, which is there until _end_waiting. Under the lock, with the look that found nothing."""
+        self._waiting += 1
+        return self._hub.fileno()
+
+    def _end_waiting(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+            if self._closed and self._waiting == 0:
+                self._hub.close()
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches as they come, until the consumer or its store is closed. A batch that is neither acknowledged nor given back
@@ -225,9 +245,11 @@ class Consumer:
         try:
             handle(message)
         except Exception as error:
-            to = self.retry(message)
-            emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
-                 times=message.reconsume_times, error=f"{type(error).__name__}: {error}")
+            self._tell_failed(message, self.retry(message), error)
+
+    def _tell_failed(self, message: "Message", to: str, error: Exception) -> None:
+        emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
+             times=message.reconsume_times, error=f"{type(error).__name__}: {error}")
 
     def _take(self, max_count: int) -> tuple[Batch | None, bool]:
         """A batch, and whether to come again at once without one."""
@@ -298,6 +320,12 @@ class Consumer:
         message id, RECONSUME_TIME the count. delay_level: which of delay_levels to wait, 0: 3 + the times it was tried; where
         the store delivers no delayed messages it is tried again at once. Durability: as put. Raises as put does.
         """
+        sent_back = self._sent_back(message, delay_level)
+        self._store.put(sent_back.topic, message.body, **sent_back.put)
+        return self._count_sent_back(sent_back)
+
+    def _sent_back(self, message: "Message", delay_level: int) -> "_SentBack":
+        """What a message that failed becomes: to be put, then counted."""
         times = message.reconsume_times
         properties = {name: value for name, value in message.properties.items() if name not in _OF_ONE_DELIVERY}
         properties.setdefault("RETRY_TOPIC", message.topic)
@@ -313,16 +341,21 @@ class Consumer:
             topic = retry_topic(self.group)
             if self._store.options.delay == "deliver":
                 properties["DELAY"] = str(min(delay_level or 3 + times, len(self._store.options.delay_levels)))
-        self._store.put(topic, message.body, properties=properties, flag=message.flag, sys_flag=message.sys_flag,
-                        born_timestamp=message.born_timestamp, born_host=message.born_host, reconsume_times=times + 1)
+        return _SentBack(topic, dead, {
+            "properties": properties, "flag": message.flag, "sys_flag": message.sys_flag,
+            "born_timestamp": message.born_timestamp, "born_host": message.born_host, "reconsume_times": times + 1})
+
+    def _count_sent_back(self, done: "_SentBack") -> str:
+        """It is put: counts it, tells of a dead letter, returns its topic."""
+        properties: dict[str, str] = done.put["properties"]
         with self._lock:
             counts = self._counts.of(self.group, properties["RETRY_TOPIC"])
             counts.sent_back += 1
-            counts.dead_letters += dead
-        if dead:
-            emit(Event.DEAD_LETTER, group=self.group, topic=properties["RETRY_TOPIC"], times=times,
-                 msg_id=properties["ORIGIN_MESSAGE_ID"], to=topic)
-        return topic
+            counts.dead_letters += done.dead
+        if done.dead:
+            emit(Event.DEAD_LETTER, group=self.group, topic=properties["RETRY_TOPIC"], times=done.put["reconsume_times"] - 1,
+                 msg_id=properties["ORIGIN_MESSAGE_ID"], to=done.topic)
+        return done.topic
 
     # ---- life
 

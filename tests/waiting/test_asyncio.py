@@ -1,6 +1,7 @@
 """AsyncMessageStore: the same names awaited, one wake-up a batch, no message lost by cancellation; asyncio and uvloop."""
 import asyncio
 import contextvars
+import inspect
 import threading
 
 import pytest
@@ -63,6 +64,60 @@ def test_put_get_and_the_rest(tmp_path, run, mode):
         assert s.closed
         with pytest.raises(errors.StoreClosed):
             await s.put("T", b"x")
+
+    run(main())
+
+
+def test_every_call_of_the_store_is_there():
+    """What is left out is no call, or calls back from a thread of the store: `subscribe` takes its place."""
+    calls = {name for name in dir(MessageStore) if name[0] != "_" and callable(getattr(MessageStore, name))}
+    assert calls - set(dir(AsyncMessageStore)) == {"add_arriving_listener", "remove_arriving_listener"}
+    walks = {"scan", "log_records"}
+    for name in calls & set(dir(AsyncMessageStore)) - walks - {"put_async"}:
+        assert inspect.iscoroutinefunction(getattr(AsyncMessageStore, name)), name
+        ours = [p for p in inspect.signature(getattr(AsyncMessageStore, name)).parameters.values() if p.kind <= 1]
+        theirs = [p for p in inspect.signature(getattr(MessageStore, name)).parameters.values() if p.kind <= 1]
+        assert [p.name for p in ours] == [p.name for p in theirs][:len(ours)], name
+    assert all(inspect.getdoc(getattr(AsyncMessageStore, name)).startswith("As MessageStore.") or "with" in name
+               for name in calls & set(dir(AsyncMessageStore)))
+
+
+def test_the_calls_that_take_long_leave_the_loop_alone(tmp_path, run):
+    async def main():
+        probe = ProbeIo(keep_bytes=False)
+        small = SMALL | {"segment_size_bytes": 1 << 16, "manifest_enabled": False}
+        async with AsyncMessageStore(MessageStore.open(tmp_path / "s", _io=probe, **small)) as s:
+            await s.put_many("T", [bytes(1000)] * 200)
+            await s.flush()
+            assert await s.wait_dispatched(30)
+            assert [m.queue_offset async for m in s.scan("T", 0)] == list(range(200))
+            kinds = [kind async for kind, _, _, _ in s.log_records()]
+            assert (kinds.count("msg"), kinds.count("blank")) == (200, 3)
+            assert (await s.raw_entry("T", 0, 0))[0] == 0
+            s.store.offsets.commit("G", "T", 0, 5)
+            assert [x.behind for x in await s.lag("G")] == [195]
+            assert await s.reset_offset("G", "T", offset=7) == {0: 7}
+            with pytest.raises(ValueError, match="goes from 0 to 200"):
+                await s.reset_offset("G", "T", offset=201)
+            assert await s.delay_levels() == [] and await s.check_self() == []
+            assert (await s.scrub(bytes_per_s=None)).files == 3
+            assert await s.cleanable(0, files_max=1) == [0]
+            probe.hold("unlink", "/commitlog/")
+            cleaning = asyncio.create_task(s.clean(0, pace_ms=0))
+            await asyncio.to_thread(probe.wait_held)
+            assert (await s.put("T", b"meanwhile")).queue_offset == 200
+            probe.release()
+            assert (await cleaning).log_files == 3
+            assert [x.removed for x in (await s.clean_expired_queues(), await s.clean_unused_topics(["T"]))] == [[], []]
+            assert (await s.delete_topics("T")).removed == [("T", 0)]
+            await s.reconfigure(memory_ratio_pct=7)
+            assert s.store.options.memory_ratio_pct == 7
+            with pytest.raises(errors.StoreStateError, match="duplication_enabled"):
+                await s.confirm(0)
+            assert (await s.topic_counts())["T"][0] == 201 and (await s.runtime_info())["putMessageTimesTotal"] == "201"
+            assert (await s.histograms()).keys() >= {"flush", "get"}
+            assert (await s.broker_stats())["TOPIC_PUT_NUMS"] == {"T": 201}
+            assert await s.group_stats() == [] and "put lock" in await s.dump_threads()
 
     run(main())
 
