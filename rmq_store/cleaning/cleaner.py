@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Cleaned", "Cleaner", "Lost", "keep_ms"]
 
 HOUR_MS = 3_600_000
+HOURS_MAX = 1_000_000        # as of retention_hours
 # Of a store: (topic, group) -> queue id -> next offset to consume. Called with the store, so that nobody holds it for that.
 Known = Callable[[Any], Mapping[tuple[str, str], Mapping[int, int]]]
 
@@ -63,9 +64,17 @@ def keep_ms(options: Options, hours: float | None) -> int | None:
     """For clean and due: `hours`, or retention_hours, in ms; None: whatever the age. Raises ValueError."""
     if hours is None:
         hours = options.retention_hours
-    if hours is None or hours < 0:
-        raise ValueError(f"hours is {hours!r}: say how old files must be to go, here or as retention_hours")
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= HOURS_MAX:
+        raise ValueError(f"hours is {hours!r}: say how old files must be to go, 0 to {HOURS_MAX} hours, here or as "
+                         "retention_hours")
     return int(hours * HOUR_MS) if hours else None
+
+
+def _counted(name: str, value: int | None) -> int | None:
+    """`value` where it is None, or a number from 0 on. Raises ValueError."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"{name} is {value!r}: give a whole number, 0 or more")
+    return value
 
 
 class Cleaner:
@@ -112,15 +121,16 @@ class Cleaner:
     # ---- by hand
 
     def clean(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None, pace_ms: int | None) -> Cleaned:
-        """One round whatever the hour. keep_ms None: whatever the age."""
+        """One round whatever the hour. keep_ms None: whatever the age. Raises ValueError."""
+        files_max, pace_ms = _counted("files_max", files_max), _counted("pace_ms", pace_ms)
         with self._lock:
             return self._round(store, keep_ms, self._files.wall_ms(), True, "asked for",
                                files_max if files_max is not None else 1 << 62,
                                store.options.clean_pace_ms if pace_ms is None else pace_ms, threading.Event())
 
     def due(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None) -> list[int]:
-        """Log offsets of the files that `clean` would delete."""
-        now = self._files.wall_ms()
+        """Log offsets of the files that `clean` would delete. Raises ValueError."""
+        files_max, now = _counted("files_max", files_max), self._files.wall_ms()
         found: list[int] = []
         for start, modified in _clean.log_files(store):
             if len(found) == files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):

@@ -21,9 +21,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, delay="store_only") as store:
         if args.hours is None and store.options.retention_hours is None:
             raise ConfigError("say how old files must be to go: --hours, or the option retention_hours")
-        if args.dry_run:
-            return _show(store, args, out)
-        done = store.clean(args.hours, files_max=args.files, pace_ms=0)
+        try:
+            if args.dry_run:
+                return _show(store, args, out)
+            done = store.clean(args.hours, files_max=args.files, pace_ms=0)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     if out.as_json:
         out.record({"kind": "cleaned", "log_files": done.log_files, "log_bytes": done.log_bytes,
                     "queue_files": done.queue_files, "index_files": done.index_files, "min_log_offset": done.min_log_offset,

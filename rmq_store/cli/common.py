@@ -14,6 +14,7 @@ from rmq_store import MessageStore
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
 
+WAIT_MAX_S = 366 * 86_400
 FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED = 0, 1, 2, 3, 4, 64, 130
 
 EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, "
@@ -83,6 +84,17 @@ def moment(text: str) -> int:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: give milliseconds since 1970, or 2024-05-01T12:00:00") from None
+
+
+def waiting_time(text: str) -> float:
+    """Seconds on the command line, as long as anybody may wait."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= WAIT_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait: give seconds, 0 to {WAIT_MAX_S}")
+    return seconds
 
 
 _NAME = re.compile(r"[%|A-Za-z0-9_-]{1,127}").fullmatch

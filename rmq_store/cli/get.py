@@ -2,7 +2,16 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, body_argument, message_fields, message_line, open_store, store_arguments
+from rmq_store.cli.common import (
+    FINDINGS,
+    FINE,
+    body_argument,
+    message_fields,
+    message_line,
+    open_store,
+    store_arguments,
+    waiting_time,
+)
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 from rmq_store.status import GetStatus
@@ -18,8 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "the end")
     parser.add_argument("-c", "--count", type=_count, default=32, metavar="N", help="messages at most (32)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")
-    parser.add_argument("-w", "--wait", type=float, metavar="SECONDS", help="where there is no message, wait so long for one "
-                        "that a running writer stores")
+    parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="where there is no message, wait so long "
+                        "for one that a running writer stores")
     body_argument(parser)
 
 

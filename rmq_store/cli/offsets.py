@@ -31,6 +31,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError("offsets commit needs --queue and --offset")
     if args.action == "reset" and args.offset is None and args.time is None and not args.end:
         raise ConfigError("offsets reset needs --time, --offset or --end")
+    if args.time is not None and args.time < 0:
+        raise ConfigError(f"--time {args.time}: give ms since 1970, 0 or more; --end goes behind the last message")
     with open_store(args, delay="store_only") as store:
         before = store.offsets.table().get((args.topic, args.group), {})
         try:

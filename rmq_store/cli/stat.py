@@ -14,7 +14,7 @@ from typing import Any
 
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli import live
-from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, WAIT_MAX_S, open_store, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
@@ -30,6 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.times is not None and (args.watch is None or args.times < 1):
+        raise ConfigError(f"--times {args.times} needs --watch" if args.watch is None else
+                          f"--times {args.times}: give a number of lines, 1 or more")
     if args.watch is not None:
         return _watch(args, out)
     with open_store(args, readonly=True) as store:
@@ -66,8 +69,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _watch(args: argparse.Namespace, out: Output) -> int:
-    if args.watch <= 0:
-        raise ConfigError(f"--watch {args.watch}: give a number of seconds above 0")
+    if not 0 < args.watch <= WAIT_MAX_S:
+        raise ConfigError(f"--watch {args.watch}: give a number of seconds above 0, at most {WAIT_MAX_S}")
     log = logging.getLogger("rmq_store")
     level = log.level
     try:

@@ -2,7 +2,7 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINE, body_argument, message_fields, message_line, store_arguments
+from rmq_store.cli.common import FINE, body_argument, message_fields, message_line, store_arguments, waiting_time
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 
@@ -14,7 +14,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--offset", type=int, metavar="N", help="queue offset to begin at (the end); -3: three from "
                         "the end")
     parser.add_argument("-c", "--count", type=int, metavar="N", help="end after so many messages")
-    parser.add_argument("--for", type=float, metavar="SECONDS", dest="seconds", help="end after so many seconds (Ctrl-C)")
+    parser.add_argument("--for", type=waiting_time, metavar="SECONDS", dest="seconds",
+                        help="end after so many seconds (Ctrl-C)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")
     body_argument(parser)
 

@@ -8,8 +8,11 @@ from collections import Counter
 
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
 from rmq_store.cli.output import Output, Progress
+from rmq_store.errors import ConfigError
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.verification import verify
+
+RATE_MAX_MIB = 1 << 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +20,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", action="store_true",
                         help="look only whether the files of log and queues are there, without a gap and at their length")
     parser.add_argument("--no-manifests", action="store_true", help="do not read the log again for its manifests")
-    parser.add_argument("--rate", type=float, metavar="MIB", help="read at most so many MiB a second")
+    parser.add_argument("--rate", type=float, metavar="MIB", help="read at most so many MiB a second, 0: as fast as it goes "
+                        "(default)")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -54,8 +58,10 @@ def summary(path: str, seen: Counter[str], kinds: Counter[str], out: Output) -> 
 
 
 def rate(mib: float | None) -> int | None:
-    """Bytes a second out of MiB; None: as fast as it goes."""
-    return None if mib is None or mib <= 0 else int(mib * (1 << 20))
+    """Bytes a second out of MiB; None: as fast as it goes. Raises ConfigError."""
+    if mib is not None and not 0 <= mib <= RATE_MAX_MIB:
+        raise ConfigError(f"--rate {mib}: give MiB a second, 0 for as fast as it goes, at most {RATE_MAX_MIB}")
+    return max(int(mib * (1 << 20)), 1) if mib else None
 
 
 class Bar:

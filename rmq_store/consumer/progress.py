@@ -58,6 +58,8 @@ def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: st
     """
     if (timestamp is None) == (offset is None):
         raise ValueError("give either a timestamp or an offset")
+    if timestamp is not None and timestamp < -1:
+        raise ValueError(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
     there = {number: (low, high) for name, number, low, high in store._queue_list() if name == topic}
     if not there:
         raise ValueError(f"topic is {topic!r}: the store has no queue of it")

@@ -90,13 +90,15 @@ class Sealer:
 
 
 def pacer(bytes_per_s: int | None) -> manifest.Pace:
-    """Waits so that no more than `bytes_per_s` are looked at; None: as fast as it goes."""
+    """Waits so that no more than `bytes_per_s` are looked at; None: as fast as it goes. Raises ValueError."""
+    if bytes_per_s is not None and (isinstance(bytes_per_s, bool) or not isinstance(bytes_per_s, int) or bytes_per_s < 1):
+        raise ValueError(f"bytes_per_s is {bytes_per_s!r}: give bytes a second, 1 or more, or None for as fast as it goes")
     begin, done = time.monotonic(), 0
 
     def pace(size: int) -> None:
         nonlocal done
         done += size
-        if bytes_per_s:
+        if bytes_per_s is not None:
             time.sleep(max(0.0, done / bytes_per_s - (time.monotonic() - begin)))
 
     return pace

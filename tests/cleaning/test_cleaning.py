@@ -146,8 +146,16 @@ def test_by_hand_at_any_hour(aged):
     a.probe.set_clock(None)
     with pytest.raises(ValueError, match="hours is None"):
         a.clean()
-    with pytest.raises(ValueError, match="hours is -1"):
-        a.clean(-1)
+    for bad in (-1, float("nan"), float("inf"), 1_000_001, "72", True):
+        with pytest.raises(ValueError, match=f"hours is {bad!r}: say how old"):
+            a.clean(bad)
+        with pytest.raises(ValueError, match="hours is"):
+            a.store.cleanable(bad)
+    for name in ("files_max", "pace_ms"):
+        for bad in (-1, 1.5, "1", True):
+            with pytest.raises(ValueError, match=f"{name} is {bad!r}: give"):
+                a.clean(1, **{name: bad})
+    assert int(a.names()[0]) == 0
     assert a.clean(1, files_max=2).log_files == 2
     assert a.clean(1).log_files == 3
     assert a.clean(0).log_files == 6 and a.numbers() == [11]

@@ -37,6 +37,16 @@ def test_dry_run_then_clean(store, rmqstore, json_lines):
     assert code == 0 and '"log_files":2' in out and '"min_log_offset":40960' in out
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--hours", "-1"), "hours is -1.0: say how old"), (("--hours", "nan"), "hours is nan: say how old"),
+    (("--hours", "inf"), "hours is inf: say how old"), (("--hours", "1", "--files", "-1"), "files_max is -1: give"),
+    (("--hours", "soon"), "invalid float value: 'soon'")])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_is_no_age_and_no_number(store, rmqstore, arguments, words, more):
+    code, _, err = rmqstore("clean", store, *arguments, *more)
+    assert code == 64 and words in err and len(os.listdir(store / "commitlog")) == 6
+
+
 def test_an_age_is_needed(store, rmqstore):
     code, _, err = rmqstore("clean", store)
     assert code == 64 and "retention_hours" in err

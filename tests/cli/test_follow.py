@@ -49,6 +49,14 @@ def test_get_waits_for_the_first_one(writer, tmp_path, capsys):
     assert main(["get", str(tmp_path / "s"), "-t", "T", "-i", "2", "--wait", "0", *OPTIONS]) == 1
 
 
+@pytest.mark.parametrize("bad", ["nan", "inf", "-1", "soon"])
+@pytest.mark.parametrize("command", [("tail", "--for"), ("get", "--wait")])
+def test_what_is_no_time_to_wait(writer, rmqstore, command, bad):
+    name, option = command
+    code, out, err = rmqstore(name, writer.path, "-t", "T", f"{option}={bad}", *OPTIONS)
+    assert (code, out) == (64, "") and f"{bad!r} is no time to wait: give seconds, 0 to " in err
+
+
 def test_delay_levels_from_put_to_stat(tmp_path, capsys):
     root = str(tmp_path / "s")
     (tmp_path / "lines").write_text("a\nb\n")

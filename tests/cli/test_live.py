@@ -88,6 +88,16 @@ def test_stat_shows_all_of_it_once(store, rmqstore):
     assert "live figures" not in out
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--watch", "0"), "--watch 0.0: give"), (("--watch", "-1"), "--watch -1.0: give"),
+    (("--watch", "nan"), "--watch nan: give"), (("--watch", "inf"), "--watch inf: give"),
+    (("--watch", "1", "--times", "0"), "--times 0: give"),
+    (("--times", "2"), "--times 2 needs --watch")])
+def test_what_is_no_period(store, rmqstore, arguments, words):
+    code, out, err = rmqstore("stat", store.path, *arguments, *OPTIONS)
+    assert (code, out) == (64, "") and words in err
+
+
 def test_watching_the_files_of_an_open_store_warns_once(store, rmqstore):
     code, out, err = rmqstore("stat", store.path, "-w", "0.001", "-n", "4", "-t", "T", *OPTIONS)
     assert code == 0 and len(out.splitlines()) == 5 and err.count("was not closed cleanly") == 1

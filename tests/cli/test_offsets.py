@@ -41,6 +41,8 @@ def test_commit_and_reset(store, rmqstore, json_lines):
     (["commit"], "needs --group and --topic"), (["commit", "-g", "G", "-t", "T"], "needs --queue and --offset"),
     (["reset", "-g", "G", "-t", "T"], "needs --time, --offset or --end"),
     (["reset", "-g", "G", "-t", "T", "-i", "9"], "goes from 0 to 3"),
+    (["reset", "-g", "G", "-t", "T", "--time=-1"], "--time -1: give ms since 1970, 0 or more; --end"),
+    (["reset", "-g", "G", "-t", "T", "--time=-5"], "--time -5"),
     (["reset", "-g", "G", "-t", "none", "--end"], "no queue of it"),
     (["commit", "-g", "a@b", "-t", "T", "-q", "0", "-i", "0"], "group is 'a@b'")])
 def test_what_is_refused(store, rmqstore, arguments, words):

@@ -312,7 +312,8 @@ def test_reset_and_lag(store):
     assert store.reset_offset("G", "T", offset=2, queue_id=1) == {1: 2}
     assert [x.behind for x in store.lag(topic="T")] == [0, 3]
     for bad, words in (({"offset": 6}, "goes from 0 to 5"), ({"offset": -1}, "goes from 0 to 5"), ({}, "either"),
-                       ({"offset": 0, "timestamp": 0}, "either"), ({"offset": 0, "queue_id": 9}, "has the queues 0, 1")):
+                       ({"offset": 0, "timestamp": 0}, "either"), ({"offset": 0, "queue_id": 9}, "has the queues 0, 1"),
+                       ({"timestamp": -2}, "timestamp is -2: give ms since 1970")):
         with pytest.raises(ValueError, match=words):
             store.reset_offset("G", "T", **bad)
     with pytest.raises(ValueError, match="no queue of it"):

@@ -8,6 +8,7 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, errors
+from rmq_store.cli.verify import rate
 from rmq_store.integrity import manifest
 from rmq_store.io._io import IoTable, ProbeIo
 from rmq_store.io.files import ControlFiles
@@ -174,6 +175,24 @@ def test_the_command(tmp_path, rmqstore):
     flip(root, 99)
     code, out, _ = rmqstore("scrub", root, "--rate", "0", "--no-state", "--json")
     assert code == 4 and json.loads(out.splitlines()[0])["kind"] == "manifest_mismatch"
+
+
+@pytest.mark.parametrize("command", ["scrub", "verify"])
+@pytest.mark.parametrize("bad", ["-1", "nan", "inf"])
+def test_what_is_no_rate(tmp_path, rmqstore, command, bad):
+    root = tmp_path / "s"
+    fill(root, count=1)
+    code, out, err = rmqstore(command, root, f"--rate={bad}")
+    assert (code, out) == (64, "") and f"--rate {float(bad)!r}: give MiB a second, 0 for as fast as it goes" in err
+    assert (rate(1e-9), rate(2), rate(0), rate(None)) == (1, 2 << 20, None, None)
+
+
+@pytest.mark.parametrize("bad", [0, -1, "64", 1.5, float("nan"), True])
+def test_a_rate_is_a_number_of_bytes(tmp_path, bad):
+    fill(tmp_path / "s", count=1)
+    for look in (rmq_store.scrub, lambda *args, **how: list(rmq_store.verify(*args, **how))):
+        with pytest.raises(ValueError, match=f"bytes_per_s is {bad!r}: give bytes a second, 1 or more, or None"):
+            look(tmp_path / "s", bytes_per_s=bad)
 
 
 def test_manifests_of_files_that_were_cleaned_go(tmp_path):
