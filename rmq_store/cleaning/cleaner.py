@@ -185,7 +185,7 @@ class Cleaner:
         if held is None:
             return
         patience_ms = store.options.clean_hanged_ms
-        hanged_ms = (time.monotonic_ns() - held.since_ns) / 1e6
+        hanged_ms = (self._files.mono_ns() - held.since_ns) / 1e6
         if held.users:
             if not self._told_held:
                 self._told_held = True

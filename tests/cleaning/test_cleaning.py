@@ -104,6 +104,18 @@ def test_a_hanged_file_goes_after_its_time_and_its_views_stay_good(aged, caplog)
     assert bytes(view.body) == BODY[:-4] + b"   0"
 
 
+def test_it_is_hanged_after_two_minutes_and_not_before(aged, monkeypatch):
+    """Upstream's destroyMapedFileIntervalForcibly, 120 s, by the monotonic clock."""
+    a = aged(old=3, hour=4, retention_hours=1)
+    view = a.store.get("T", 0, 0, 1)[0]
+    assert a.tick().held
+    since = a.store._cleaner._held.since_ns
+    for ms, gone in ((0, 0), (119_999, 0), (120_000, 3)):
+        monkeypatch.setattr(a.store._cleaner._files, "mono_ns", lambda ms=ms: since + ms * 1_000_000)
+        assert a.tick().log_files == gone, ms
+    assert bytes(view.body) == BODY[:-4] + b"   0"
+
+
 def test_a_withdrawn_file_is_back_after_reopening(aged):
     a = aged(old=1, hour=4, retention_hours=1)
     view = a.store.get("T", 0, 0, 1)[0]
