@@ -192,6 +192,30 @@ def test_after_the_last_retry_a_dead_letter(store, caplog):
     assert store.topic_table.names() == ["%DLQ%G", "%RETRY%G"]
 
 
+def test_a_retry_waits_as_long_as_a_brokers(tmp_path):
+    """Level 3 + the times it was tried, or the one that is given, and never beyond the last; then it comes to %RETRY%."""
+    probe = ProbeIo(keep_bytes=False)
+    now = 1_795_000_000_000
+    probe.set_clock(now, 0)
+    with MessageStore.open(tmp_path / "s", _io=probe, **SMALL | {"delay": "deliver"}) as s, s.consumer("G", "T") as c:
+        fill(s, 1)
+        levels = []
+        for asked in (0, 0, 1, 99, 0):
+            with c.poll(timeout=30) as batch:
+                assert batch.retry(batch[0], delay_level=asked) == "%RETRY%G"
+                batch = None
+            assert s.wait_dispatched(30) and c.poll() is None
+            (waits,) = [x for x in s.delay_levels() if x.waiting]
+            levels.append(waits.level)
+            now += waits.delay_ms
+            probe.set_clock(now, 0)
+            s._delay.timer.poke()
+        assert levels == [3, 4, 1, 18, 7]
+        with c.poll(timeout=30) as batch:
+            assert (batch.topic, batch[0].reconsume_times, origin_topic(batch[0])) == ("%RETRY%G", 5, "T")
+            batch = None
+
+
 def test_negative_level_is_a_dead_letter_at_once(store):
     fill(store, 1)
     with store.consumer("G", "T") as c, c.poll() as batch:

@@ -1,6 +1,7 @@
 """The files under config/: upstream's dialect, upstream's own examples, damage, and a write that is broken off."""
 import errno
 import json
+import time
 
 import pytest
 
@@ -169,6 +170,30 @@ def test_a_full_disk_keeps_the_old_offsets_and_the_new_ones_are_tried_again(tmp_
         s.offsets.flush()
         with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as other:
             assert other.offsets.query("G", "T", 0) == 2
+
+
+def test_the_three_files_are_written_by_themselves(tmp_path):
+    """Every offsets_flush_interval_ms, by the control thread; a write that fails is said once, and tried again."""
+    probe = ProbeIo(keep_bytes=False)
+    config = tmp_path / "s" / "config"
+    with MessageStore.open(tmp_path / "s", _io=probe, offsets_flush_interval_ms=1, **SMALL) as s:
+        s.offsets.commit("G", "T", 0, 3)
+        s.topic_table.set("T")
+        s.group_table.set("G")
+        wait_for(config / "consumerOffset.json", '"T@G":{0:3')
+        wait_for(config / "topics.json", '"topicName":"T"')
+        wait_for(config / "subscriptionGroup.json", '"groupName":"G"')
+        probe.fail("pwrite", errno=errno.ENOSPC, path="/config/", sticky=True)
+        s.offsets.commit("G", "T", 0, 4)
+        while probe.hits < 2:
+            time.sleep(0.001)
+        probe.clear()
+        wait_for(config / "consumerOffset.json", '"T@G":{0:4')
+
+
+def wait_for(path, text):
+    while not path.exists() or text not in path.read_text():
+        time.sleep(0.001)
 
 
 def test_offsets_are_on_the_device_only_after_the_log(tmp_path):

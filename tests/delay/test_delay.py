@@ -148,6 +148,17 @@ def test_what_became_due_while_nobody_was_there(tmp_path):
         assert bodies(s, "T", 0, 1) == [b"x"]
 
 
+def test_how_far_it_is_is_written_by_itself(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s", delay_offset_flush_interval_ms=1) as s:
+        s.put("T", b"x", delay_level=1)
+        assert s.wait_dispatched(60)
+        clock.set(NOW + 1000)
+        while not (tmp_path / "s" / "config" / "delayOffset.json").exists():
+            time.sleep(0.001)
+        assert offsets(tmp_path / "s") == {1: 1}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_file_never_runs_ahead_of_the_device(tmp_path, mode):
     clock = Clock()
