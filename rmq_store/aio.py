@@ -132,14 +132,13 @@ class AsyncMessageStore:
                   max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
         store = self.store
+        _check_wait(wait)
         result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
         if wait is True:
             wait = store.options.long_polling_timeout_ms / 1000
         if not wait or not _holds(result, offset):
             await self._breathe()
             return result
-        if wait < 0:
-            raise ValueError(f"a time to wait is {wait!r}: give seconds, 0 or more")
         end = time.monotonic() + wait
         with Ear(self._hub(), topic, [queue_id]) as ear:
             while True:
@@ -156,6 +155,7 @@ class AsyncMessageStore:
 
     async def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """As MessageStore.wait_for_message."""
+        _check_wait(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         with Ear(self._hub(), topic, [queue_id]) as ear:
             while self.store.max_offset(topic, queue_id) <= offset:
@@ -418,6 +418,11 @@ class Subscription:
     def __del__(self) -> None:
         if hasattr(self, "_ear") and not self._store._forked():
             self._ear.__exit__(None, None, None)
+
+
+def _check_wait(seconds: float | None) -> None:
+    if seconds is not None and (not isinstance(seconds, int | float) or not seconds >= 0):
+        raise ValueError(f"a time to wait is {seconds!r}: give seconds, 0 or more")
 
 
 _FURTHER = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)

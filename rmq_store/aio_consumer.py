@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from rmq_store.consumer.consumer import LOOK_S, Batch, Consumer
+from rmq_store.consumer.consumer import LOOK_S, Batch, Consumer, _deadline
 from rmq_store.errors import StoreStateError
 from rmq_store.waiting.apart import apart
 
@@ -50,7 +50,7 @@ class AsyncConsumer:
         """As Consumer.poll. Say what became of the batch with `ack` and `nack`; a single message that failed goes to
         `await consumer.retry(message)`, not to the batch's own retry, which would hold the loop until the device has it."""
         consumer = self._consumer
-        end = None if timeout is None else time.monotonic() + timeout
+        end = _deadline(timeout)
         while True:
             with consumer._lock:
                 batch, more = consumer._look_once(max_count)

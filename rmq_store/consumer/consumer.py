@@ -47,6 +47,14 @@ def origin_topic(message: "Message") -> str:
     return str(message.properties.get("RETRY_TOPIC", message.topic))
 
 
+def _deadline(timeout: float | None) -> float | None:
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise ValueError(f"timeout is {timeout!r}: give seconds, 0 or more, or None for ever")
+    return time.monotonic() + timeout
+
+
 @dataclass
 class _Queue:
     """Where this consumer is in one queue."""
@@ -167,9 +175,9 @@ class Consumer:
     def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
         """The next messages, of one queue; None where there are none within `timeout` seconds (None: for ever).
 
-        Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading.
+        Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = _deadline(timeout)
         while True:
             with self._lock:
                 batch, more = self._look_once(max_count)

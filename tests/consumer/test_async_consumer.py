@@ -113,6 +113,8 @@ def test_a_cancelled_poll_has_taken_nothing(tmp_path, run):
                 batch.ack()
             assert seen == list(range(50))
             assert await c.poll(timeout=0.001) is None
+            with pytest.raises(ValueError, match="timeout is nan: give seconds"):
+                await c.poll(timeout=float("nan"))
             del batch, task
 
     run(main())

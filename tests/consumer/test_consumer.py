@@ -297,6 +297,10 @@ def test_other_bad_arguments(store):
     for more in ({"start": "middle"}, {"max_retries": -1}):
         with pytest.raises(ValueError, match=next(iter(more))):
             store.consumer("G", "T", **more)
+    with store.consumer("G", "T") as c:
+        for bad in (-1, "1", float("nan")):
+            with pytest.raises(ValueError, match=f"timeout is {bad!r}: give seconds"):
+                c.poll(timeout=bad)
 
 
 def test_a_committed_offset_beyond_the_end_goes_back_to_it(store, caplog):

@@ -151,8 +151,11 @@ def test_a_waiting_get_holds_the_task_and_not_the_loop(tmp_path, run, mode):
             assert bytes((await tagged)[0].body) == b"y"
             assert await s.wait_for_message("T", 0, 2, 60)
             assert not await s.wait_for_message("T", 0, 3, 0.001)
-            with pytest.raises(ValueError, match="seconds"):
-                await s.get("T", 0, 3, wait=-1)
+            for bad in (-1, "1", float("nan")):
+                with pytest.raises(ValueError, match=f"{bad!r}: give seconds"):
+                    await s.get("T", 0, 3, wait=bad)
+                with pytest.raises(ValueError, match=f"{bad!r}: give seconds"):
+                    await s.wait_for_message("T", 0, 3, bad)
             gets.clear()
             del tagged
 
