@@ -6,7 +6,7 @@ import argparse
 import datetime
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -77,13 +77,32 @@ def open_store(args: argparse.Namespace, *, create: bool = False, **more: Any) -
 def moment(text: str) -> int:
     """A time on the command line, as milliseconds: a number of them, or ISO like 2024-05-01T12:00:00 (local time)."""
     try:
-        return int(text)
-    except ValueError:
+        return OFFSET(text)
+    except argparse.ArgumentTypeError:
         pass
     try:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: give milliseconds since 1970, or 2024-05-01T12:00:00") from None
+
+
+def number(low: int, high: int) -> Callable[[str], int]:
+    """A type of arguments: whole numbers from `low` to `high`."""
+    def take(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from {low} to {high}")
+        return value
+
+    return take
+
+
+QUEUE_ID = number(0, (1 << 31) - 1)
+OFFSET = number(-(1 << 63), (1 << 63) - 1)
+COUNT = number(1, (1 << 31) - 1)
 
 
 def waiting_time(text: str) -> float:

@@ -3,8 +3,11 @@ import argparse
 from typing import Any
 
 from rmq_store.cli.common import (
+    COUNT,
     FINDINGS,
     FINE,
+    OFFSET,
+    QUEUE_ID,
     body_argument,
     message_fields,
     message_line,
@@ -22,10 +25,10 @@ _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_R
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id (0)")
-    parser.add_argument("-i", "--offset", type=int, metavar="N", help="queue offset to begin at (the oldest); -3: three from "
-                        "the end")
-    parser.add_argument("-c", "--count", type=_count, default=32, metavar="N", help="messages at most (32)")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the oldest); -3: three "
+                        "from the end")
+    parser.add_argument("-c", "--count", type=COUNT, default=32, metavar="N", help="messages at most (32)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")
     parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="where there is no message, wait so long "
                         "for one that a running writer stores")
@@ -75,10 +78,3 @@ def _line(message: Any, args: argparse.Namespace, out: Output) -> None:
         out.record(message_fields(message, args.body))
     else:
         out.line(message_line(message, args.body))
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value

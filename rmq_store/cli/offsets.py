@@ -2,7 +2,7 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, moment, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, OFFSET, QUEUE_ID, moment, open_store, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 
@@ -14,9 +14,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-g", "--group", help="only this group; for commit and reset: the group that is moved")
     parser.add_argument("-t", "--topic", help="only this topic; for commit and reset: the topic")
-    parser.add_argument("-q", "--queue", type=int, help="for commit and reset: the queue; reset without it: all of them")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, help="for commit and reset: the queue; reset without it: all of them")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("-i", "--offset", type=int, help="for commit and reset: the queue offset to go on at")
+    where.add_argument("-i", "--offset", type=OFFSET, help="for commit and reset: the queue offset to go on at")
     where.add_argument("--time", type=moment, metavar="TIME", help="for reset: the first message stored then or later (ms "
                        "since 1970, or 2024-05-01T12:00:00)")
     where.add_argument("--end", action="store_true", help="for reset: behind the last message")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO
 
-from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, QUEUE_ID, open_store, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="what to store; standard input where left out")
     parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
     parser.add_argument("--tags", help="tag of each message")
     parser.add_argument("-k", "--keys", help="keys of each message, separated by blanks")
     parser.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", dest="properties",

@@ -3,8 +3,11 @@ import argparse
 from typing import Any
 
 from rmq_store.cli.common import (
+    COUNT,
     FINDINGS,
     FINE,
+    OFFSET,
+    QUEUE_ID,
     body_argument,
     message_fields,
     message_line,
@@ -23,13 +26,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to look for (one of)").add_mutually_exclusive_group(required=True)
     what.add_argument("-k", "--key", help="a key of KEYS, or a unique key (UNIQ_KEY); needs --topic")
     what.add_argument("-i", "--id", dest="msg_id", help="an offset message id, 32 or 56 hex digits")
-    what.add_argument("--offset", type=int, metavar="N", help="an offset in the log")
+    what.add_argument("--offset", type=OFFSET, metavar="N", help="an offset in the log")
     what.add_argument("--time", type=moment, metavar="WHEN", help="the message of a queue next to a time; needs --topic")
     parser.add_argument("-t", "--topic")
-    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id for --time (0)")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id for --time (0)")
     parser.add_argument("-b", "--begin", type=moment, default=0, metavar="WHEN", help="with --key: not stored before")
     parser.add_argument("-e", "--end", type=moment, default=FAR, metavar="WHEN", help="with --key: not stored after")
-    parser.add_argument("-m", "--max", type=int, default=32, metavar="N", help="with --key: messages at most (32)")
+    parser.add_argument("-m", "--max", type=COUNT, default=32, metavar="N", help="with --key: messages at most (32)")
     body_argument(parser)
 
 

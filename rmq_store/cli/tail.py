@@ -2,7 +2,17 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINE, body_argument, message_fields, message_line, store_arguments, waiting_time
+from rmq_store.cli.common import (
+    COUNT,
+    FINE,
+    OFFSET,
+    QUEUE_ID,
+    body_argument,
+    message_fields,
+    message_line,
+    store_arguments,
+    waiting_time,
+)
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 
@@ -10,10 +20,10 @@ from rmq_store.cli.output import Output
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-q", "--queue", type=int, default=0, metavar="ID", help="queue id (0)")
-    parser.add_argument("-i", "--offset", type=int, metavar="N", help="queue offset to begin at (the end); -3: three from "
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the end); -3: three from "
                         "the end")
-    parser.add_argument("-c", "--count", type=int, metavar="N", help="end after so many messages")
+    parser.add_argument("-c", "--count", type=COUNT, metavar="N", help="end after so many messages")
     parser.add_argument("--for", type=waiting_time, metavar="SECONDS", dest="seconds",
                         help="end after so many seconds (Ctrl-C)")
     parser.add_argument("--tags", help="only messages with one of these tags, a||b")

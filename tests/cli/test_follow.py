@@ -57,6 +57,19 @@ def test_what_is_no_time_to_wait(writer, rmqstore, command, bad):
     assert (code, out) == (64, "") and f"{bad!r} is no time to wait: give seconds, 0 to " in err
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("get", "-q", "-1"), "'-1': give a whole number from 0 to 2147483647"), (("get", "-q", str(1 << 31)), "from 0 to"),
+    (("tail", "-q", "x"), "'x': give a whole number from 0"), (("get", "-i", str(1 << 63)), "-9223372036854775808 to 9223"),
+    (("tail", "-c", "0"), "'0': give a whole number from 1"), (("get", "-c", "0"), "'0': give a whole number from 1"),
+    (("query", "-k", "k", "-m", "0"), "from 1 to"), (("query", "--time", "9" * 20), "is no time: give milliseconds"),
+    (("query", "--offset", str(1 << 64)), "-9223372036854775808 to"),
+    (("offsets commit", "-g", "G", "-q", str(1 << 40), "-i", "0"), "from 0 to 2147483647")])
+def test_what_is_no_queue_and_no_offset(writer, rmqstore, arguments, words):
+    command, *rest = arguments
+    code, out, err = rmqstore(*command.split(), writer.path, "-t", "T", *rest, *OPTIONS)
+    assert (code, out) == (64, "") and words in err
+
+
 def test_delay_levels_from_put_to_stat(tmp_path, capsys):
     root = str(tmp_path / "s")
     (tmp_path / "lines").write_text("a\nb\n")
