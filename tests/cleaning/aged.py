@@ -48,12 +48,12 @@ class Aged:
     def age(self, name: str, seconds: float) -> None:
         os.utime(self.root / "commitlog" / name, (time.time(), self.now / 1000 - seconds))
 
-    def tick(self) -> Cleaned:
+    def tick(self, stop: threading.Event | None = None) -> Cleaned:
         """One look of the cleaner, as the control thread makes it."""
         assert self.store._cleaner is not None
         self.probe.set_clock(self.now)
         try:
-            return self.store._cleaner.tick(self.store, threading.Event())
+            return self.store._cleaner.tick(self.store, threading.Event() if stop is None else stop)
         finally:
             self.probe.set_clock(None)
 

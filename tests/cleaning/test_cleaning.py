@@ -5,6 +5,7 @@ Cases CLN-01 to CLN-03 are DefaultMessageStoreCleanFilesTest's, with one message
 import gc
 import logging
 import os
+import threading
 
 import pytest
 
@@ -32,6 +33,29 @@ def test_cln_01_the_hour_deletes_ten_old_files_a_round(aged):
     assert a.tick().log_files == 0
     assert a.names()[0] == f"{15 * 8192:020d}" and a.numbers() == list(range(15, 55))
     assert (a.store.min_offset("T", 0), a.store.max_offset("T", 0)) == (15, 55)
+
+
+class Stop(threading.Event):
+    """What the control thread waits on between two files: notes how long, and is set at the n-th time."""
+
+    def __init__(self, nth=None):
+        super().__init__()
+        self.nth, self.waits = nth, []
+
+    def wait(self, timeout=None):
+        self.waits.append(timeout)
+        if len(self.waits) == self.nth:
+            self.set()
+        return self.is_set()
+
+
+def test_a_round_is_paced_and_ends_when_the_store_closes(aged):
+    """Upstream's deleteCommitLogFilesInterval and deleteConsumeQueueFilesInterval."""
+    a = aged(files=24, old=20, hour=4, retention_hours=1, queues=2, clean_pace_ms=100, clean_queue_pace_ms=70)
+    stop = Stop(3)
+    assert a.tick(stop).log_files == 3 and stop.waits == [0.1] * 3
+    stop = Stop()
+    assert a.tick(stop).log_files == 10 and stop.waits == [0.1] * 9 + [0.07] * 2
 
 
 def test_cln_02_the_disk_deletes_old_files_at_any_hour(aged):

@@ -3,6 +3,7 @@ import errno
 import json
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,6 +176,18 @@ def test_the_command(tmp_path, rmqstore):
     flip(root, 99)
     code, out, _ = rmqstore("scrub", root, "--rate", "0", "--no-state", "--json")
     assert code == 4 and json.loads(out.splitlines()[0])["kind"] == "manifest_mismatch"
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_scrub_is_paced(tmp_path, monkeypatch, sealed):
+    """Also where there are no manifests: by a clock of the test's, every byte read takes its time, and nothing else does."""
+    root = tmp_path / "s"
+    fill(root, until=4 if sealed else None, manifest_enabled=sealed)
+    slept = []
+    monkeypatch.setattr("rmq_store.integrity.sealing.time",
+                        SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    assert rmq_store.scrub(root, bytes_per_s=1 << 17).bytes == 4 << 17
+    assert sum(slept) == pytest.approx(4.0) and len(slept) >= 4
 
 
 @pytest.mark.parametrize("command", ["scrub", "verify"])
