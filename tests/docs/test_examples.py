@@ -1,15 +1,25 @@
-"""Every Python example of these pages runs as it stands, in a directory of its own; so do the commands of some."""
+"""Every Python example of these pages runs as it stands, in a directory of its own; so do the commands of some. Of commands that
+are only named, the options must be there."""
+import argparse
 import pathlib
 import re
 import shlex
 
 import pytest
 
+from rmq_store.cli.main import COMMANDS, build_parser
+from rmq_store.config.load import resolve
 from tests import golden_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
+IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
+           "reading-a-dead-brokers-disk.md"]
+# Blocks that are seen to elsewhere.
+ELSEWHERE = {("spark.md", "python"): "its paths are a broker's; the tour beside it runs (tests/spark/test_tour.py)",
+             ("choosing-a-backend.md", "console"): "it measures for minutes: its commands are looked at below",
+             ("configuration.md", "toml"): "test_the_profile_is_one"}
 
 
 def blocks(page, kinds="python"):
@@ -28,8 +38,7 @@ def test_example(page, code, tmp_path, monkeypatch):
     exec(compile(code, page, "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md",
-                                  "coming-from-broker-conf.md", "reading-a-dead-brokers-disk.md"])
+@pytest.mark.parametrize("page", IN_TURN)
 def test_page(page, tmp_path, monkeypatch, rmqstore):
     """The examples of these pages go on from one another; `path` is the store's directory, broker-disk a dead broker's."""
     monkeypatch.chdir(tmp_path)
@@ -46,6 +55,52 @@ def test_page(page, tmp_path, monkeypatch, rmqstore):
             code, out, err = rmqstore(*arguments)
             assert program == "rmqstore" and code == (int(note.split()[1].rstrip(":")) if note else 0), (line, out, err)
     known.clear()
+
+
+def test_no_example_is_left_out():
+    kinds = {(path.name, kind) for path in DOCS.glob("*.md") for kind, _ in blocks(path.name, r"\w+")}
+    ran = {*((page, "python") for page in PAGES), *((page, kind) for page in IN_TURN for kind in ("python", "sh"))}
+    assert kinds - ran == set(ELSEWHERE)
+
+
+def test_the_profile_is_one(tmp_path):
+    ((_, text),) = blocks("configuration.md", "toml")
+    (tmp_path / "mine.toml").write_text(text)
+    options = resolve(tmp_path / "mine.toml", {}, str(tmp_path / "s"), environment={})
+    assert (options.write_path, options.flush_backend, options.segment_size_bytes) == ("pool", "fdatasync", 256 << 20)
+
+
+def commands():
+    """Every `rmqstore ...` in the README and the pages: (page, words)."""
+    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        for line in re.findall(r"(?:`|^|\$ )rmqstore ([^`\n#]+)", path.read_text(), re.MULTILINE):
+            yield path.name, line.split()
+
+
+def options_of(parser):
+    """Of a command and those below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from options_of(below)
+
+
+def test_commands_and_options_that_are_named_are_there():
+    """A page that names `rmqstore stat --wach` is wrong: words after a command are not looked at, its options are."""
+    named = list(commands())
+    assert len(named) > 40
+    parsers = {}
+    for page, (command, *words) in named:
+        if command.isupper():
+            continue        # a word that stands for all of them
+        assert command in COMMANDS, f"{page}: rmqstore {command}"
+        if command not in parsers:
+            (below,) = (a for a in build_parser(command)._actions if isinstance(a, argparse._SubParsersAction))
+            parsers[command] = set(options_of(below.choices[command]))
+        for word in words:
+            option = re.match(r"--?[a-z][a-z-]*", word)
+            assert not option or option[0] in parsers[command], f"{page}: rmqstore {command} {word}"
 
 
 def test_the_tests_that_a_page_names_are_there():
