@@ -41,6 +41,7 @@ cdef struct Window:
     int64_t at              # what the buffer holds: [at, at + length)
     int64_t length
     int64_t capacity
+    int64_t piece           # how much is read at once, if no more is needed; may be changed after window_open
     int fd
     bint pinned             # somebody looks into the buffer: it must not change
     int error               # -errno of a failed read

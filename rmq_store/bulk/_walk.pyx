@@ -30,6 +30,7 @@ cdef int window_open(Window *w, const rmq_io *io, const char *path, bint mapped)
     w.map = NULL
     w.buffer = NULL
     w.at = w.length = w.capacity = 0
+    w.piece = WINDOW
     w.pinned = False
     w.error = 0
     w.fd = io.open(io.ctx, path, O_RDONLY | O_NOFOLLOW, 0)
@@ -72,7 +73,7 @@ cdef const unsigned char *window_at(Window *w, int64_t at, int64_t need, int64_t
     if not (w.at <= at and at + need <= w.at + w.length):
         if w.pinned:
             return NULL
-        wanted = need if need > WINDOW else WINDOW
+        wanted = need if need > w.piece else w.piece
         if wanted > w.size - at:
             wanted = w.size - at
         if wanted > w.capacity:
