@@ -10,7 +10,7 @@ from typing import Any
 
 from rmq_store.bulk._rebuild import count_keys, index_part
 from rmq_store.index.geometry import find_geometry
-from rmq_store.spark.jobs.pieces import check_chain, whole_log
+from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
@@ -53,7 +53,7 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
 
 
-def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int = 128 << 20, slots: int | None = None,
+def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int = PART_SIZE, slots: int | None = None,
                   entries: int | None = None) -> RebuiltIndex:
     """Makes the index files of the store at `root` from its log; install and errors as rebuild_queues.
 

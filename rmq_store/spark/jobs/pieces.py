@@ -7,12 +7,13 @@ from rmq_store.errors import CorruptionError
 from rmq_store.spark.splits import pieces_of
 from rmq_store.spark.stores import Broker, log_files
 
-__all__ = ["Piece", "check_chain", "whole_log"]
+__all__ = ["PART_SIZE", "Piece", "check_chain", "whole_log"]
 
 Piece = list[Any]       # broker, path, start, begin, end, newest, aligned: JSON data
+PART_SIZE = 256 << 20   # of log a task: enough that what Spark spends on a task counts little
 
 
-def whole_log(root: str, size: int = 128 << 20) -> list[Piece]:
+def whole_log(root: str, size: int = PART_SIZE) -> list[Piece]:
     """All of a log in parts of `size` bytes."""
     return [list(vars(p).values()) for p in pieces_of(Broker("", root), log_files(root), 0, (1 << 63) - 1, size)]
 

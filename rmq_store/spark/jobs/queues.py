@@ -18,7 +18,7 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
 from rmq_store.removing import removed_queues
-from rmq_store.spark.jobs.pieces import check_chain, whole_log
+from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
@@ -52,7 +52,7 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pylist(made or [place], schema=arrow_schema(COLUMNS))
 
 
-def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int = 128 << 20,
+def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int = PART_SIZE,
                    file_size: int | None = None) -> RebuiltQueues:
     """Makes the consume queues of the store at `root` from its log.
 
