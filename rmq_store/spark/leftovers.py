@@ -1,4 +1,4 @@
-"""Directories that tasks write in, closed to attempts that are late.
+"""Directories that tasks write in, closed to attempts that are late; and what of them is to last.
 
 An attempt of a task may go on when its job is over: another one was faster (speculation), or the driver lost its executor. It
 works by path, so a directory that has got another name is out of its reach: it fails, and nobody waits for it any more. Any
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["drop", "work_directory"]
+__all__ = ["drop", "sync", "work_directory"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 
@@ -30,6 +30,15 @@ def work_directory(parent: str, name: str) -> Iterator[str]:
         yield path
     finally:
         drop(path)
+
+
+def sync(path: str) -> None:
+    """Has the device hold a file, or the names in a directory. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def drop(path: str) -> None:

@@ -27,7 +27,7 @@ import crc32c
 from rmq_store import MessageStore
 from rmq_store.bulk._staged import append_staged, check_staged, matching, staged_count, whole_records
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
-from rmq_store.spark.leftovers import drop
+from rmq_store.spark.leftovers import drop, sync
 from rmq_store.spark.stores import log_files
 
 __all__ = ["CommitResult", "StageFile", "Staged", "abandon", "commit_staged", "enter", "sweep"]
@@ -192,12 +192,8 @@ def write_journal(path: str, entry: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(temporary, path)
-    for directory in (os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
-        fd = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    sync(os.path.dirname(path))
+    sync(os.path.dirname(os.path.dirname(path)))
 
 
 def last_done(root: str, app: str) -> int | None:

@@ -153,6 +153,28 @@ def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):
         verify_export(out)
 
 
+def test_what_a_job_made_is_durable_before_it_counts(tasks, own_store, tmp_path, monkeypatch):
+    from rmq_store.spark.jobs import export, rebuild_index, rebuild_queues
+
+    calls, fsync, rename = [], os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: calls.append(("sync", os.readlink(f"/proc/self/fd/{fd}"))) or fsync(fd))
+    monkeypatch.setattr(os, "rename", lambda one, two: calls.append(("rename", str(two))) or rename(one, two))
+    out = str(tmp_path / "out")
+    export(None, str(own_store), out, split_size=20_000)
+    manifest = calls.index(("rename", os.path.join(out, "_manifest.json")))
+    last = max(i for i, (call, path) in enumerate(calls) if call == "rename" and path.endswith(".parquet"))
+    assert last < manifest and ("sync", out) in calls[last:manifest] and ("sync", out) in calls[manifest:]
+    for job, name in ((rebuild_queues, "consumequeue"), (rebuild_index, "index")):
+        calls.clear()
+        job(None, str(own_store), install=True, split_size=20_000)
+        placed = calls.index(("rename", str(own_store / name)))
+        made = own_store / ".spark" / "rebuild" / name
+        assert ("sync", str(made)) in calls[:placed] and ("sync", str(own_store)) in calls[placed:]
+        if name == "consumequeue":      # index files are synced by the kernel
+            inside = {str(made / path.relative_to(own_store / name)) for path in (own_store / name).rglob("*")}
+            assert len(inside) > 20 and inside <= {path.rstrip("/") for call, path in calls[:placed] if call == "sync"}
+
+
 @pytest.mark.spark
 def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
     from rmq_store.spark import jobs

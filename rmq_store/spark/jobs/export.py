@@ -17,7 +17,7 @@ import crc32c
 
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.arrow import read_pieces
-from rmq_store.spark.leftovers import work_directory
+from rmq_store.spark.leftovers import sync, work_directory
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.scan import option_texts
@@ -137,7 +137,9 @@ def _write_manifest(directory: str, manifest: dict[str, Any]) -> None:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
+    sync(directory)         # the names of the files before that of the manifest which counts them
     os.rename(path + ".tmp", path)
+    sync(directory)
 
 
 def _checksum(path: str, sync: bool = False) -> tuple[int, int]:

@@ -8,6 +8,7 @@ Queues that were removed on purpose (rmq_store.removing) begin where they began 
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
 from rmq_store.removing import removed_queues
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
-from rmq_store.spark.leftovers import drop, work_directory
+from rmq_store.spark.leftovers import drop, sync, work_directory
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
 
@@ -27,6 +28,7 @@ __all__ = ["RebuiltQueues", "rebuild_queues"]
 
 COLUMNS = {"path": "STRING", "begin": "BIGINT", "first": "BIGINT", "position": "BIGINT", "topic": "STRING", "queueId": "INT",
            "low": "BIGINT", "high": "BIGINT", "entries": "BIGINT"}
+_SYNCS = 16
 _FILLER = (0).to_bytes(8, "big") + (0x7FFFFFFF).to_bytes(4, "big") + bytes(8)
 
 
@@ -88,10 +90,7 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
         directory = os.path.join(target, topic, str(queue_id))
         _fillers(directory, low, size)
         _times(directory, high, logs)
-    for place, _, names in os.walk(target):
-        for name in names:
-            _sync(os.path.join(place, name))
-        _sync(place)
+    _sync_all(target)
     directory = target
     if install:
         directory = put_in_place(root, target, "consumequeue")
@@ -132,19 +131,20 @@ def put_in_place(root: str, made: str, name: str) -> str:
     place = os.path.join(root, name)
     lock = lockfile.acquire(files, root)
     try:
+        sync(made)
         if os.path.isdir(place):
             os.rename(place, os.path.join(root, ".spark", f"replaced-{name}-{time.time_ns()}"))
         os.rename(made, place)
-        _sync(root)
-        _sync(os.path.join(root, ".spark"))
+        sync(root)
+        sync(os.path.join(root, ".spark"))
     finally:
         lockfile.release(files, lock)
     return place
 
 
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _sync_all(directory: str) -> None:
+    """A directory with all that is in it, many at once: the device, or a server, makes several durable in about the time of one."""
+    paths = [os.path.join(place, name) for place, _, names in os.walk(directory) for name in [*names, ""]]
+    with ThreadPoolExecutor(_SYNCS) as threads:
+        for _ in threads.map(sync, paths):
+            pass
