@@ -9,6 +9,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.errors import CorruptionError, StoreLocked
 from tests import golden_store
+from tests.bulk.conftest import LogFile
 
 GOOD = [c for c in golden_store.cases() if "crash" not in c]
 # Index files are called after the moment they were made, so only what is in them is compared.
@@ -125,6 +126,24 @@ def test_damage_stops_a_rebuild(tasks, golden):
         rebuild_queues(None, str(root))
 
 
+def test_a_part_that_was_fooled_stops_a_rebuild(tasks, tmp_path):
+    """A body longer than a part looks back over, with images of records that chain up to the next true one: no record is bad,
+    but the parts do not meet."""
+    from rmq_store.spark.jobs import rebuild_queues
+
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    cut = 9 << 20
+    file = LogFile(tmp_path / "s" / "commitlog", size=12 << 20)
+    # The last image takes the record's own topic and properties for the end of its own (tests/bulk/test_split.py says how).
+    last = file.image(cut + 1000, properties=b"NAME\x01value\x027 bytes")[:-7]
+    file.add(bytes(cut - 1000 - 88) + file.image(cut - 1000, size=2000) + last, topic="Real")
+    behind = file.add()
+    file.write()
+    with pytest.raises(CorruptionError, match=f"at offset {cut + 1000}: expected a record at {behind}, where the part before"):
+        rebuild_queues(None, str(tmp_path / "s"), split_size=cut)
+    assert rebuild_queues(None, str(tmp_path / "s"), split_size=12 << 20).entries == 2
+
+
 def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):
     import pyarrow.parquet as pq
 
@@ -219,6 +238,7 @@ def test_tables_and_copies(spark, tmp_path):
     assert [(r.topic, r.queueId, r.messages) for r in rows] == [("T", 0, 30), ("T", 1, 30)]
     assert [(r.key, r.messages) for r in jobs.key_statistics(spark, a, limit=2).collect()] == [("k0", 6), ("k1", 6)]
     assert [r.what for r in jobs.diff(spark, a, b).collect()] == ["left"] * 20
+    assert [r.what for r in jobs.diff(spark, b, a).collect()] == ["right"] * 20
     jobs.compact(spark, a, str(tmp_path / "c"), "compact", store=small)
     jobs.merge(spark, {"a": a, "b": b}, str(tmp_path / "m"), "merge", store=small)
     with MessageStore.open(tmp_path / "c", readonly=True) as store:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from rmq_store import MessageStore
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.options import ReadOptions, parse_size
 from rmq_store.spark.schema import columns_of
@@ -118,6 +119,33 @@ def test_files_made_ahead_do_not_end_the_log_too_early(root):
     for i in (3, 4):
         (root / "commitlog" / f"{i * 4096:020d}").write_bytes(bytes(4096))
     assert [f.newest for f in log_files(str(root))] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize(("given", "mapped"), [({}, True), ({"io": "mmap"}, True), ({"io": "pread"}, False)])
+def test_files_are_mapped_unless_told(root, given, mapped):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from rmq_store.spark.arrow import open_piece
+
+    options = ReadOptions.parse({"path": str(root), **given})
+    piece = plan(options)[0][0]
+    with open_piece(piece, options), open("/proc/self/maps") as maps:
+        assert (piece.path in maps.read()) == mapped
+
+
+def test_batches_are_as_long_as_told(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from rmq_store.spark.arrow import read_pieces
+
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
+        sizes = [store.put("T", b"x" * 900).size for _ in range(50)]
+
+    def lengths(**given):
+        options = ReadOptions.parse({"path": str(tmp_path / "s"), **given})
+        return [b.num_rows for part in plan(options) for b in read_pieces(part, options, columns_of(options))]
+
+    assert lengths() == [50] and lengths(batchRows=20) == [20, 20, 10]
+    assert lengths(batchBytes=10 * sizes[0]) == [10] * 5
 
 
 @pytest.mark.parametrize("module", ["datasource", "jobs.run"])

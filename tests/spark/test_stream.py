@@ -106,6 +106,38 @@ def test_batches_by_hand_lose_and_repeat_nothing(store):
     assert reader_of(store.path).initialOffset() == at          # without saying so, a stream begins at the end
 
 
+def test_where_a_stream_begins(store):
+    puts = fill(store, 60)
+    middle = puts[30].store_timestamp
+    begins = {("startingOffsets", "earliest"): 0, ("startingOffsets", "latest"): store.max_log_offset,
+              ("startingPhysicalOffset", puts[7].offset): puts[7].offset,
+              ("startingTimestamp", middle): next(x.offset for x in puts if x.store_timestamp >= middle),
+              ("startingTimestamp", middle + 10_000_000): store.max_log_offset}
+    assert {given: reader_of(store.path, **dict([given])).initialOffset()["b"] for given in begins} == begins
+
+
+@pytest.mark.parametrize("written", [0, 4, 40, 100, 200])
+def test_a_half_written_tail_waits_for_the_next_batch(tmp_path, written):
+    """As a reader finds the log of a live store: the last record is being copied into zeros."""
+    with MessageStore.open(tmp_path / "b", **SMALL) as opened:
+        puts = fill(opened, 5)
+    last = puts[-1]
+    log = tmp_path / "b" / "commitlog" / ("0" * 20)
+    record = log.read_bytes()[last.offset:last.offset + last.size]
+    with log.open("r+b") as file:
+        file.seek(last.offset + written)
+        file.write(bytes(last.size - written))
+    reader = reader_of(str(tmp_path / "b"), startingOffsets="earliest")
+    at = reader.latestOffset({"b": 0}, reader.getDefaultReadLimit())
+    assert at == {"b": last.offset} and bodies(reader, {"b": 0}, at) == [b"%06d" % i for i in range(4)]
+    assert reader.latestOffset(at, reader.getDefaultReadLimit()) is at
+    with log.open("r+b") as file:
+        file.seek(last.offset)
+        file.write(record)
+    end = reader.latestOffset(at, reader.getDefaultReadLimit())
+    assert end == {"b": last.offset + last.size} and bodies(reader, at, end) == [b"000004"]
+
+
 def test_two_brokers_share_a_limit(tmp_path):
     paths = {}
     for name, n in (("big", 90), ("small", 9)):
