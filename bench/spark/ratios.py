@@ -5,6 +5,7 @@ Prints a line a measurement and, last, all figures and the goals beside what was
 cost of a query is then most of what is measured, so the goals are not judged. bench.spark keeps the result.
 """
 import argparse
+import filecmp
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.spark import shuffle
 from bench.targets import Outcome, Target, judge, number
 from rmq_store import MessageStore
 from rmq_store.bulk._columns import Split
@@ -32,7 +34,8 @@ def _goal(text: str, unit: str, limit: float, name: str, at_least: bool = True) 
     return Target(text, unit, limit, lambda found, _: found["spark"][name], at_least)
 
 
-# "kernel" is the native call alone, in one thread; "job" what a user of Spark has, with all cores.
+# "kernel" is the native call alone, in one thread; "job" what a user of Spark has, with all cores. A shuffle: shuffle.py, which
+# makes the same files; what it takes without writing them is reported beside it.
 GOALS = (
     _goal("full rows beside Spark on uncompressed Parquet", "x", 0.60, "full_vs_parquet"),
     _goal("metadata only", "M rows/s", 2.0, "metadata_mrows_s"),
@@ -60,10 +63,11 @@ def make_store(root: Path, mib: int) -> int:
     return n
 
 
-def best(what: str, call, reps: int, rows: int, size: int) -> float:
-    """Seconds of the fastest run."""
+def best(what: str, call, reps: int, rows: int, size: int, before=lambda: None) -> float:
+    """Seconds of the fastest run; `before` each one, what is no part of it."""
     seconds = []
     for _ in range(reps):
+        before()
         begin = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - begin)
@@ -86,6 +90,12 @@ def audit_part(piece) -> None:
     with Split(path, start, begin, end, newest=newest, aligned=aligned, verify="crc") as split:
         while not split.done:
             split.skip()
+
+
+def same_files(one: Path, two: Path) -> bool:
+    """Whether two directories hold the same files, byte for byte."""
+    found = [{path.relative_to(place) for path in place.rglob("*") if path.is_file()} for place in (one, two)]
+    return found[0] == found[1] and all(filecmp.cmp(one / name, two / name, shallow=False) for name in found[0])
 
 
 def planning(directory: Path) -> float:
@@ -117,8 +127,8 @@ def measure(spark, place: Path, mib: int, reps: int) -> tuple[dict[str, float], 
 
     seconds = {}
 
-    def timed(what, call):
-        seconds[what] = best(what, call, reps, rows, size)
+    def timed(what, call, **more):
+        seconds[what] = best(what, call, reps, rows, size, **more)
         return seconds[what]
 
     full = timed("full rows, store", lambda: noop(read_store(spark, root)))
@@ -137,10 +147,14 @@ def measure(spark, place: Path, mib: int, reps: int) -> tuple[dict[str, float], 
 
     kernel_queues = timed("consume queues, kernel, one thread", rebuild_native)
     kernel_audit = timed("CRC audit, kernel, one thread", lambda: native(root, audit_part))
-    rebuilt = timed("consume queues, job", lambda: jobs.rebuild_queues(spark, root))
-    shuffled = timed("consume queues, shuffle and sort, no write", lambda: noop(
-        scan(spark, root, ["topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tags"])
-        .repartition("topic", "queueId").sortWithinPartitions("topic", "queueId", "queueOffset")))
+    queues, shuffle_made = Path(root) / ".spark" / "rebuild" / "consumequeue", place / "shuffled"
+    rebuilt = timed("consume queues, job", lambda: jobs.rebuild_queues(spark, root),
+                    before=lambda: shutil.rmtree(queues, ignore_errors=True))
+    shuffled = timed("consume queues, shuffle, sort and write",
+                     lambda: shuffle.rebuild(spark, root, str(shuffle_made)),
+                     before=lambda: (shutil.rmtree(shuffle_made, ignore_errors=True), shuffle_made.mkdir()))
+    assert same_files(queues, shuffle_made)
+    unwritten = timed("consume queues, shuffle and sort, no write", lambda: noop(shuffle.rows(spark, root)))
     audited = timed("CRC audit, job", lambda: jobs.audit(spark, root, cross_check=False))
     crossed = timed("CRC audit with cross-checks, job", lambda: jobs.audit(spark, root))
 
@@ -155,6 +169,7 @@ def measure(spark, place: Path, mib: int, reps: int) -> tuple[dict[str, float], 
              "fixed_s": fixed, "metadata_mrows_s": rows / meta / 1e6,
              "kernel_queues_gib_s": size / kernel_queues / (1 << 30),
              "queues_job_gib_s": size / rebuilt / (1 << 30), "queues_vs_shuffle": shuffled / rebuilt,
+             "queues_vs_shuffle_without_its_write": unwritten / rebuilt,
              "kernel_audit_gib_s": size / kernel_audit / (1 << 30), "audit_job_gib_s": size / audited / (1 << 30),
              "audit_with_cross_checks_gib_s": size / crossed / (1 << 30), "export_vs_parquet_parquet": copied / exported,
              **ingest(plain, place, reps, rows, size), "planning_1000_files_ms": planning(place)}
