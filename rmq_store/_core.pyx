@@ -137,20 +137,20 @@ cdef class StoreCore:
             raise MemoryError("allocator")
         log_use_allocator(self.log, self.alloc)
 
-    def _setup_ring(self, choice):
+    def _setup_ring(self, how):
         """After _setup, for flush_backend io_uring: the ring, and memory registered with it."""
         cdef int error = 0
         options = self.options
         wishes = (RMQ_RING_SQPOLL if options.uring_sqpoll else 0) | (RMQ_RING_IOPOLL if options.uring_iopoll else 0)
-        self.ring = ring_writer_new(self.log, choice.direct, choice.durable, options.uring_depth, wishes, &error)
+        self.ring = ring_writer_new(self.log, how.direct, how.durable, how.request_bytes, options.uring_depth, wishes, &error)
         if self.ring == NULL:
             raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
-        self.ring.sync_mode, self.ring.piece = self.sync_mode, min(self.ring.piece, choice.write_bytes_max)
-        self.alloc.direct = choice.direct
-        if choice.direct:
+        self.ring.sync_mode = self.sync_mode
+        self.alloc.direct = how.direct
+        if how.direct:
             self.alloc.touch = TOUCH_OFF        # the file is written around the page cache
         facts = ring_writer_facts(self.ring)[0]
-        say_ready(choice, facts.depth, facts.setup_flags, self.pool.size, -facts.buffers_error)
+        say_ready(how, facts.depth, facts.setup_flags, self.pool.size, -facts.buffers_error)
 
     def _take_pool(self, options):
         """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""

@@ -61,6 +61,7 @@ cdef struct RingWriter:
     int64_t block               # RMQ_RING_BLOCK direct, 1 buffered
     bint direct
     int64_t piece               # the longest write
+    int64_t good                # one behind another waits to be so long
     bint durable                # small steps are one RWF_DSYNC write instead of write and fdatasync
     bint polled                 # IORING_SETUP_IOPOLL: its ring takes no syncs
     bint sync_mode
@@ -79,7 +80,7 @@ cdef struct RingWriter:
     bint running
 
 # Takes memory and a ring, registers what it may; opens nothing. NULL: *error. The log must have a pool. Sets log.commit.
-cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, unsigned depth, unsigned wishes,
+cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t request, unsigned depth, unsigned wishes,
                                  int *error) noexcept nogil
 # Before the first put: the bytes of the block in which the log ends are read into the pool. 0 or -errno.
 cdef int ring_writer_prime(RingWriter *w) noexcept nogil

@@ -23,8 +23,8 @@ cdef extern from *:
     int posix_memalign(void **out, size_t align, size_t n) nogil
 
 cdef enum:
-    PIECE = 1 << 20             # the longest write, unless the device takes less at once
-    GOOD = 256 << 10            # one after the other, a shorter one waits to grow: each costs the cores some interrupts
+    PIECES_MAX = 4              # requests of the device that make one write, at most
+    PIECES_OF_POOL = 32         # and no larger share of the pool than this part: room comes in such steps
     BOUNCE = 512 << 10          # what is shorter goes as one write, copied: dearer is a second write for the last block
 
 cdef int64_t POLL_FAST_NS = 500_000         # between looks while producers are busy: each one costs them a turn of the core
@@ -37,7 +37,14 @@ cdef int64_t GOAL_LOOK_NS = 10_000_000
 
 # ---- life
 
-cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, unsigned depth, unsigned wishes,
+cdef void _choose_sizes(RingWriter *w, int64_t request) noexcept nogil:
+    # Into new blocks each write ends in a turn of a kernel's worker, 50 us, which takes a producer's core as soon as another.
+    cdef int64_t n = w.log.pool.size // PIECES_OF_POOL // request
+    w.piece = request * (1 if n < 1 else PIECES_MAX if n > PIECES_MAX else n)
+    w.good = w.piece // 2
+
+
+cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t request, unsigned depth, unsigned wishes,
                                  int *error) noexcept nogil:
     cdef int i
     cdef RingWriter *w = <RingWriter *> calloc(1, sizeof(RingWriter))
@@ -54,7 +61,7 @@ cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, unsigned d
         return NULL
     rmq_ring_pool(w.ring, log.pool.base, log.pool.size, w.bounce, BOUNCE)
     w.log = log
-    w.piece = PIECE
+    _choose_sizes(w, request)
     w.direct = direct
     w.durable = durable
     w.polled = (wishes & RMQ_RING_IOPOLL) != 0
@@ -519,7 +526,7 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
         if rc < 0 or rmq_ring_count(w.ring) == 0:
             break
         hurry = False
-        least = GOOD
+        least = w.good
         rc = rmq_ring_turn(w.ring, 1, &in_sync)
         _take_complete(w)
         if rmq_load32(&log.fence) != 0 and rc >= 0:

@@ -33,11 +33,11 @@ _REFUSED = {
 @dataclass(frozen=True)
 class UringChoice:
     """How the ring writes. direct: O_DIRECT. durable: small durable steps are one RWF_DSYNC write, not write and fdatasync.
-    write_bytes_max: what the device takes as one request; a longer write would cost it and the processor two."""
+    request_bytes: what the device takes as one request: writes are so many, or a multiple."""
 
     direct: bool
     durable: bool
-    write_bytes_max: int
+    request_bytes: int
 
 
 def check_backend(options: Options) -> None:

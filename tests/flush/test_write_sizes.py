@@ -1,4 +1,4 @@
-"""No direct write is longer than what the device takes as one request."""
+"""How long direct writes are: what the device takes as one request, some of them over a large pool."""
 import pytest
 
 from rmq_store import MessageStore, device
@@ -8,13 +8,14 @@ from tests.crash import scenario
 pytestmark = pytest.mark.skipif(not scenario.RING_HERE, reason="io_uring with direct I/O cannot be had here")
 
 
-@pytest.mark.parametrize(("told", "longest"), [
-    (None, 1 << 20), (64 << 20, 1 << 20), (254 << 12, 254 << 12), (300_001, 73 << 12), (4096, 256 << 10)])
-def test_writes_fit_one_request(tmp_path, monkeypatch, told, longest):
+@pytest.mark.parametrize(("told", "windows", "longest"), [
+    (None, 8, 1 << 20), (64 << 20, 8, 1 << 20), (254 << 12, 8, 254 << 12), (300_001, 8, 3 * (73 << 12)), (4096, 8, 1 << 20),
+    (254 << 12, 16, 2 * (254 << 12)), (254 << 12, 64, 4 * (254 << 12))])
+def test_writes_are_whole_requests(tmp_path, monkeypatch, told, windows, longest):
     monkeypatch.setattr(device, "request_max", lambda path: told)
     io = ProbeIo(keep_bytes=False)
-    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="io_uring",
-                           segment_size_bytes=64 << 20, index_enabled=False, _io=io) as store:
+    with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="io_uring", pool_window_count=windows,
+                           message_size_max_bytes=1 << 20, segment_size_bytes=64 << 20, index_enabled=False, _io=io) as store:
         io.hold("ring_submit")
         store.put("T", bytes(1 << 20))
         io.wait_held()                      # the ring's thread has begun, and will find enough for the longest write
