@@ -66,8 +66,10 @@ def ours(args: argparse.Namespace, name: str) -> list[Run]:
     """One run of a case, or of a driver: its JSON lines."""
     job = PAIRS[name] if name in PAIRS else ALONE[name]
     if isinstance(job, Case):
-        small: Run = {"index_slots": 100_000, "index_entries_max": 400_000} if args.smoke and job.subject == "rmq_store" else {}
-        return [_run(args, job, {**job.options, **OURS.get(name, {}), **small})]
+        own = OURS.get(name, {})
+        if args.smoke:
+            own = {"index_slots": 100_000, "index_entries_max": 400_000} if job.subject == "rmq_store" else {}
+        return [_run(args, job, {**job.options, **own})]
     command = [sys.executable, "-m", f"bench.load.{job[0]}", *job[1:], "--dir", str(args.dir)]
     if args.smoke:
         command.append("--smoke")

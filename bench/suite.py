@@ -87,7 +87,7 @@ def shrunk(case: Case) -> Case:
     """For --smoke: the same case, so small that it shows nothing but that it runs."""
     options = dict(case.options)
     if case.subject == OURS:
-        options |= SMALL_INDEX
+        options = {k: v for k, v in options.items() if k != "pool_window_count"} | SMALL_INDEX
     elif case.subject in ("rocketmq", "chronicle"):
         options |= {"small": True}
     own = dict(SMOKE)
@@ -132,7 +132,8 @@ class Suite:
             self.by_key[key] = result
         device = figures.medians(self.by_key.get("sustained", {"runs": []})["runs"])
         if "flushed_per_s" in device:
-            case = replace(goals.CASES["sustained"], rate=int(device["flushed_per_s"] * goals.RATE_SHARE), seconds=4.0)
+            case = replace(goals.CASES["sustained"], rate=int(device["flushed_per_s"] * goals.RATE_SHARE), seconds=4.0,
+                           options=goals.ROOMY)
             (self.by_key[goals.AT_RATE],) = self.run([(case, place)], self.args.reps, until)
 
     def on_made_disks(self, cases: tuple[Case, ...]) -> None:
