@@ -1,5 +1,5 @@
-"""Every Python example of these pages runs as it stands, in a directory of its own; so do the commands of some. Of commands that
-are only named, the options must be there."""
+"""Every Python example of these pages runs as it stands, in a directory of its own; so do the commands of some. Of commands
+that are only named, the options must be there."""
 import argparse
 import pathlib
 import re
