@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore
 from rmq_store.bench import messages
 from rmq_store.bench.loops import loops
@@ -62,12 +62,14 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, write_path="mmap", gib=10.0, rounds=3, rate=50_000, pace_ms=100, seconds=10.0, segment_mib=1024)
+    p = keeper(__doc__, write_path="mmap", gib=10.0, rounds=3, rate=50_000, pace_ms=100, seconds=10.0, segment_mib=1024)
     args = p.parse_args(argv)
     if args.smoke:
         args.gib, args.rounds, args.seconds, args.segment_mib, args.pace_ms = 0.02, 1, 0.2, 4, 5
     with scratch(args.dir) as base:
-        report({"bench": "cleaning", "write_path": args.write_path, **run(args, base)})
+        rows = [{"bench": "cleaning", "write_path": args.write_path, **run(args, base)}]
+    report(rows[0])
+    keep(args, rows)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def test_the_soak_runs(tmp_path, capsys):
 
 
 def test_the_cleaning_driver_runs(tmp_path, capsys):
-    cleaning.main(["--dir", str(tmp_path), "--smoke"])
+    cleaning.main(["--dir", str(tmp_path), "--smoke", "--out", str(tmp_path / "cleaning.json")])
     figures = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "cleaning.json").read_text())["rows"] == [figures]
     assert figures["cleaning"][0]["deleted_gib"] > 0 and figures["without"][0]["deleted_gib"] == 0
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cleaning.json"]
