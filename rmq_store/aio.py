@@ -232,6 +232,10 @@ class AsyncMessageStore:
             await self._breathe()
             yield step
 
+    async def log_bytes(self, offset: int, size_max: int = 1 << 20) -> bytes:
+        """As MessageStore.log_bytes."""
+        return self.store.log_bytes(offset, size_max)
+
     async def raw_entry(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         """As MessageStore.raw_entry."""
         return self.store.raw_entry(topic, queue_id, queue_offset)

@@ -5,9 +5,10 @@ Any thread; searching runs without the GIL. Every record that an index or queue 
 import os
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 from rmq_store.codec._text cimport Keys, key_next, keys_of
@@ -15,9 +16,10 @@ from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
+from rmq_store.io._sync cimport EIO, ENOENT, rmq_load
 from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport lease_new, message_new
-from rmq_store.segment._file cimport LogFile, log_file_release, row_start
+from rmq_store.segment._file cimport LogFile, log_file_lost, log_file_release, row_find, row_start
 
 
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
@@ -169,6 +171,45 @@ cdef class StoreQuery(StoreGet):
         if offset < 0:
             raise OSError(-offset, os.strerror(-offset), f"{self.path}: {topic}, queue {queue_id}")
         return offset
+
+    def log_bytes(self, int64_t offset, int64_t size_max=1 << 20):
+        """The raw log from `offset` on, also amid a record: bytes. At most size_max, to the end of their file, and of what is
+        committed (max_log_offset): b"" there. Raises ValueError for an offset outside of the log, OSError.
+
+        For copies of a log on their way elsewhere: what is returned never changes any more. Upstream: getCommitLogData.
+        """
+        cdef LogFile *f
+        cdef int64_t low, end, size
+        cdef int error = 0
+        cdef char *to
+        if size_max < 1:
+            raise ValueError(f"size_max is {size_max}: give 1 or more bytes")
+        self._enter()
+        low, end = row_start(self.row), rmq_load(&self.log.committed)
+        if not (low <= offset <= end if low >= 0 else offset == end):
+            raise ValueError(f"offset is {offset}: the log goes from {max(low, 0)} to {end}")
+        size = min(size_max, end - offset, self.row.file_size - (offset - low) % self.row.file_size)
+        if size <= 0:
+            return b""
+        found = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(found)
+        self.calls += 1
+        with nogil:
+            # Never out of the pool: behind an end-of-file record that has what no file gets.
+            f = row_find(self.row, offset, &error)
+            if f != NULL:
+                memcpy(to, f.map + (offset - f.start), size)
+                if log_file_lost(f, offset, size):
+                    error = -EIO
+                log_file_release(f)
+            elif error == 0:
+                error = -ENOENT     # deleted since the look above
+        self.calls -= 1
+        if error == -ENOENT:
+            raise ValueError(f"offset is {offset}: the log goes from {self.min_log_offset} to {end}")
+        if error < 0:
+            raise OSError(-error, os.strerror(-error), f"{self.path}: log offset {offset}")
+        return found
 
     def offset_by_time(self, topic, queue_id, timestamp, *, boundary=None):
         """Queue offset for a store time (ms since 1970): int, 0 where there is no such queue.
