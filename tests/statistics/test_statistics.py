@@ -1,5 +1,6 @@
 """Statistics: what was counted is what was done, under our names, upstream's and Prometheus'."""
 import errno
+import pathlib
 import re
 import threading
 import time
@@ -7,6 +8,8 @@ import typing
 
 import pytest
 
+import rmq_store
+from bench.load import statistics_cost
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
 from rmq_store.statistics.report import Rates, StoreStats
@@ -100,6 +103,15 @@ def test_measured_puts(tmp_path):
             s.put("T/", b"x")
         assert s.histograms()["put"].count == 7 and isinstance(s, MessageStore)
         assert {"putLatency99", "putLatency999", "putMessageEntireTimeMax"} <= set(s.runtime_info())
+
+
+def test_the_driver_that_weighs_them_knows_them():
+    """bench/load/statistics_cost.py takes them out of a copy: each must be there once, and none be forgotten."""
+    room = pathlib.Path(rmq_store.__file__).parent
+    assert [(file, text) for file, text, _ in statistics_cost.REMOVED if (room / file).read_text().count(text) != 1] == []
+    timed = re.compile(r"rmq_histogram_add\(&\w+\.\w+")
+    there = {found for path in room.rglob("*.pyx") for found in timed.findall(path.read_text())}
+    assert there == {found for _, text, _ in statistics_cost.REMOVED for found in timed.findall(text)} and len(there) == 5
 
 
 def test_a_slow_put_says_in_which_phase(tmp_path, caplog):
