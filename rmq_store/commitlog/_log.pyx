@@ -44,6 +44,7 @@ cdef void log_use_allocator(Log *log, Allocator *alloc) noexcept nogil:
     log.alloc = alloc
     alloc.wrote = &log.wrote
     alloc.flushes = &log.flushes
+    alloc.fence = &log.fence
     alloc.sync_failed = _sync_failed
     alloc.sync_failed_of = log
 
@@ -363,3 +364,5 @@ cdef void log_fence(Log *log, int error, int step) noexcept nogil:
     rmq_event_wake(&log.commit_wanted)
     rmq_event_wake(&log.flush_wanted)
     rmq_event_wake(&log.dispatch_wanted)
+    if log.alloc != NULL:
+        rmq_event_wake(&log.alloc.done)         # who waits for a file

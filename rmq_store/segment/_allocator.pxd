@@ -32,6 +32,7 @@ cdef struct Allocator:
     LogFile *locked             # the last tail whose pages were locked, held; the thread's own
     const int64_t *wrote        # how far the log is written
     const int64_t *flushes      # how often it became durable
+    const int *fence            # not 0: the log takes no more puts; who raises it wakes `done`
     int64_t seen_wrote          # both as last looked at, and the bytes a flush from then on; the thread's own
     int64_t seen_flushes
     int64_t flush_bytes
@@ -71,7 +72,7 @@ cdef void allocator_free(Allocator *a) noexcept nogil
 cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil     # no wait; an earlier failure is tried again
 cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no wait; the caller gets the hold; NULL: not ready
-# Waits until the file is ready (0), its making failed (-errno) or the time is over (-ETIMEDOUT).
+# Waits until the file is ready, or the log has failed (0), its making failed (-errno) or the time is over (-ETIMEDOUT).
 cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil
 cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil      # the log now writes this file
 cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept nogil   # data will be written up to `position`

@@ -393,7 +393,7 @@ cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcep
         ready = (a.ready[0] != NULL and a.ready[0].start >= start) or a.want > start
         error = a.error
         rmq_mutex_unlock(&a.lock)
-        if ready:
+        if ready or rmq_load32(a.fence) != 0:
             return 0
         if error < 0:
             return error
