@@ -143,7 +143,7 @@ def put_in_place(root: str, made: str, name: str) -> str:
 
 
 def _sync_all(directory: str) -> None:
-    """A directory with all that is in it, many at once: the device, or a server, makes several durable in about the time of one."""
+    """A directory with all that is in it, many at once: a device, or a server, makes several durable in the time of one."""
     paths = [os.path.join(place, name) for place, _, names in os.walk(directory) for name in [*names, ""]]
     with ThreadPoolExecutor(_SYNCS) as threads:
         for _ in threads.map(sync, paths):
