@@ -1,8 +1,8 @@
-"""Consume queues made without a native call a part: every message's row goes through the JVM, a shuffle by queue and a sort, and
-a sink writes the queue files. What the rebuild job stands beside: the same files, byte for byte, and as durable.
+"""Consume queues made without a native call a part: every message's row goes through the JVM, a shuffle by queue and a sort,
+and a sink writes the queue files. What the rebuild job stands beside: the same files, byte for byte, and as durable.
 
-Both planes are as fast as this way allows: only the columns that an entry needs are read, rows come and go as Arrow batches, and
-the sink turns whole batches into entries. Messages of delay levels, whose code is a time, are not for this.
+Both planes are as fast as this way allows: only the columns that an entry needs are read, rows come and go as Arrow batches,
+and the sink turns whole batches into entries. Messages of delay levels, whose code is a time, are not for this.
 """
 import os
 from collections.abc import Iterator

@@ -41,7 +41,8 @@ def test_the_smoke_prints_all_goals_and_names_no_path(tmp_path):
     (file,) = (tmp_path / "out").iterdir()
     told = json.loads(file.read_text())
     assert all(f"\n{goal['text']} " in done.stdout and goal["value"] > 0 and goal["met"] is None for goal in told["goals"])
-    assert {"full_vs_snappy", "commit_mib_s", "queues_job_gib_s", "queues_vs_shuffle_without_its_write"} <= told["ratios"]["found"].keys()
+    found = told["ratios"]["found"].keys()
+    assert found >= {"full_vs_snappy", "commit_mib_s", "queues_job_gib_s", "queues_vs_shuffle_without_its_write"}
     assert told["scaling"]["found"].keys() >= {"full rows", "audit", "rebuild queues", "export"}
     assert str(tmp_path) not in file.read_text() and str(ROOT) not in file.read_text()
     assert os.listdir(tmp_path / "measured") == []
