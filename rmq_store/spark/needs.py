@@ -30,14 +30,14 @@ def need_pyarrow() -> None:
 
 
 def need_pyspark() -> None:
-    """Raises SparkUnavailable where pyspark 4 or pyarrow cannot be imported."""
+    """Raises SparkUnavailable where pyspark 4.2 or later, or pyarrow, cannot be imported."""
     need_pyarrow()
     try:
         import pyspark
     except ImportError as error:
         raise SparkUnavailable("pyspark", str(error), "pip install 'rmq_store[spark]'") from error
-    if int(pyspark.__version__.split(".")[0]) < 4:
-        raise SparkUnavailable("pyspark 4", f"this is pyspark {pyspark.__version__}", "pip install 'pyspark>=4.1'")
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):        # the first with limits for streams
+        raise SparkUnavailable("pyspark 4.2", f"this is pyspark {pyspark.__version__}", "pip install 'rmq_store[spark]'")
 
 
 def need_java() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyspark.sql.datasource as api
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rmq_store.spark.arrow import read_pieces
 from rmq_store.spark.options import ReadOptions
@@ -19,18 +20,6 @@ __all__ = ["StoreStreamReader"]
 
 log = logging.getLogger("rmq_store.spark")
 Offsets = dict[str, int]
-
-try:                                    # 4.2 and later: admission control
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:
-    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = None
-    SupportsTriggerAvailableNow = object
 
 
 class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,10 +51,8 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
             return {p.broker.name: p.end() for p in self.logs}
         return {p.broker.name: p.first() for p in self.logs}
 
-    def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
+    def latestOffset(self, start: Offsets, limit: Any) -> Offsets:
         ends = self._target or {p.broker.name: p.end() for p in self.logs}
-        if start is None:
-            return ends
         start = {p.broker.name: start.get(p.broker.name, 0) for p in self.logs} if set(start) != set(ends) else start
         begins = {p.broker.name: p.check(start[p.broker.name], max(ends[p.broker.name], 0)) for p in self.logs}
         rows, size = self._limits(limit)
@@ -84,7 +71,7 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _limits(self, limit: Any) -> tuple[int | None, int | None]:
         options = self.options
-        if ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, ReadAllAvailable):
             if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:
                 return None, None
             if self._target is None:        # asked for everything at once

@@ -16,13 +16,16 @@ def test_without_a_job_and_with_help(rmqstore):
 
 
 @pytest.mark.parametrize(("missing", "words"), [("pyspark", "pip install 'rmq_store"), ("pyarrow", "pip install 'rmq_store"),
-                                                ("java", "there is no java on PATH")])
+                                                ("java", "there is no java on PATH"), ("4.2", "this is pyspark 4.1.4")])
 def test_what_is_missing_is_named_with_the_cure(tmp_path, missing, words):
     """In a process of its own: imports are for good."""
     if missing == "java":
         pytest.importorskip("pyspark", reason="pyspark is not installed")
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
         block = f"os.environ['PATH'] = {str(tmp_path)!r}; os.environ.pop('JAVA_HOME', None)"
+    elif missing == "4.2":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        block = "import types; sys.modules['pyspark'] = types.SimpleNamespace(__version__='4.1.4')"
     else:
         block = f"sys.modules[{missing!r}] = None"
     script = f"import os, sys; {block}; from rmq_store.cli.main import main; sys.exit(main(['spark', 'audit', 'x']))"
