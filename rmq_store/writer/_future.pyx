@@ -384,7 +384,7 @@ class _Callbacks:
     def __init__(self, completer):
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.sunk = Sunk(completer, self.fd)
-        self.closing = False
+        self.closing = self.closed_here = False
         self.thread = threading.Thread(target=self.run, name="rmq-complete", daemon=True)
         self.thread.start()
 
@@ -395,6 +395,8 @@ class _Callbacks:
             due = self.sunk.overdue_in
             poll.poll(None if due is None else due * 1000 + 1)
             self.turn()
+        if self.closed_here:
+            self._let_go()
 
     def turn(self):
         try:
@@ -405,20 +407,30 @@ class _Callbacks:
             _call_now(callback, f)
 
     def wake(self):
-        os.eventfd_write(self.fd, 1)
+        if self.fd >= 0:
+            os.eventfd_write(self.fd, 1)
 
     def close(self):
-        """After the last flush. In a callback, which is the thread itself, it only runs the others."""
-        self.closing = True
+        """After the last flush. In a callback, which is the thread itself, it only runs the others. Idempotent."""
         if self.thread is threading.current_thread():
+            self.closing = self.closed_here = True
             while self.sunk.waiting:
                 self.turn()
-        else:
+        elif self.fd >= 0:
+            self.closing = True
             self.wake()
             self.thread.join()
+            self._let_go()
+
+    def _let_go(self):
+        # The thread has ended, or does so now: nobody writes to the descriptor any more.
+        self.sunk.close()
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self):
-        os.close(self.fd)
+        self._let_go()
 
 
 @cython.final

@@ -246,7 +246,9 @@ def test_a_closed_store_keeps_no_descriptor(tmp_path, options):
     s = MessageStore.open(tmp_path / "s", **SMALL, **options)
     timer = s._delay.timer
     s.put("T", b"x", keys="k", delay_level=1, wait=True)
-    assert s.wait_dispatched(30) and len(descriptors()) > len(before)
+    told = threading.Event()
+    s.put_async("T", b"y", wait=True).add_done_callback(lambda _: told.set())
+    assert s.wait_dispatched(30) and told.wait(30) and len(descriptors()) > len(before)
     s.close()
     assert descriptors() == before
     others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
