@@ -132,7 +132,7 @@ cdef int64_t _next_magic(Walk *k, int64_t begin, int64_t end) noexcept nogil:
                 at = data - 8
                 if at >= end:
                     return end
-        p = window_at(&k.w, at, CHUNK, &available)
+        p = window_at(&k.w, at, 8, &available)         # and what else is there: to ask for more would read it again
         if p == NULL:
             return k.w.error
         if available < 8:

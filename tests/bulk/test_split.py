@@ -1,7 +1,11 @@
 """Splits of a log: every size from one byte up gives the same records, whatever lies in bodies and behind the end."""
+from pathlib import Path
+
 import pytest
 
+from rmq_store import MessageStore
 from rmq_store.bulk._columns import Split
+from rmq_store.bulk._rebuild import queue_part
 from rmq_store.errors import ConfigError
 from tests import golden_store
 from tests.bulk.conftest import rows_of
@@ -258,3 +262,22 @@ def test_nothing_but_reads_reaches_the_store(log):
         rows_of(file.split(newest=True, mapped=mapped, io=probe))
     assert {c.kind for c in probe.trace()} <= {"open", "size", "mmap", "munmap", "pread", "next_data", "close"}
     assert all(c.flags & 3 == 0 for c in probe.trace() if c.kind == "open")
+
+
+def test_a_part_reads_little_more_than_itself(tmp_path):
+    """To find where its records begin it looks back, and each of them once: it read a piece of the log for each."""
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 24, index_enabled=False) as store:
+        store.put_many("T", [bytes(900)] * 12_000)
+        store.flush()
+    (tmp_path / "queues").mkdir()
+    begin, end = 9 << 20, 10 << 20
+    before = read_bytes()
+    rows, first, _ = queue_part(["", str(next((tmp_path / "s" / "commitlog").iterdir())), 0, begin, end, True, False],
+                                str(tmp_path / "queues"), 6_000_000)
+    assert rows and begin <= first < begin + 2000
+    assert read_bytes() - before < 32 << 20         # 8 MiB back, the part, and some records at the edges of pieces twice
+
+
+def read_bytes():
+    """What this thread has read: bytes."""
+    return int(Path("/proc/thread-self/io").read_text().split()[1])
