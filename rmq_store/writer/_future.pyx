@@ -430,7 +430,9 @@ class _Callbacks:
             os.close(fd)
 
     def __del__(self):
-        self._let_go()
+        # No lock is taken here: it may be in a forked child, where nobody lets go of it.
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 @cython.final
