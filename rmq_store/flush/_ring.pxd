@@ -61,7 +61,6 @@ cdef struct RingWriter:
     int64_t block               # RMQ_RING_BLOCK direct, 1 buffered
     bint direct
     int64_t piece               # the longest write
-    int64_t good                # one behind another waits to be so long
     bint durable                # small steps are one RWF_DSYNC write instead of write and fdatasync
     bint polled                 # IORING_SETUP_IOPOLL: its ring takes no syncs
     bint sync_mode

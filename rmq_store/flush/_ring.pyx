@@ -38,10 +38,9 @@ cdef int64_t GOAL_LOOK_NS = 10_000_000
 # ---- life
 
 cdef void _choose_sizes(RingWriter *w, int64_t request) noexcept nogil:
-    # Into new blocks each write ends in a turn of a kernel's worker, 50 us, which takes a producer's core as soon as another.
+    # Into new blocks each write ends in a turn of a kernel's worker, which takes a producer's core as soon as another.
     cdef int64_t n = w.log.pool.size // PIECES_OF_POOL // request
     w.piece = request * (1 if n < 1 else PIECES_MAX if n > PIECES_MAX else n)
-    w.good = w.piece // 2
 
 
 cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t request, unsigned depth, unsigned wishes,
@@ -526,7 +525,7 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
         if rc < 0 or rmq_ring_count(w.ring) == 0:
             break
         hurry = False
-        least = w.good
+        least = w.piece // 2        # one behind another waits to be so long
         rc = rmq_ring_turn(w.ring, 1, &in_sync)
         _take_complete(w)
         if rmq_load32(&log.fence) != 0 and rc >= 0:
