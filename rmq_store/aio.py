@@ -30,6 +30,7 @@ from rmq_store.statistics.groups import GroupStats
 from rmq_store.statistics.report import StoreStats
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
+from rmq_store.waiting._wait import wait_ns
 from rmq_store.waiting.apart import apart
 from rmq_store.waiting.loops import Ear, LoopHub
 from rmq_store.writer._future import PutFuture
@@ -132,7 +133,7 @@ class AsyncMessageStore:
                   max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
         store = self.store
-        _check_wait(wait)
+        wait_ns(wait)       # refuses what is no time
         result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
         if wait is True:
             wait = store.options.long_polling_timeout_ms / 1000
@@ -155,7 +156,7 @@ class AsyncMessageStore:
 
     async def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """As MessageStore.wait_for_message."""
-        _check_wait(timeout)
+        wait_ns(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         with Ear(self._hub(), topic, [queue_id]) as ear:
             while self.store.max_offset(topic, queue_id) <= offset:
@@ -422,11 +423,6 @@ class Subscription:
     def __del__(self) -> None:
         if hasattr(self, "_ear") and not self._store._forked():
             self._ear.__exit__(None, None, None)
-
-
-def _check_wait(seconds: float | None) -> None:
-    if seconds is not None and (not isinstance(seconds, int | float) or not seconds >= 0):
-        raise ValueError(f"a time to wait is {seconds!r}: give seconds, 0 or more")
 
 
 _FURTHER = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)

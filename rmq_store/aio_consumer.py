@@ -52,11 +52,9 @@ class AsyncConsumer:
         consumer = self._consumer
         end = _deadline(timeout)
         while True:
-            with consumer._lock:
-                batch, more = consumer._look_once(max_count)
-                if batch is not None:
-                    return batch
-                fd = consumer._begin_waiting()
+            batch, more, fd = consumer._look_or_wait(max_count)
+            if batch is not None:
+                return batch
             try:
                 left = LOOK_S if end is None else min(end - time.monotonic(), LOOK_S)
                 if more:

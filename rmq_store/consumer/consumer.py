@@ -179,11 +179,9 @@ class Consumer:
         """
         deadline = _deadline(timeout)
         while True:
-            with self._lock:
-                batch, more = self._look_once(max_count)
-                if batch is not None:
-                    return batch
-                fd = self._begin_waiting()
+            batch, more, fd = self._look_or_wait(max_count)
+            if batch is not None:
+                return batch
             try:
                 left = LOOK_S if deadline is None else min(deadline - time.monotonic(), LOOK_S)
                 if left <= 0 and not more:
@@ -194,21 +192,19 @@ class Consumer:
             finally:
                 self._end_waiting()
 
-    def _look_once(self, max_count: int) -> tuple[Batch | None, bool]:
-        """A batch, and whether to look again at once where there is none. Under the lock."""
-        self._check()
-        arrived = self._hub.take()
-        if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
-            self._look()
-        batch, more = self._take(max_count)
-        if batch is not None and self._waiting:
-            self._hub.wake()        # there may be more, for others
-        return batch, more
-
-    def _begin_waiting(self) -> int:
-        """The eventfd to wait on, which is there until _end_waiting. Under the lock, with the look that found nothing."""
-        self._waiting += 1
-        return self._hub.fileno()
+    def _look_or_wait(self, max_count: int) -> tuple[Batch | None, bool, int]:
+        """A batch; or None, whether to look again at once, and the eventfd to wait on, which is there until _end_waiting."""
+        with self._lock:
+            self._check()
+            arrived = self._hub.take()
+            if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
+                self._look()
+            batch, more = self._take(max_count)
+            if batch is None:
+                self._waiting += 1
+            elif self._waiting:
+                self._hub.wake()        # there may be more, for others
+            return batch, more, self._hub.fileno()
 
     def _end_waiting(self) -> None:
         with self._lock:

@@ -4,6 +4,8 @@ from rmq_store.reader._get import GetResult
 from rmq_store.reader._query import StoreQuery
 from rmq_store.waiting._arrivals import Arrivals
 
+def wait_ns(seconds: float | None) -> int: ...
+
 class StoreWait(StoreQuery):
     _hubs: WeakSet[Arrivals]
     def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool: ...

@@ -27,7 +27,8 @@ cdef frozenset _HOLD = frozenset((GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_ME
 cdef frozenset _FURTHER = frozenset((GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL))
 
 
-cdef int64_t _nanoseconds(object seconds) except? -1:
+cpdef int64_t wait_ns(object seconds) except? -1:
+    """A time to wait, in nanoseconds: int, None for ever the greatest. Raises ValueError for what is none."""
     if seconds is None:
         return INT64_MAX
     if not isinstance(seconds, (int, float)) or not seconds >= 0:
@@ -92,7 +93,7 @@ cdef class StoreWait(StoreQuery):
         Woken by the dispatcher, without polling and without the GIL; Ctrl-C ends it. Raises StoreClosed if the store is closed
         meanwhile, StoreStateError where it is read-only. Any thread. Upstream: MessageArrivingListener.
         """
-        cdef int64_t left = _nanoseconds(timeout)
+        cdef int64_t left = wait_ns(timeout)
         cdef int64_t wanted = offset, end = 0
         cdef Queue *q = self._queue_to_wait_for(topic, queue_id)
         cdef bint sliced = threading.current_thread() is threading.main_thread()
@@ -120,7 +121,7 @@ cdef class StoreWait(StoreQuery):
         cdef int ticket
         if wait is True:
             wait = self.options.long_polling_timeout_ms / 1000
-        left = _nanoseconds(wait)
+        left = wait_ns(wait)
         if left == 0:
             return self.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
         q = self._queue_to_wait_for(topic, queue_id)
