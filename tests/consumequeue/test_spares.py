@@ -1,12 +1,12 @@
 """Queue files are made ahead, so that the dispatcher does not wait for a sync at the end of one."""
 import errno
-import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.soon import until
 
 ENTRIES = 200
 SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": ENTRIES * 20, "index_slots": 100,
@@ -16,14 +16,6 @@ SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": ENTRIES 
 @pytest.fixture
 def io():
     return ProbeIo()
-
-
-def until(true):
-    """What another thread does soon."""
-    poll, looks = threading.Event(), 10_000
-    while not true():
-        assert (looks := looks - 1)
-        poll.wait(0.001)
 
 
 def put(store, n, queues=1):
@@ -58,7 +50,7 @@ def checked(store, queues):
 def test_queues_go_on_in_files_that_were_made_ahead(tmp_path, io):
     with MessageStore.open(tmp_path / "s", _io=io, **SMALL) as s:
         put(s, ENTRIES // 4, queues=3)
-        until(lambda: spare(s, 2).exists())
+        until(lambda: spare(s, 2).exists(), 10_000)
         roll_until(s, 3, lambda: sum(name.startswith("consumequeue.next.") for name in made_from(io, s)) >= 3)
         assert made_from(io, s)[:3] == ["consumequeue.new"] * 3
         checked(s, 3)
@@ -77,7 +69,7 @@ def test_without_one_the_file_is_made_when_it_is_needed(tmp_path, io, kind, erro
     with MessageStore.open(tmp_path / "s", _io=io, **SMALL) as s:
         put(s, ENTRIES // 4)
         if kind != "rename":
-            until(lambda: io.hits)
+            until(lambda: io.hits, 10_000)
         roll_until(s, 1, lambda: io.hits)
         assert made_from(io, s)[:2] == ["consumequeue.new"] * 2 or kind == "rename"
         checked(s, 1)

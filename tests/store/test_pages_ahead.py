@@ -2,12 +2,12 @@
 import ctypes
 import mmap
 import re
-import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
+from tests.soon import until
 
 SIZE = 32 << 20
 AHEAD = 14 << 20         # of the sixteen MiB that are kept ready; more than one fault reads ahead
@@ -30,14 +30,6 @@ def mapped(file):
     """KiB of the file in this process's page tables."""
     smaps = Path("/proc/self/smaps").read_text()
     return sum(int(n) for n in re.findall(rf"{re.escape(str(file))}\n(?:[^\n]*\n)*?Rss: +(\d+) kB", smaps))
-
-
-def until(true):
-    """The allocator's thread does it soon; this is the longest that a test run may hang where it does not."""
-    poll, end = threading.Event(), 5_000
-    while not true():
-        assert (end := end - 1)
-        poll.wait(0.001)
 
 
 def first_file(store):

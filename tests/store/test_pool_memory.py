@@ -10,11 +10,11 @@ import re
 import resource
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from rmq_store import MessageStore, _core, machine
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 1000, "index_enabled": False, "pool_window_size_bytes": 65536}
 
@@ -93,14 +93,6 @@ def test_the_pool_is_of_all_nodes(tmp_path):
 def locked_files(store):
     """Offsets of the commit-log files whose maps are locked."""
     return sorted(int(os.path.basename(name)) for name, _, _, _, flags in maps_of(f"{store.path}/commitlog/") if "lo" in flags)
-
-
-def until(condition):
-    """What the allocator's thread does soon; this is the longest that a test run may hang where it does not."""
-    pause, tries = threading.Event(), 5_000
-    while not condition():
-        assert (tries := tries - 1)
-        pause.wait(0.001)
 
 
 def test_the_file_that_is_written_and_the_next_are_locked(tmp_path):
