@@ -1,11 +1,14 @@
 """Do puts notice that old files are deleted? The longest pauses of a producer while gibibytes go, and without.
 
 A store of `--gib` is filled, closed, and opened again; then one producer puts at a fixed rate: in one of two stores nothing is
-deleted meanwhile, in the other all files but the newest go, paced as by default. Rounds alternate.
+deleted meanwhile, in the other all files but the newest go, paced as by default. Rounds alternate. A file system mounted with
+`discard` hands what is freed to the device, and in a virtual machine its host may stop all programs meanwhile; `--disk ext4`
+makes one without (as root), so that what the store itself does to puts can be seen beside it.
 
-    python -m bench.load.cleaning --gib 10 --rounds 3
+    python -m bench.load.cleaning --gib 10 --rounds 3 --disk ext4
 """
 import argparse
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore
 from rmq_store.bench import messages
+from rmq_store.bench.disks import DISKS, made
 from rmq_store.bench.loops import loops
 from rmq_store.bench.runner import scratch
 from rmq_store.histogram._histogram import Histogram
@@ -56,6 +60,7 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
             found[clean].append(_puts(path, args, clean))
             with MessageStore.open(path) as store:
                 store.clean(0, pace_ms=0)       # its space is the next one's
+            shutil.rmtree(path)
     worst = {clean: sorted(r["max_us"] for r in runs)[len(runs) // 2] for clean, runs in found.items()}
     return {"without": found[False], "cleaning": found[True], "median_worst_us": [worst[False], worst[True]],
             "ratio": round(worst[True] / worst[False], 2)}
@@ -63,11 +68,16 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     p = keeper(__doc__, write_path="mmap", gib=10.0, rounds=3, rate=50_000, pace_ms=100, seconds=10.0, segment_mib=1024)
+    p.add_argument("--disk", choices=DISKS, help="to be made under --dir, as root, instead of using that directory itself")
     args = p.parse_args(argv)
     if args.smoke:
         args.gib, args.rounds, args.seconds, args.segment_mib, args.pace_ms = 0.02, 1, 0.2, 4, 5
-    with scratch(args.dir) as base:
-        rows = [{"bench": "cleaning", "write_path": args.write_path, **run(args, base)}]
+    # Room for what is deleted, and for the files that are written and prepared meanwhile.
+    with made([args.disk] if args.disk else [], args.dir, int(args.gib * 1024) + 5 * args.segment_mib) as (disks, refused):
+        if refused:
+            raise SystemExit(f"{args.disk}: {refused[args.disk]}")
+        with scratch(disks[0].path if disks else args.dir) as base:
+            rows = [{"bench": "cleaning", "disk": args.disk or str(args.dir), "write_path": args.write_path, **run(args, base)}]
     report(rows[0])
     keep(args, rows)
 

@@ -5,6 +5,7 @@ device goes with its mount: whatever ends the process, nothing stays. A loop dev
 disks with one another. What cannot be made here is skipped with its reason.
 """
 import ctypes
+import mmap
 import os
 import shutil
 import subprocess
@@ -73,15 +74,24 @@ def _mounted(point: Path, *arguments: str) -> Iterator[None]:
 
 
 def _image(path: Path, mib: int) -> None:
-    """Written, not reserved: else the file system below would pay for each first write of a block."""
+    """Written, not reserved: else the file system below would pay for each first write of a block. Past the page cache where
+    it can: the image would take the memory that the runs are to have."""
     free = os.statvfs(path.parent)
     if free.f_bavail * free.f_frsize >> 20 < mib + 512:
         raise CannotMake(f"{path.parent} has no room for an image of {mib} MiB")
-    block = bytes(1 << 20)
-    with open(path, "wb") as f:
-        f.writelines(block for _ in range(mib))
-        f.flush()
-        os.fsync(f.fileno())
+    flags = os.O_CREAT | os.O_WRONLY
+    try:
+        fd = os.open(path, flags | os.O_DIRECT, 0o600)
+    except OSError:
+        fd = os.open(path, flags, 0o600)
+    try:
+        with mmap.mmap(-1, 1 << 20) as block:       # aligned
+            for _ in range(mib):
+                if os.write(fd, block) != len(block):
+                    raise CannotMake(f"{path}: an image of {mib} MiB was written in part only")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _loop(image: Path) -> str:
