@@ -25,7 +25,8 @@ def session(place: Path, master: str = "local[2,3]", **conf: str) -> Iterator[An
     """A session whose workers see this checkout, with its files under `place`. A task has three attempts."""
     need_spark()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    places = (str(ROOT / "tests/spark/site"), str(ROOT), os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from rmq_store.spark import local_session
 
