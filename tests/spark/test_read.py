@@ -3,6 +3,8 @@ import json
 
 import pytest
 
+from rmq_store import MessageStore
+from rmq_store.codec._java_hash import java_hash
 from rmq_store.spark import read_store, scan
 from tests import golden_store
 
@@ -19,8 +21,12 @@ def expected_messages(case, unqueued=False):
 
 def as_read(row):
     return (row.topic, row.queueId, row.queueOffset, row.flag, bytes(row.body).hex(), row.properties,
-            round(row.bornTimestamp.timestamp() * 1000), round(row.storeTimestamp.timestamp() * 1000), row.physicalOffset,
+            milliseconds(row.bornTimestamp), milliseconds(row.storeTimestamp), row.physicalOffset,
             row.storeSize, row.sysFlag, row.reconsumeTimes, row.preparedTransactionOffset, row.bodyCrc)
+
+
+def milliseconds(moment):
+    return round(moment.timestamp() * 1000)
 
 
 def as_expected(line):
@@ -97,8 +103,6 @@ def test_a_dataframe_used_twice_with_two_filters_is_right(spark, stores, pushdow
 
 
 def test_a_loaded_dataframe_is_a_snapshot(spark, tmp_path):
-    from rmq_store import MessageStore
-
     with MessageStore.open(tmp_path / "s", segment_size_bytes=8192) as store:
         store.put("T", b"x" * 3000)
         df, scanned = read_store(spark, tmp_path / "s"), scan(spark, tmp_path / "s", ["topic"])
@@ -159,9 +163,24 @@ def test_views_say_what_readback_says(spark, stores):
     files = read_store(spark, case.store, view="files").collect()
     logs = sorted((r.base, r.size, r.wrotePosition) for r in files if r.kind == "commitlog")
     assert len(logs) > 3 and logs[-1][0] + logs[-1][2] == next(x["maxPhyOffset"] for x in case.expected() if x["t"] == "store")
+    for kind in ("commitlog", "consumequeue", "index"):
+        there = {str(p): p.stat().st_size for p in (case.store / kind).rglob("*") if p.is_file()}
+        assert there and {r.path: r.size for r in files if r.kind == kind} == there
+        newest = {max(p for p in there if p.startswith(d)) for d in {p.rpartition("/")[0] for p in there}}
+        assert kind == "index" or {r.path for r in files if r.kind == kind and not r.sealed} == newest
+    stored = {x["phyOffset"]: x["storeTs"] for x in lines}
+    assert {stored[r.base] for r in files if r.kind == "commitlog"} == {
+        milliseconds(r.firstStoreTime) for r in files if r.kind == "commitlog"}
     index = read_store(spark, case.store, view="index").collect()
-    keys = sum(len(x["props"].get("KEYS", "").split()) + ("UNIQ_KEY" in x["props"]) for x in lines)
-    assert len(index) == keys > 0
+    assert len(index) > 100 and sorted((r.keyHash, r.physicalOffset) for r in index) == sorted(
+        (abs(java_hash(f"{x['topic']}#{key}")), x["phyOffset"]) for x in lines
+        for key in [*x["props"].get("KEYS", "").split(), *filter(None, [x["props"].get("UNIQ_KEY")])])
+    begun = {r.path: milliseconds(r.firstStoreTime) for r in files if r.kind == "index"}
+    last = {}
+    for r in sorted(index, key=lambda r: (r.file, r.entry)):
+        assert r.prev == last.get((r.file, r.slot), 0) and r.timeDiff == (stored[r.physicalOffset] - begun[r.file]) // 1000
+        last[r.file, r.slot] = r.entry
+    assert len(last) < len(index)       # some keys share a slot: the chain was seen
     checkpoint = read_store(spark, case.store, view="checkpoint").collect()
     assert len(checkpoint) == 1 and checkpoint[0].physicMsgTimestamp.year > 2000
     assert read_store(spark, case.store, view="errors").count() == 0
@@ -177,6 +196,21 @@ def test_corrupt_records_fail_are_skipped_or_emitted(spark, stores):
     assert len(emitted) == 1 and emitted[0].error == "wrong checksum" and emitted[0].topic is None
     errors = read_store(spark, case.store, view="errors").collect()
     assert [(r.offset, r.kind) for r in errors] == [(emitted[0].physicalOffset, "wrong checksum")]
+
+
+def test_heads_are_verified_on_request(spark, tmp_path):
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
+        for i in range(3):
+            place = store.put("Orders", b"x", queue_id=i).offset
+    log = tmp_path / "s" / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    at = data.index(b"Orders", place)
+    data[at] = ord("!")                 # no topic has one; no checksum covers it
+    log.write_bytes(data)
+    assert [r.topic for r in scan(spark, tmp_path / "s", ["topic"]).collect()] == ["Orders", "Orders", "!rders"]
+    with pytest.raises(Exception, match=rf"commitlog/\d{{20}} at offset {place}: expected a whole record"):
+        scan(spark, tmp_path / "s", ["topic"], verify="header").collect()
+    assert scan(spark, tmp_path / "s", ["topic"], verify="header", on_corrupt="skip").count() == 2
 
 
 def test_an_empty_store_has_no_rows(spark, tmp_path):
