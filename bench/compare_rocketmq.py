@@ -8,7 +8,6 @@ bench/results/<time>.json beside the machine's description. Ten to twenty minute
 """
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -20,11 +19,10 @@ from bench import targets
 from rmq_store.bench import machine
 from rmq_store.bench.case import WORKLOADS, Case
 from rmq_store.bench.figures import medians
-from rmq_store.bench.runner import run_case
+from rmq_store.bench.runner import run_case, settle
 
 ROOT = Path(__file__).parents[1]
 PRETOUCH_MIB = 3500
-SETTLE_S = 4
 
 Run = dict[str, Any]
 
@@ -90,9 +88,8 @@ def _run(args: argparse.Namespace, case: Case, options: Run) -> Run:
     own = SMOKE if args.smoke else {"pretouch_mib": PRETOUCH_MIB} if put else {}
     if put and not args.smoke:
         own |= {"seconds": 2.5}
-    if not args.smoke:      # what the run before left to the device: its last writes, and the discards of what it deleted
-        os.sync()
-        time.sleep(SETTLE_S)
+    if not args.smoke:
+        settle()
     run = run_case(replace(case, options=options, **own).complete(), args.dir)
     if "skipped" in run:
         raise LookupError(run["skipped"])

@@ -26,6 +26,7 @@ from rmq_store.errors import ConfigError
 Run = dict[str, Any]
 
 SAMPLE_S = 0.1
+SETTLE_S = 4
 PATIENCE_S, PATIENCE = 300.0, 5.0       # a run may take the former, and so many times the seconds that it measures
 
 
@@ -129,6 +130,13 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
             figures["memory_bytes_per_msg"] = round(max(0, peak["anon"] - before) / figures["msgs"], 2)
         figures["peak_dirty_mib"] = round(peak["dirty"] / (1 << 20), 1)
     return figures
+
+
+def settle() -> None:
+    """Before a run that measures pauses: lets go by what the one before left to the device (its last writes, the discards of
+    what it deleted) and to the machine (freed memory that a virtual one hands back)."""
+    os.sync()
+    time.sleep(SETTLE_S)
 
 
 def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str], None],
