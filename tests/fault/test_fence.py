@@ -136,6 +136,7 @@ def test_whoever_waits_however_gets_the_errno(store_on, config, step, calls):
         wait(name)
     assert outcomes == dict.fromkeys(WAITERS, (WriteFailed if step == "write" else SyncFailed, errno.EIO))
     assert store._position("flushed") == first.offset + first.size
+    wait_until(lambda: store.get("T", 0, 0).messages)       # reads go on, and what is durable still comes to its queue
     assert bytes(store.get("T", 0, 0).messages[0].body) == b"durable"
 
 

@@ -1,6 +1,7 @@
 """docs/examples/spark_tour.py, from end to end over a small store, and what docs/spark.md says of sessions and of logs."""
 import importlib.util
 import logging
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from rmq_store import MessageStore
 
-TOUR = Path(__file__).resolve().parents[2] / "docs" / "examples" / "spark_tour.py"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+TOUR = PAGE.parent / "examples" / "spark_tour.py"
 
 
 @pytest.fixture
@@ -42,6 +44,27 @@ def test_the_tour(spark, small, tmp_path, monkeypatch, capsys):
     assert [row.split("|")[1:3] for row in told.splitlines() if "|commitlog" in row.replace(" ", "")]
     assert "|Orders|0      |0        |10       |10   |" in told, told
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" if drawn else not picture.exists()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_examples_of_the_page(spark, small, tmp_path, monkeypatch):
+    """They go on from one another; their paths and tags are a broker's."""
+    import rmq_store.spark as rs
+
+    monkeypatch.setattr(rs, "local_session", lambda: spark)
+    known = {name: str(tmp_path / name) for name in ("out", "checkpoint", "root", "c")}
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
+        for there, here in (("/data/broker-a/store", small), ("/data/new/store", tmp_path / "new"), ("TagA", "t")):
+            code = code.replace(there, str(here))
+        exec(compile(code, f"spark.md-{number}", "exec"), known)
+        for query in spark.streams.active:
+            query.processAllAvailable()
+            query.stop()
+    assert number == 2 and spark.table("m").count() == 40 and spark.catalog.dropTempView("m")
+    assert spark.read.parquet(known["out"]).count() == 40
+    for store in ("new", "root"):
+        assert rs.scan(spark, tmp_path / store, ["topic"]).count() == 40
 
 
 @pytest.mark.spark
