@@ -157,6 +157,7 @@ def main(argv: list[str] | None = None) -> int:
     args = p.parse_args(argv)
     if args.smoke:
         args.reps = 1
+    args.dir.mkdir(parents=True, exist_ok=True)
     head = {"machine": machine.describe(args.dir), "rocketmq": args.rocketmq, "reps": args.reps, "pretouch_mib": PRETOUCH_MIB}
     mine, theirs, missing = measure(args)
     if missing:
