@@ -11,6 +11,7 @@ from rmq_store.errors import DurabilityError, SyncFailed, WriteFailed
 from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.crash import scenario
+from tests.soon import until
 
 configs = pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[1] == "sync"], ids="-".join)
 
@@ -40,13 +41,6 @@ def store_on(tmp_path):
             pass
 
 
-def wait_until(condition):
-    """Waits for what another thread is about to do; the test's own time limit ends a wait in vain."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.001)
-
-
 @configs
 def test_every_waiter_gets_the_error(store_on, config):
     store, probe = store_on(config)
@@ -65,7 +59,7 @@ def test_every_waiter_gets_the_error(store_on, config):
     for t in threads:
         t.start()
     probe.wait_held()
-    wait_until(lambda: store._position("wrote") >= first.size * 4)
+    until(lambda: store._position("wrote") >= first.size * 4)
     futures = [store.put_async("T", b"later") for _ in range(3)]
     probe.release()
     for t in threads:
@@ -125,7 +119,7 @@ def test_whoever_waits_however_gets_the_errno(store_on, config, step, calls):
     for t in threads:
         t.start()
     probe.wait_held()
-    wait_until(lambda: store.stats()["puts"] == 1 + 1 + 3 + 3)
+    until(lambda: store.stats()["puts"] == 1 + 1 + 3 + 3)
     assert not outcomes
     probe.release()
     for t in threads:
@@ -136,7 +130,7 @@ def test_whoever_waits_however_gets_the_errno(store_on, config, step, calls):
         wait(name)
     assert outcomes == dict.fromkeys(WAITERS, (WriteFailed if step == "write" else SyncFailed, errno.EIO))
     assert store._position("flushed") == first.offset + first.size
-    wait_until(lambda: store.get("T", 0, 0).messages)       # reads go on, and what is durable still comes to its queue
+    until(lambda: store.get("T", 0, 0).messages)       # reads go on, and what is durable still comes to its queue
     assert bytes(store.get("T", 0, 0).messages[0].body) == b"durable"
 
 
@@ -158,7 +152,7 @@ def test_a_put_that_waits_for_a_file_hears_of_the_fence(store_on, config):
     thread = threading.Thread(target=produce)
     thread.start()
     probe.wait_held()
-    wait_until(lambda: store.stats()["file_waits"] > 0)
+    until(lambda: store.stats()["file_waits"] > 0)
     probe.fail("fdatasync", nth=1, errno=errno.EIO, path="/commitlog/")
     with pytest.raises(SyncFailed):
         store.flush()
