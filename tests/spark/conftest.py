@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.spark import read_store, write_store
+from rmq_store.spark import write_store
 from tests import golden_store, spark_session
 from tests.spark.staging_of import SMALL
 
@@ -20,8 +20,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def session_to_come(request, tmp_path_factory):
     """The session, on its way from the first test of this folder on, if there is one that needs it. When it comes, the first
-    read and the first write, which load thousands of classes and start workers, are over. It compiles no plans to Java code,
-    which takes longer here than to interpret them; the slow tests' sessions do, as Spark's own default is."""
+    read and the first write, which load thousands of classes and start workers, are over. The read proves something too: Spark
+    finds the source by itself (it imports pyspark_rocketmq_store) in a session that was told nothing. Plans are not compiled to
+    Java code, which takes longer here than to interpret them; clusters and processes of the slow tests do as Spark does."""
     if not any("spark" in item.fixturenames for item in request.session.items):
         yield None
         return
@@ -38,7 +39,7 @@ def session_to_come(request, tmp_path_factory):
                 spark__sql__codegen__factoryMode="NO_CODEGEN"))
             with MessageStore.open(place / "first", **SMALL) as store:
                 store.put("T", b"x")
-            first = read_store(session, place / "first")     # not by look-up: workers of both kinds would be started
+            first = session.read.format("rocketmq_store").load(str(place / "first"))
             assert first.groupBy("topic").count().collect()[0]["count"] == 1
             write_store(first, str(place / "second"), store=SMALL)
             return session
