@@ -1,7 +1,8 @@
 """The bench suite: the promises of bench/goals.py, the other workloads, and the disk types, in one run with one report.
 
 Default: about ten minutes, three repetitions in turns. After --minutes nothing is repeated any more, four minutes later nothing
-that is not judged is begun any more; what is judged runs once in any case.
+that is not judged is begun any more; what is judged runs once in any case, and what follows from it, the rate just below the
+device's, as often as told.
 --full: every combination of write path, back end and file state, five repetitions, hours. --smoke: does it all run? Nothing
 else may work on the machine meanwhile. Writes bench/results/suite-<time>.json and .html; what cannot run here is named with
 its reason.
