@@ -186,6 +186,7 @@ def made(kinds: list[str], under: Path, mib: int = IMAGE_MIB) -> Iterator[tuple[
             yield [], dict.fromkeys(kinds, "disks are made by root only: give --dir DIR on a disk of that type")
             return
         if kinds:
+            under.mkdir(parents=True, exist_ok=True)
             _own_mounts()
         for kind in kinds:
             base = Path(tempfile.mkdtemp(prefix="rmqbench.", dir=under))
