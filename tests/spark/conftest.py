@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.spark import write_store
+from rmq_store.spark import register, write_store
 from tests import golden_store, spark_session
 from tests.spark.staging_of import SMALL
 
@@ -39,6 +39,8 @@ def session_to_come(request, tmp_path_factory):
                 spark__sql__codegen__factoryMode="NO_CODEGEN"))
             with MessageStore.open(place / "first", **SMALL) as store:
                 store.put("T", b"x")
+            assert session.read.format("rocketmq_store").load(str(place / "first")).columns[0] == "topic"
+            register(session)       # what Spark found by itself has other workers than what was registered: no more of those
             first = session.read.format("rocketmq_store").load(str(place / "first"))
             assert first.groupBy("topic").count().collect()[0]["count"] == 1
             write_store(first, str(place / "second"), store=SMALL)

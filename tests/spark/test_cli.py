@@ -64,17 +64,19 @@ def test_jobs_print_json_lines(shell, tmp_path):
 
 
 @pytest.mark.spark
-def test_tables_and_copies_from_a_shell(shell, tmp_path):
-    """Each job that is not above; test_jobs.py says more of what they do."""
+def test_tables_and_copies(shell, spark, tmp_path):
+    """Each job that is not above: what it is asked for, and what it makes."""
     small = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}
-    for name in ("a", "b"):
+    for name, n in (("a", 60), ("b", 40)):
         with MessageStore.open(tmp_path / name, **small) as store:
-            for i in range(6 + (name == "a")):
-                store.put("T", b"%d" % i, keys=f"k{i % 2}", tags="x" if name == "a" and i == 3 else "y")
+            for i in range(n):
+                tags = "x" if i % 3 or (name, i) == ("b", 3) else "y"
+                store.put("T", b"%d" % i, queue_id=i % 2, keys=f"k{i % 10}", tags=tags)
+    a, b, both = str(tmp_path / "a"), str(tmp_path / "b"), json.dumps({name: str(tmp_path / name) for name in ("a", "b")})
     sizes = [text for name, value in small.items() for text in ("-o", f"store.{name}={value}")]
 
     def run(job, *arguments, code=0):
-        found, out, err = shell("spark", job, tmp_path / "a", *arguments, "--json")
+        found, out, err = shell("spark", job, *arguments, "--json")
         assert found == code, err
         return [json.loads(line) for line in out.splitlines()]
 
@@ -82,17 +84,27 @@ def test_tables_and_copies_from_a_shell(shell, tmp_path):
         with MessageStore.open(tmp_path / name, readonly=True) as store:
             return [bytes(m.body) for m in store.scan()]
 
-    assert [(row["queueId"], row["messages"]) for row in run("statistics")] == [(0, 7)]
-    assert [(row["key"], row["messages"]) for row in run("keys")] == [("k0", 4), ("k1", 3)]
-    assert [(row["hours"], row["messages"]) for row in run("retention", "--hours", "1,2")] == [(1, 7), (2, 7)]
-    assert [(row["queueOffset"], row["what"]) for row in run("diff", tmp_path / "b", code=1)] == [(3, "content"), (6, "left")]
-    run("replay", tmp_path / "r", "--txn", "copy:7", "-o", "tags=y", *sizes)
-    assert bodies("r") == [b"0", b"1", b"2", b"4", b"5", b"6"]
-    run("merge", tmp_path / "m", "--txn", "copy", "--shards", 1, *sizes)
-    assert bodies("m/shard-00000") == bodies("a")
-    run("compact", tmp_path / "c", "--txn", "copy", *sizes)
-    assert bodies("c") == [b"5", b"6"]
-    (exported,) = run("export", tmp_path / "out", "-o", "subscribe=T")
-    assert (exported["rows"], len(list((tmp_path / "out").glob("*.parquet")))) == (7, exported["files"])
-    (made,) = run("rebuild-index", "--slots", 50, "--entries", 5)
-    assert (made["files"], made["keys"]) == (2, 7)
+    def copied(job, source, name, *more):
+        assert run(job, source, tmp_path / name, "--txn", "copy:7", *more, *sizes) == []
+
+    all_of_both = [b"%d" % i for i in (*range(60), *range(40))]
+    assert [(row["topic"], row["queueId"], row["messages"]) for row in run("statistics", a)] == [("T", 0, 30), ("T", 1, 30)]
+    assert [(row["key"], row["messages"]) for row in run("keys", a)] == [(f"k{i}", 6) for i in range(10)]
+    assert [(row["hours"], row["messages"]) for row in run("retention", a, "--hours", "1,2")] == [(1, 60), (2, 60)]
+    differences = [(row["queueId"], row["queueOffset"], row["what"]) for row in run("diff", a, b, code=1)]
+    assert sorted(differences) == sorted([(1, 1, "content")] + [(i % 2, i // 2, "left") for i in range(40, 60)])
+    assert {row["what"] for row in run("diff", b, a, code=1)} == {"content", "right"}
+    copied("replay", a, "r", "-o", "tags=y", "-o", 'assign={"T": [1]}')
+    assert bodies("r") == [b"%d" % i for i in range(60) if i % 2 == 1 and i % 3 == 0]
+    copied("merge", both, "m")
+    assert bodies("m") == all_of_both
+    copied("merge", both, "shards", "--shards", 2, "-o", "min_partitions=2")
+    shards = sorted(path.name for path in (tmp_path / "shards").glob("shard-*"))
+    assert len(shards) == 2 and [body for name in shards for body in bodies("shards/" + name)] == all_of_both
+    copied("compact", a, "c")
+    assert bodies("c") == [b"%d" % i for i in range(50, 60)]
+    (exported,) = run("export", a, tmp_path / "out", "-o", "subscribe=T")
+    assert exported["rows"] == spark.read.parquet(str(tmp_path / "out")).count() == 60
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == exported["files"]
+    (made,) = run("rebuild-index", a, "--slots", 50, "--entries", 40)
+    assert (made["files"], made["keys"]) == (2, 60)

@@ -1,4 +1,5 @@
 """Commits that are cut off: processes killed at each step and inside the append, and records that a store does not take."""
+import json
 import os
 import signal
 import subprocess
@@ -14,27 +15,42 @@ from tests.spark.staging_of import SMALL, batch, expected, numbers, staged, text
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = (700, 0, 500)
-COMMIT = """
-import os, sys
+COMMITS = """
+import json, os, sys
 from rmq_store.spark import staging
 from tests.spark.staging_of import SMALL, staged
-root, step, appends, write_path = sys.argv[1:]
-appends = int(appends)
-staging.CHUNK = 4000                    # many appends
-append = staging.append_staged
 
-def some(store, data, path):
-    global appends
-    appends -= 1
-    if appends == 0:
-        os.kill(os.getpid(), 9)
-    return append(store, data, path)
+def commit(root, step, appends, write_path):
+    append = staging.append_staged
 
-staging.append_staged = some
-staging._step = lambda name: os.kill(os.getpid(), 9) if name == step else None
-staging.commit_staged(root, "app", 0, staged(root, 700, 0, 500), SMALL | {"write_path": write_path}, "job")
-print("committed")
+    def some(store, data, path):
+        nonlocal appends
+        appends -= 1
+        if appends == 0:
+            os.kill(os.getpid(), 9)
+        return append(store, data, path)
+
+    staging.CHUNK = 4000                    # many appends
+    staging.append_staged = some
+    staging._step = lambda name: os.kill(os.getpid(), 9) if name == step else None
+    staging.commit_staged(root, "app", 0, staged(root, 700, 0, 500), SMALL | {"write_path": write_path}, "job")
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        commit(*json.loads(line))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def committer():
+    """A process that forks one for each commit: they share its imports, which take longer than a commit does."""
+    with subprocess.Popen([sys.executable, "-c", COMMITS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        yield process
+        process.stdin.close()
 
 
 def bodies(root):
@@ -42,18 +58,17 @@ def bodies(root):
         return [bytes(m.body) for m in store.scan()]
 
 
-def killed_commit(root, step="none", appends=0, write_path="mmap"):
-    done = subprocess.run([sys.executable, "-c", COMMIT, str(root), step, str(appends), write_path], cwd=ROOT,
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+def killed_commit(committer, root, step="none", appends=0, write_path="mmap"):
+    print(json.dumps([str(root), step, appends, write_path]), file=committer.stdin, flush=True)
+    assert int(committer.stdout.readline()) == -signal.SIGKILL
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])
 @pytest.mark.parametrize("step", ["pending", "appended", "flushed", "done"])
-def test_killed_behind_a_step(tmp_path, step, write_path):
+def test_killed_behind_a_step(committer, tmp_path, step, write_path):
     root = tmp_path / "s"
-    killed_commit(root, step, write_path=write_path)
+    killed_commit(committer, root, step, write_path=write_path)
     again = staging.commit_staged(str(root), "app", 0, staged(root, *COUNTS), SMALL, "job")
     assert again.repeated and bodies(root) == expected(1200)
     assert not os.path.exists(root / ".spark" / "job")
@@ -62,10 +77,10 @@ def test_killed_behind_a_step(tmp_path, step, write_path):
 @pytest.mark.crash
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])
 @pytest.mark.parametrize("appends", [1, 2, 9, 22, 27])
-def test_killed_between_append_and_journal(tmp_path, appends, write_path):
+def test_killed_between_append_and_journal(committer, tmp_path, appends, write_path):
     """Over the pool the end of what was appended is lost with the process: it is told from what is there."""
     root = tmp_path / "s"
-    killed_commit(root, appends=appends, write_path=write_path)
+    killed_commit(committer, root, appends=appends, write_path=write_path)
     assert len(bodies(root)) < 1200
     staging.commit_staged(str(root), "other", 0, [], SMALL)     # whoever comes next completes it
     assert bodies(root) == expected(1200)

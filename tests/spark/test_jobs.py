@@ -195,15 +195,13 @@ def test_what_a_job_made_is_durable_before_it_counts(tasks, own_store, tmp_path,
 
 
 @pytest.mark.spark
-def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
+def test_rebuilds_through_spark(spark, golden):
     from rmq_store.spark import jobs
 
     root = golden("v5-roll").store
     made = jobs.rebuild_queues(spark, str(root), split_size=200_000)
     same_trees(made.directory, root / "consumequeue")
     assert jobs.rebuild_index(spark, str(root)).files == len(list((root / "index").iterdir()))
-    done = jobs.export(spark, str(root), str(tmp_path / "out"))
-    assert spark.read.parquet(str(tmp_path / "out")).count() == done.rows > 0
 
 
 @pytest.mark.spark
@@ -222,35 +220,3 @@ def test_what_a_retention_would_keep(spark, tmp_path):
     assert [tuple(r) for r in rows] == [(1, 40, 40 * each, 0.4), (2, 70, 70 * each, 0.7), (24, 100, 100 * each, 1.0)]
     assert [r.messages for r in jobs.retention(spark, root, hours=(1,), now=begin + 4 * hour + 1).collect()] == [0]
     assert [r.messages for r in jobs.retention(spark, root, hours=(1,)).collect()] == [70]     # from the newest message on
-
-
-@pytest.mark.spark
-def test_tables_and_copies(spark, tmp_path):
-    from rmq_store.spark import jobs
-
-    small = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}
-    for name, n in (("a", 60), ("b", 40)):
-        with MessageStore.open(tmp_path / name, **small) as store:
-            for i in range(n):
-                store.put("T", b"%d" % i, queue_id=i % 2, keys=f"k{i % 10}", tags="x" if i % 3 else "y")
-    a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    rows = jobs.topic_statistics(spark, a).collect()
-    assert [(r.topic, r.queueId, r.messages) for r in rows] == [("T", 0, 30), ("T", 1, 30)]
-    assert [(r.key, r.messages) for r in jobs.key_statistics(spark, a, limit=2).collect()] == [("k0", 6), ("k1", 6)]
-    assert [r.what for r in jobs.diff(spark, a, b).collect()] == ["left"] * 20
-    assert [r.what for r in jobs.diff(spark, b, a).collect()] == ["right"] * 20
-    jobs.compact(spark, a, str(tmp_path / "c"), "compact", store=small)
-    jobs.merge(spark, {"a": a, "b": b}, str(tmp_path / "m"), "merge", store=small)
-    with MessageStore.open(tmp_path / "c", readonly=True) as store:
-        assert [bytes(m.body) for m in store.scan()] == [b"%d" % i for i in range(50, 60)]
-    with MessageStore.open(tmp_path / "m", readonly=True) as store:
-        assert [bytes(m.body) for m in store.scan()] == [b"%d" % i for i in (*range(60), *range(40))]
-    jobs.merge(spark, {"a": a, "b": b}, str(tmp_path / "shards"), "merge", store=small, shards=2, min_partitions=2)
-    jobs.replay(spark, a, str(tmp_path / "r"), "replay", store=small, tags="y", assign={"T": [1]})
-    with MessageStore.open(tmp_path / "r", readonly=True) as store:
-        assert [bytes(m.body) for m in store.scan()] == [b"%d" % i for i in range(60) if i % 2 == 1 and i % 3 == 0]
-    found = []
-    for name in sorted(n for n in os.listdir(tmp_path / "shards") if n != ".spark"):
-        with MessageStore.open(tmp_path / "shards" / name, readonly=True) as store:
-            found.append([bytes(m.body) for m in store.scan()])
-    assert len(found) == 2 and [body for part in found for body in part] == [b"%d" % i for i in (*range(60), *range(40))]
