@@ -93,7 +93,8 @@ def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], b
             log.warning("removed %s: the last file of a queue was empty", os.fsdecode(last))
     for _, length, file in found:
         if length != size:
-            raise CorruptionError(os.fsdecode(file), None, f"a file of {size} bytes", f"{length} bytes")
+            raise CorruptionError(os.fsdecode(file), None, f"{size} bytes, as consumequeue_file_size_bytes says",
+                                  f"{length} bytes")
     return [start for start, _, _ in found], empty
 
 

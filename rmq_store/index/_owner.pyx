@@ -109,7 +109,7 @@ cdef class IndexOwner:
             rc = index_add_file(self.index, name)
         if rc == -EINVAL:
             path = os.path.join(self.dir, f"{name:017d}")
-            raise errors.CorruptionError(path, None, f"an index file of {self.file_size} bytes",
+            raise errors.CorruptionError(path, None, f"{self.file_size} bytes, as index_slots and index_entries_max say",
                                          f"{os.stat(path).st_size} bytes")
         if rc < 0:
             raise self._failed(rc, f"opening index file {name:017d}")

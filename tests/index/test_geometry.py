@@ -4,6 +4,7 @@ import os
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.errors import RmqStoreError
 from rmq_store.index.geometry import find_geometry
 
 CASES = ["v4-plain", "v4-roll", "v5-plain", "v5-roll"]
@@ -26,6 +27,20 @@ def test_a_store_opens_without_being_told_its_sizes(tmp_path):
     with MessageStore.open(tmp_path / "s") as s:
         assert {name: s.options[name] for name in sizes} == sizes and s.options.origin("index_slots") == "files"
         assert len(s.query_key("T", "b")) == 32
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"segment_size_bytes": 1 << 17}, "131072 bytes, as segment_size_bytes says, found 65536"),
+    ({"consumequeue_file_size_bytes": 4000}, "4000 bytes, as consumequeue_file_size_bytes says, found 2000"),
+    ({"index_slots": 60, "index_entries_max": 1000}, "20280 bytes, as index_slots and index_entries_max say, found 20440")])
+def test_a_size_that_is_not_the_files_is_named(tmp_path, options, words):
+    sizes = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
+    with MessageStore.open(tmp_path / "s", **sizes) as store:
+        store.put("T", b"x", keys="k")
+    with pytest.raises(RmqStoreError, match=words), MessageStore.open(tmp_path / "s", **sizes | options):
+        pass
+    with MessageStore.open(tmp_path / "s") as store:        # and nothing was changed
+        assert [m.keys for m in store.query_key("T", "k")] == ["k"]
 
 
 def test_damage_gives_no_geometry(tmp_path):
