@@ -2,6 +2,7 @@
  * a position published with rmq_store makes every byte before it visible to whoever reads it with rmq_load. */
 #ifndef RMQ_ATOMIC_H
 #define RMQ_ATOMIC_H
+#include <stddef.h>
 #include <stdint.h>
 
 static inline int64_t rmq_load(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -29,6 +30,17 @@ static inline int rmq_cas32(int *p, int expected, int v) {
 }
 /* Orders "publish, then look whether anybody sleeps" against "say that I sleep, then look once more". */
 static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+/* Begins to fetch the cache lines of [p, p + n), for writing. Any address will do: it never faults. */
+static inline void rmq_prefetch_to_write(const void *p, size_t n) {
+    const char *at = (const char *) p;
+    for (const char *end = at + n; at < end; at += 64)
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(*at));     /* no operation where a processor does not know it */
+#else
+        __builtin_prefetch(at, 1);
+#endif
+}
 
 static inline void rmq_pause(void) {
 #if defined(__x86_64__)

@@ -9,8 +9,8 @@ from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io, rmq_lost_any
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_event_ticket, rmq_event_wait,
                                  rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_pause,
-                                 rmq_put_lock_acquire, rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32,
-                                 rmq_waiters_pass)
+                                 rmq_prefetch_to_write, rmq_put_lock_acquire, rmq_put_lock_release, rmq_put_lock_try,
+                                 rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
@@ -20,6 +20,7 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_r
 cdef enum:
     TIMED_EVERY = 63            # mask: one append in 64 is timed
     ROOM_SHARE = 4
+    NEXT_RECORD = 512           # bytes behind a record, fetched while it is encoded: a page's first lines are far away
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
 
 
@@ -239,6 +240,7 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
         at = pool_at(log.pool, log.position)
     else:
         at = log.tail.map + (log.position - log.tail.start)
+    rmq_prefetch_to_write(at + a.size, NEXT_RECORD)
     record_encode(at, a, queue_offset, log.position, now)
     if _stored(log, log.tail) != APPEND_OK:
         return APPEND_FENCED
