@@ -1,4 +1,4 @@
-"""What this project promises about speed on its flush back ends, line by line, and the cases that show it (bench/suite.py runs them).
+"""What was promised of the speed of flush back ends, line by line, and the cases that show it (bench/suite.py runs them).
 
 All ratios are of one run, on one disk, medians of the repetitions; each peer at its matching durability. A line whose cases did
 not run here is shown as not measured.
