@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def session_to_come(request, tmp_path_factory):
     """The session, on its way from the first test of this folder on, if there is one that needs it. When it comes, the first
-    read and the first write, which load thousands of classes and start workers, are over. The read proves something too: Spark
+    read and the first write, which load thousands of classes and start workers, are over. It proves something before: Spark
     finds the source by itself (it imports pyspark_rocketmq_store) in a session that was told nothing. Plans are not compiled to
     Java code, which takes longer here than to interpret them; clusters and processes of the slow tests do as Spark does."""
     if not any("spark" in item.fixturenames for item in request.session.items):

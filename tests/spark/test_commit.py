@@ -50,7 +50,6 @@ def committer():
     with subprocess.Popen([sys.executable, "-c", COMMITS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
         yield process
-        process.stdin.close()
 
 
 def bodies(root):

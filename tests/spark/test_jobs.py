@@ -195,13 +195,15 @@ def test_what_a_job_made_is_durable_before_it_counts(tasks, own_store, tmp_path,
 
 
 @pytest.mark.spark
-def test_rebuilds_through_spark(spark, golden):
+def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
     from rmq_store.spark import jobs
 
     root = golden("v5-roll").store
     made = jobs.rebuild_queues(spark, str(root), split_size=200_000)
     same_trees(made.directory, root / "consumequeue")
     assert jobs.rebuild_index(spark, str(root)).files == len(list((root / "index").iterdir()))
+    done = jobs.export(spark, str(root), str(tmp_path / "out"))
+    assert spark.read.parquet(str(tmp_path / "out")).count() == done.rows > 0
 
 
 @pytest.mark.spark
