@@ -29,7 +29,7 @@ cdef struct Allocator:
     unsigned char *zeros        # one aligned chunk
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go
-    LogFile *locked             # the last tail whose pages were locked, held; the thread's own
+    int64_t locked_from         # no file before this offset is locked; -1: none was yet; the thread's own
     const int64_t *wrote        # how far the log is written
     const int64_t *flushes      # how often it became durable
     const int *fence            # not 0: the log takes no more puts; who raises it wakes `done`

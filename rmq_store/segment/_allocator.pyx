@@ -8,7 +8,7 @@ from rmq_store.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rm
                                  rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_join,
                                  rmq_thread_start)
 from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
-                                      log_file_release, offset_name, path_join, row_reserve, text_copy)
+                                      log_file_release, offset_name, path_join, row_find, row_reserve, text_copy)
 
 
 cdef extern from *:
@@ -50,6 +50,7 @@ cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_di
     a.row = row
     a.tmp_dir = text_copy(tmp_dir)
     a.want = -1
+    a.locked_from = -1
     a.prezero = prezero
     a.touch = touch
     a.lock_pages = lock_pages
@@ -65,7 +66,6 @@ cdef void allocator_free(Allocator *a) noexcept nogil:
     if a == NULL:
         return
     log_file_release(a.tail)
-    log_file_release(a.locked)
     free(a.zeros)
     free(a.tmp_dir)
     free(a)
@@ -140,20 +140,25 @@ cdef void _lock(Allocator *a, LogFile *f) noexcept nogil:
     f.locked = rc >= 0
     if rc < 0 and a.lock_error == 0:
         rmq_store32(&a.lock_error, rc)
+    if a.locked_from < 0 or f.start < a.locked_from:
+        a.locked_from = f.start
 
 
 cdef void _lock_tail(Allocator *a, LogFile *tail) noexcept nogil:
-    # New files come locked. One that the store began with is locked now, and the one before it no longer.
-    if tail == a.locked:
-        return
-    if not tail.locked:
+    # New files come locked. One that the store began with is locked now, and those before it no longer: more than one where
+    # they fill faster than this thread looks.
+    cdef LogFile *f
+    cdef int rc
+    if not tail.locked and a.locked_from != tail.start:
         _lock(a, tail)
-    if a.locked != NULL:
-        rmq_pages_unlock(a.locked.map, a.locked.size)
-        a.locked.locked = False
-        log_file_release(a.locked)
-    log_file_hold(tail)
-    a.locked = tail
+    while a.locked_from < tail.start:
+        f = row_find(a.row, a.locked_from, &rc)
+        if f != NULL:
+            if f.locked:
+                rmq_pages_unlock(f.map, f.size)
+            f.locked = False
+            log_file_release(f)
+        a.locked_from += a.row.file_size
 
 
 cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:

@@ -107,11 +107,26 @@ def test_the_file_that_is_written_and_the_next_are_locked(tmp_path):
         until(lambda: locked_files(store)[:1] == [tail])
         until(lambda: tail + size in locked_files(store))
         assert set(locked_files(store)) <= {tail, tail + size, tail + 2 * size}     # the third, where they fill fast
-    with MessageStore.open(tmp_path / "s", segment_mlock=True, **SMALL) as store:   # one that was there is locked, too
-        until(lambda: locked_files(store)[:1] == [tail])
+    with MessageStore.open(tmp_path / "s", segment_mlock=True, **{**SMALL, "message_size_max_bytes": 400_000}) as store:
+        until(lambda: locked_files(store)[:1] == [tail])                            # one that was there is locked, too
+        for _ in range(2):
+            store.put("T", bytes(400_000))
+        until(lambda: locked_files(store)[:1] == [tail + size])                     # until the log is behind it
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         store.put("T", b"x")
         assert locked_files(store) == []
+
+
+def test_files_that_fill_faster_than_their_maker_looks_do_not_stay_locked(tmp_path):
+    """Zeros for the next file keep it busy meanwhile: it finds the log two files on."""
+    may_lock(1 << 24)
+    keywords = {**SMALL, "message_size_max_bytes": 600_000, "segment_mlock": True, "segment_prezero": "full"}
+    with MessageStore.open(tmp_path / "s", **keywords) as store:
+        for _ in range(100):
+            store.put("T", bytes(600_000))
+        tail = store.max_log_offset // SMALL["segment_size_bytes"] * SMALL["segment_size_bytes"]
+        until(lambda: tail in locked_files(store))
+        until(lambda: min(locked_files(store)) == tail)
 
 
 def test_a_lock_of_files_asked_for_and_refused_names_the_cure(tmp_path):
