@@ -31,7 +31,8 @@ static inline int rmq_cas32(int *p, int expected, int v) {
 /* Orders "publish, then look whether anybody sleeps" against "say that I sleep, then look once more". */
 static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-/* Begins to fetch the cache lines of [p, p + n), for writing. Any address will do: it never faults. */
+/* Begin to fetch the cache line of p, for reading, and those of [p, p + n), for writing. Any address will do: none faults. */
+static inline void rmq_prefetch(const void *p) { __builtin_prefetch(p); }
 static inline void rmq_prefetch_to_write(const void *p, size_t n) {
     const char *at = (const char *) p;
     for (const char *end = at + n; at < end; at += 64)

@@ -13,16 +13,11 @@ from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
 from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket, rmq_event_wait,
                                  rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try,
-                                 rmq_mutex_unlock, rmq_pause, rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
+                                 rmq_mutex_unlock, rmq_pause, rmq_prefetch, rmq_store, rmq_store32, rmq_thread_join,
+                                 rmq_thread_start)
 from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._file cimport log_file_lost, log_file_release, row_find
 
-
-cdef extern from *:
-    """
-    #define rmq_prefetch(p) __builtin_prefetch(p)
-    """
-    void rmq_prefetch(const void *p) nogil
 
 cdef enum:
     ROUND_BYTES = 1 << 20           # positions and queues are published at least this often

@@ -10,7 +10,8 @@ from libc.string cimport memset, strlen
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 from rmq_store.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
-from rmq_store.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_store, rmq_store32, rmq_swap32
+from rmq_store.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_store,
+                                 rmq_store32, rmq_swap32)
 
 
 cdef extern from *:
@@ -25,12 +26,10 @@ cdef extern from *:
     static inline void index_word_store(unsigned char *p, int32_t v) {
         __atomic_store_n((uint32_t *)p, __builtin_bswap32((uint32_t)v), __ATOMIC_RELEASE);
     }
-    #define index_prefetch(p) __builtin_prefetch((p), 1)
     """
     enum: O_RDONLY, O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW
     int32_t index_word_load(const unsigned char *p) nogil
     void index_word_store(unsigned char *p, int32_t v) nogil
-    void index_prefetch(const void *p) nogil
 
 cdef enum:
     NAME_DIGITS = 17
@@ -254,7 +253,7 @@ cdef inline int32_t _seconds(int64_t begin, int64_t store_timestamp) noexcept no
 
 
 cdef void index_file_prefetch(IndexFile *f, int32_t hash) noexcept nogil:
-    index_prefetch(_slot(f, hash))
+    rmq_prefetch(_slot(f, hash))
 
 
 cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t store_timestamp) noexcept nogil:

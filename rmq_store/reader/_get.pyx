@@ -15,7 +15,7 @@ from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
-from rmq_store.io._sync cimport EIO, rmq_load
+from rmq_store.io._sync cimport EIO, rmq_load, rmq_prefetch
 from rmq_store.reader._message cimport LeaseCount, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_lost, log_file_release, row_find, row_start
 
@@ -32,12 +32,6 @@ cdef enum:
     OFFSET_OVERFLOW_ONE = 5
     OFFSET_TOO_SMALL = 6
     NO_MESSAGE_IN_QUEUE = 8
-
-cdef extern from *:
-    """
-    #define rmq_prefetch(p) __builtin_prefetch(p)
-    """
-    void rmq_prefetch(const void *p) nogil
 
 cdef enum:
     AHEAD = 4                   # entries whose record is fetched into the cache beforehand
