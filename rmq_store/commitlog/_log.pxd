@@ -31,6 +31,8 @@ cdef enum AppendStatus:
     APPEND_ERROR = 4        # out of memory while rolling
 
 cdef struct Log:
+    # Grouped by who writes how often, each group in cache lines of its own: a put would else fetch back what the committer and
+    # the dispatcher have written beside what it reads.
     # ---- fixed after log_new
     const rmq_io *io
     FileRow *row
@@ -40,51 +42,55 @@ cdef struct Log:
     int (*sync)(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil
     void *ring                  # the RingWriter of flush_backend io_uring; NULL: another back end
     int64_t busy_after_ms
+    # ---- read by every put, seldom written
     bint direct                 # bytes go around the page cache: what is recent is read from the pool, not from the map
+    bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
+    int fence                   # errno of the first failed write or sync, 0 none
+    int fence_step              # a FenceStep; whoever sees `fence` sees it
+    int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
+    int flush_asleep
+    int flush_eager             # atomic: asynchronous flush: an append wakes the flush thread (flush_wake = eager)
+    int dispatch_asleep
+    int readers                 # threads that sleep until a message comes: atomic
+    void (*dispatch_here)(void *dispatcher) noexcept nogil      # see log_dispatch; NULL: no dispatcher runs
+    void *dispatcher
+    char[8] line_of_settings
     # ---- under the put lock
     rmq_put_lock lock
     LogFile *tail
     int64_t position            # == wrote, without the fence
     int64_t last_timestamp      # store times never run backwards inside a log
     int64_t lock_since_ms       # wall clock when the lock was taken; 0 free (upstream: beginTimeInLock)
-    int lock_phase
     int64_t timed_since         # monotonic ns when the lock was taken, of one append in 64; else 0
-    char pad0[56]
-    # ---- published
+    int lock_phase
+    char[12] line_of_lock
+    # ---- published by puts; the counters by rmq_count
     int64_t wrote
     int64_t wrote_timestamp     # store time of the newest record below wrote
-    char pad1[48]
+    int64_t puts
+    int64_t put_bytes
+    char[32] line_of_puts
+    # ---- published by commits
     int64_t committed
     int64_t reusable            # pool: bytes below it may be overwritten. == committed, or, direct, somewhere below
-    char pad2[48]
+    char[48] line_of_commits
+    # ---- published by flushes and the dispatcher
     int64_t flushed
     int64_t flushed_timestamp   # store time of the newest record that is surely below flushed
     int64_t dispatched
     int64_t confirm             # dispatch stops here, also a recovery's; INT64_MAX unless duplication is on
-    int fence                   # errno of the first failed write or sync, 0 none
-    int fence_step              # a FenceStep; whoever sees `fence` sees it
     # ---- who owns commit and sync: commit_lock for pool -> file, sync_lock for the device; sync_lock is taken first
     rmq_mutex commit_lock
     rmq_mutex sync_lock
     rmq_mutex reclaim_lock      # `reusable` moves, `pinned` changes
     int64_t pinned              # the dispatcher reads the pool from here on; INT64_MAX: it does not
-    # ---- sleeping and waking
-    int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
-    int flush_asleep
-    int flush_eager             # atomic: asynchronous flush: an append wakes the flush thread (flush_wake = eager)
-    int dispatch_asleep
-    bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
-    int readers                 # threads that sleep until a message comes: atomic
-    void (*dispatch_here)(void *dispatcher) noexcept nogil      # see log_dispatch; NULL: no dispatcher runs
-    void *dispatcher
+    # ---- waking
     rmq_event commit_wanted
     rmq_event flush_wanted
     rmq_event dispatch_wanted
     rmq_event room              # committed moved, or the fence is up
     rmq_waiters durable         # who waits for flushed to pass an offset, or for the fence
-    # ---- counters: rmq_add, of puts rmq_count under the put lock
-    int64_t puts
-    int64_t put_bytes
+    # ---- counters: rmq_add
     int64_t room_waits
     int64_t file_waits
     int64_t slow_locks          # put lock held longer than 500 ms

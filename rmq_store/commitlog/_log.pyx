@@ -1,7 +1,7 @@
 """The CommitLog's append path (upstream: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
@@ -17,7 +17,11 @@ from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocato
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
 
 
+cdef extern from "stdlib.h" nogil:
+    void *aligned_alloc(size_t align, size_t size)
+
 cdef enum:
+    LINE = 64                   # of the cache: Log's groups begin at its multiples
     TIMED_EVERY = 63            # mask: one append in 64 is timed
     ROOM_SHARE = 4
     NEXT_RECORD = 512           # bytes behind a record, fetched while it is encoded: a page's first lines are far away
@@ -25,9 +29,10 @@ cdef enum:
 
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil:
-    cdef Log *log = <Log *> calloc(1, sizeof(Log))
+    cdef Log *log = <Log *> aligned_alloc(LINE, (sizeof(Log) + LINE - 1) // LINE * LINE)
     if log == NULL:
         return NULL
+    memset(log, 0, sizeof(Log))
     log.io = io
     log.row = row
     log.pool = pool
