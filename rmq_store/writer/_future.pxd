@@ -20,6 +20,7 @@ cdef class PutFuture:
     cdef PutResult _outcome(self, object timeout)
 
 
+cdef class Awaited
 cdef class Sunk
 
 
@@ -30,10 +31,13 @@ cdef class Completer:
     cdef object _starting       # a lock, only ever tried
     cdef object _last_loop      # the loop whose task waited last, and its Sunk
     cdef Sunk _last_sunk
+    cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its Sunk and its thread; or NULL
+    cdef Sunk _turn_sunk
+    cdef void *_turn_thread
     cdef bint _closed
 
     cdef int _want(self, int64_t end) except -1
-    cdef Sunk _sunk_of(self, loop)
+    cdef bint _loop_here(self, Awaited a) except -1
 
 
 cdef class Sunk:

@@ -14,6 +14,7 @@ cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.pystate cimport PyThreadState_Get
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -175,9 +176,7 @@ cdef class Awaited:
         if self._begun or f._peek():
             return False
         self._begun = True
-        self._loop = get_running_loop()
-        self._sunk = (<Completer> s._completer)._sunk_of(self._loop)
-        if self._sunk is None:
+        if not (<Completer> s._completer)._loop_here(self):
             return False            # the store closes: result() waits in its place
         self._asyncio_future_blocking = True
         return True
@@ -349,14 +348,21 @@ cdef class Sunk:
         """
         cdef PutFuture f
         cdef list ended = self._take()
-        for i in range(len(ended)):
-            try:
-                _wake(ended[i], done)
-            except BaseException:       # a task of the loop raised SystemExit or KeyboardInterrupt
-                for f in ended[i + 1:]:
-                    (<Awaited> f._waiter)._later()
-                    f._waiter = None
-                raise
+        cdef Completer c = self._completer
+        cdef void *thread = <void *> PyThreadState_Get()
+        c._turn_loop, c._turn_sunk, c._turn_thread = done.get_loop(), self, thread
+        try:
+            for i in range(len(ended)):
+                try:
+                    _wake(ended[i], done)
+                except BaseException:       # a task of the loop raised SystemExit or KeyboardInterrupt
+                    for f in ended[i + 1:]:
+                        (<Awaited> f._waiter)._later()
+                        f._waiter = None
+                    raise
+        finally:
+            if c._turn_thread == thread:
+                c._turn_loop, c._turn_sunk, c._turn_thread = None, None, NULL
 
     @property
     def waiting(self):
@@ -375,6 +381,8 @@ cdef class Sunk:
         self.watch = None
         if self._completer._last_sunk is self:
             self._completer._last_loop = self._completer._last_sunk = None
+        if self._completer._turn_sunk is self:
+            self._completer._turn_thread = NULL
         self._free()
 
 
@@ -466,15 +474,21 @@ cdef class Completer:
             self._start()
         return 0
 
-    cdef Sunk _sunk_of(self, loop):
-        # Of the loop that runs here: mostly the one of the time before. None: the store closes.
-        if loop is not self._last_loop:
-            hub = self._store._loop_hub(loop)
+    cdef bint _loop_here(self, Awaited a) except -1:
+        # Gives `a` the loop that runs here, and its sink; False: the store closes. A task that resolve() has woken is in that
+        # one's loop: asyncio's own answer would cost a system call, getpid, up to Python 3.11.
+        if self._turn_thread == <void *> PyThreadState_Get():
+            a._loop, a._sunk = self._turn_loop, self._turn_sunk
+            return True
+        a._loop = get_running_loop()
+        if a._loop is not self._last_loop:
+            hub = self._store._loop_hub(a._loop)
             if hub is None:
-                return None
-            self._last_loop = loop
+                return False
+            self._last_loop = a._loop
             self._last_sunk = hub.sunk
-        return self._last_sunk
+        a._sunk = self._last_sunk
+        return True
 
     def _start(self):
         """Where no thread can be had, who asks for a result flushes for it."""

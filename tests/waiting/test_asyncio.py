@@ -1,7 +1,9 @@
 """AsyncMessageStore: the same names awaited, one wake-up a batch, no message lost by cancellation; asyncio and uvloop."""
 import asyncio
 import contextvars
+import functools
 import inspect
+import sys
 import threading
 
 import pytest
@@ -356,3 +358,38 @@ def test_a_loop_that_ended_does_not_hold_the_store(tmp_path):
             assert asyncio.run(main()) == i
         store.put("T", b"x", queue_id=9)
         assert store.wait_dispatched(30)
+
+
+def test_loops_of_several_threads_share_a_store(tmp_path, run, request):
+    """Each task is woken in its own thread and context, however their turns meet."""
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)         # also while one wakes its tasks
+    name = contextvars.ContextVar("name")
+    wrong, durable, failed = [], [], []
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as store:
+        async def produce(me):
+            name.set(me)
+            for _ in range(200):
+                result = await store.put_async("T", b"x")
+                if store.stats()["flushed"] < result.offset + result.size:
+                    wrong.append(result)
+                if name.get() != me or threading.get_ident() != me[0]:
+                    wrong.append(me)
+                durable.append(result.offset)
+
+        async def main():
+            await asyncio.gather(*(produce((threading.get_ident(), i)) for i in range(8)))
+
+        def body():
+            try:
+                run(main())
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=body) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert not failed and not wrong
+    assert len(set(durable)) == 3 * 8 * 200
