@@ -1,8 +1,9 @@
 """Ours beside the real RocketMQ on this machine, in turns, with a verdict on every promise (bench/targets.py).
 
-Alternates: ours, Java, ours, Java … --reps times for each case, page cache pretouched before every run; then what has no
-Java side. Every run is a process of its own. Medians of the repetitions are judged; all raw runs are kept in
-bench/results/<time>.json beside the machine's description. Ten to twenty minutes; nothing else may run meanwhile.
+Alternates: ours, Java, the next case's ours, its Java …, then what has no Java side; all of it --reps times, as a virtual
+machine's speed changes within minutes and cases are compared with one another, too. Page cache pretouched before every put. Every
+run is a process of its own. Medians of the repetitions are judged; all raw runs are kept in bench/results/<time>.json beside the
+machine's description. Forty minutes; nothing else may run meanwhile.
 
     python -m bench.compare_rocketmq --dir DIRECTORY-ON-THE-DISK [--rocketmq 4.9.8] [--smoke] [--only put_100,read]
 """
@@ -127,9 +128,9 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, list[list[Run]]], dict[
     theirs: dict[str, list[list[Run]]] = {}
     missing = None
     chosen = args.only.split(",") if args.only else [*PAIRS, *ALONE]
-    for case in chosen:
-        for rep in range(args.reps):
-            print(f"{case} {rep + 1}/{args.reps}", file=sys.stderr, flush=True)
+    for rep in range(args.reps):
+        for case in chosen:
+            print(f"{rep + 1}/{args.reps} {case}", file=sys.stderr, flush=True)
             mine.setdefault(case, []).append(ours(args, case))
             if case in PAIRS and missing is None:
                 try:
