@@ -1,9 +1,9 @@
 """Ours beside the real RocketMQ on this machine, in turns, with a verdict on every promise (bench/targets.py).
 
 Alternates: ours, Java, the next case's ours, its Java …, then what has no Java side; all of it --reps times, as a virtual
-machine's speed changes within minutes and cases are compared with one another, too. Page cache pretouched before every put. Every
-run is a process of its own. Medians of the repetitions are judged; all raw runs are kept in bench/results/<time>.json beside the
-machine's description. Forty minutes; nothing else may run meanwhile.
+machine's speed changes within minutes and cases are compared with one another, too. Page cache pretouched before every put.
+Every run is a process of its own. Medians of the repetitions are judged; all raw runs are kept in bench/results/<time>.json
+beside the machine's description. Forty minutes; nothing else may run meanwhile.
 
     python -m bench.compare_rocketmq --dir DIRECTORY-ON-THE-DISK [--rocketmq 4.9.8] [--smoke] [--only put_100,read]
 """
