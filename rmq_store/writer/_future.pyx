@@ -353,13 +353,12 @@ cdef class Sunk:
         c._turn_loop, c._turn_sunk, c._turn_thread = done.get_loop(), self, thread
         try:
             for i in range(len(ended)):
-                try:
-                    _wake(ended[i], done)
-                except BaseException:       # a task of the loop raised SystemExit or KeyboardInterrupt
-                    for f in ended[i + 1:]:
-                        (<Awaited> f._waiter)._later()
-                        f._waiter = None
-                    raise
+                _wake(ended[i], done)
+        except BaseException:               # a task of the loop raised SystemExit or KeyboardInterrupt
+            for f in ended[i + 1:]:
+                (<Awaited> f._waiter)._later()
+                f._waiter = None
+            raise
         finally:
             if c._turn_thread == thread:
                 c._turn_loop, c._turn_sunk, c._turn_thread = None, None, NULL
