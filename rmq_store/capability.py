@@ -4,10 +4,15 @@
 written blocks. The control plane, any thread; a probe takes some milliseconds and two syncs, and leaves nothing behind.
 """
 import errno
+import importlib.util
+import json
 import os
 import platform
 import resource
+import signal
 import statistics
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -40,7 +45,8 @@ class Capability:
     seccomp: str | None = None          # "off", "strict", "filter"
     io_uring_disabled: int | None = None        # kernel.io_uring_disabled: 0, 1 (only a group), 2
     uring: dict[str, Any] = field(default_factory=dict)     # flush._uring.uring_probe
-    uring_opcodes: dict[str, bool] | None = None            # the PyPI binding's second opinion; None: not installed
+    uring_opcodes: dict[str, bool] | None = None            # the PyPI binding's second opinion; None: it gave none
+    uring_opcodes_error: str = ""       # why not, where it is installed
     memlock: int | None = None          # -1: unlimited
     files: int | None = None
     memory: int = 0
@@ -87,11 +93,13 @@ def probe(path: str | os.PathLike[str], *, measure: bool = False, io: IoTable | 
     where nothing about the directory can be read.
     """
     place = machine.existing(os.path.abspath(os.fspath(path)))
+    opcodes, opcodes_error = _second_opinion()
     mount, kind, _, options = device.mount_of(Path(place))
     usage = psutil.disk_usage(place)
     found = Capability(
         path=place, kernel=platform.release(), container=machine.in_container(), seccomp=_seccomp(),
-        io_uring_disabled=_number("/proc/sys/kernel/io_uring_disabled"), uring_opcodes=_second_opinion(),
+        io_uring_disabled=_number("/proc/sys/kernel/io_uring_disabled"), uring_opcodes=opcodes,
+        uring_opcodes_error=opcodes_error,
         memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         memory=machine.memory_limit(), memory_machine=psutil.virtual_memory().total, file_system=kind, mount_point=mount,
         mount_options=options, device=device.describe(Path(place)), device_limits=_limits(place), free=usage.free,
@@ -180,13 +188,31 @@ def _number(path: str) -> int | None:
         return None
 
 
-def _second_opinion() -> dict[str, bool] | None:
-    """What the PyPI package liburing says about opcodes; nothing where it gets no ring, None where it is not installed."""
+# Printed by a child: wheels of the binding were built for one CPU and die of an illegal instruction on an older one.
+_ASK_BINDING = """
+import json, liburing
+try:
+    said = {str(name): bool(there) for name, there in liburing.probe().items()}
+except (OSError, RuntimeError):     # the latter: it could not make a ring either
+    said = {}
+print(json.dumps(said))
+"""
+
+
+def _second_opinion() -> tuple[dict[str, bool] | None, str]:
+    """What the PyPI package liburing says about opcodes, {} where it gets no ring; None where it says nothing, and why.
+
+    (None, "") is: not installed.
+    """
+    if importlib.util.find_spec("liburing") is None:
+        return None, ""
     try:
-        import liburing
-    except ImportError:
-        return None
-    try:
-        return {str(name): bool(there) for name, there in liburing.probe().items()}
-    except (OSError, RuntimeError):     # the latter: it could not make a ring either
-        return {}
+        done = subprocess.run([sys.executable, "-c", _ASK_BINDING], capture_output=True, text=True, check=False, timeout=20,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    if done.returncode < 0:
+        return None, f"it died of {signal.Signals(-done.returncode).name}"
+    if done.returncode != 0:
+        return None, done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}"
+    return json.loads(done.stdout), ""

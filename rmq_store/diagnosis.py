@@ -218,6 +218,12 @@ def _why_no_ring(c: Capability, code: int) -> tuple[str, str]:
 
 
 def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[Finding]:
+    if c.uring_opcodes_error:
+        cure = ("pip install 'liburing<2026': the wheel was built for another CPU"
+                if "SIGILL" in c.uring_opcodes_error else "nothing: the store itself does not use it")
+        yield Finding("note", "second opinion", f"the package liburing does not run here: {c.uring_opcodes_error}",
+                      "nobody else was asked about io_uring", cure)
+        return
     if c.uring_opcodes is None:
         yield Finding("note", "second opinion", "the package liburing is not installed", "nobody else was asked about io_uring",
                       "pip install rmq_store[uring-check]")

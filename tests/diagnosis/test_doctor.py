@@ -2,6 +2,9 @@
 import errno
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from rmq_store.io._io import ProbeIo
 from tests.diagnosis.limited import little_memlock, no_io_uring, run
 
 GIB = 1 << 30
+ROOT = Path(__file__).parents[2]
 DOCTOR = """
 import json, sys, rmq_store
 print(json.dumps(rmq_store.doctor(sys.argv[1], measure=False, **json.loads(sys.argv[2])).as_dict()))
@@ -84,6 +88,20 @@ def test_a_refused_step_of_io_uring(tmp_path, ring, monkeypatch, kind, code, wor
     assert words in item.fact and item.cure
     if c.uring_opcodes:
         assert next(i for i in judged(c) if i.subject == "second opinion").level == "finding"
+
+
+@pytest.mark.parametrize(("body", "fact", "cure"), [
+    ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "it died of SIGILL", "pip install 'liburing<2026'"),
+    ("raise ImportError('liburing.so: wrong ELF class')", "ImportError: liburing.so: wrong ELF class", "does not use it"),
+])
+def test_a_binding_that_does_not_run_here_takes_nothing_with_it(tmp_path, body, fact, cure):
+    """Wheels of it were built with AVX-512 and die of an illegal instruction on a CPU without."""
+    (tmp_path / "liburing.py").write_text(body)
+    done = subprocess.run([sys.executable, "-m", "rmq_store", "doctor", str(tmp_path), "--no-measure", "--json"], check=False,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    item = next(i for i in json.loads(done.stdout)["items"] if i["subject"] == "second opinion")
+    assert item["level"] == "note" and fact in item["fact"] and cure in item["cure"]
 
 
 def test_a_file_system_in_memory(tmp_path):
