@@ -6,6 +6,8 @@ Every run is a process of its own. Medians of the repetitions are judged; all ra
 beside the machine's description. Forty minutes; nothing else may run meanwhile.
 
     python -m bench.compare_rocketmq --dir DIRECTORY-ON-THE-DISK [--rocketmq 4.9.8] [--smoke] [--only put_100,read]
+
+With --disk memory both write to a device made of memory, as root: what they reach where no disk holds them back.
 """
 import argparse
 import json
@@ -19,11 +21,13 @@ from typing import Any
 from bench import targets
 from rmq_store.bench import machine
 from rmq_store.bench.case import WORKLOADS, Case
+from rmq_store.bench.disks import DISKS, made
 from rmq_store.bench.figures import medians
 from rmq_store.bench.runner import run_case, settle
 
 ROOT = Path(__file__).parents[1]
 PRETOUCH_MIB = 3500
+MADE_DISK_MIB = 6144
 
 Run = dict[str, Any]
 
@@ -54,6 +58,7 @@ ALONE: dict[str, Case | list[str]] = {
     "dispatch_lean": ["dispatch", "--props", "lean"],
     "dispatch_full": ["dispatch", "--props", "full"],
     "scan": Case("scan", cap_mib=1000),
+    "threads": ["threads"],
     "gil": ["gil"],
     "idle": ["idle"],
     "recover": Case("recover", cap_mib=1000),
@@ -151,6 +156,7 @@ def limits(mine: dict[str, list[list[Run]]]) -> str:
 def main(argv: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="on the disk to be measured, not tmpfs; 6 GiB free")
+    p.add_argument("--disk", choices=list(DISKS), help="a disk made for it, by root, in --dir or in memory")
     p.add_argument("--rocketmq", default="4.9.8", help="version to compare with")
     p.add_argument("--reps", type=int, default=5)
     p.add_argument("--only", default="", help="cases, comma-separated: " + ", ".join([*PAIRS, *ALONE]))
@@ -158,8 +164,22 @@ def main(argv: list[str] | None = None) -> int:
     args = p.parse_args(argv)
     if args.smoke:
         args.reps = 1
+    if args.only and (unknown := set(args.only.split(",")) - {*PAIRS, *ALONE}):
+        p.error(f"--only {sorted(unknown)[0]}: expected some of {', '.join([*PAIRS, *ALONE])}")
     args.dir.mkdir(parents=True, exist_ok=True)
-    head = {"machine": machine.describe(args.dir), "rocketmq": args.rocketmq, "reps": args.reps, "pretouch_mib": PRETOUCH_MIB}
+    with made([args.disk] if args.disk else [], args.dir, MADE_DISK_MIB) as (places, refused):
+        if refused:
+            print(f"--disk {args.disk}: {refused[args.disk]}", file=sys.stderr)
+            return 1
+        if places:
+            args.dir = places[0].path
+        return compare(args)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Measures, shows and keeps it."""
+    head = {"machine": machine.describe(args.dir), "disk": args.disk, "rocketmq": args.rocketmq, "reps": args.reps,
+            "pretouch_mib": PRETOUCH_MIB}
     mine, theirs, missing = measure(args)
     if missing:
         print(f"no comparison with the real RocketMQ: {missing}", file=sys.stderr)

@@ -7,7 +7,7 @@ device's, as often as told.
 else may work on the machine meanwhile. Writes bench/results/suite-<time>.json and .html; what cannot run here is named with
 its reason.
 
-    python -m bench.suite --dir DIR [--full | --smoke] [--disk ext4,xfs,btrfs,tmpfs,throttled] [--only put_sync]
+    python -m bench.suite --dir DIR [--full | --smoke] [--disk ext4,xfs,btrfs,tmpfs,memory,throttled] [--only put_sync]
 """
 import argparse
 import json

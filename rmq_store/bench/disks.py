@@ -1,4 +1,5 @@
-"""Disks to compare that this process makes itself, as root: loop devices with ext4, xfs or btrfs, tmpfs, and a throttled one.
+"""Disks to compare that this process makes itself, as root: loop devices with ext4, xfs or btrfs, one over memory, tmpfs, and
+a throttled one.
 
 They live in a mount namespace of this thread and its children, the image is unlinked as soon as it is in use and the loop
 device goes with its mount: whatever ends the process, nothing stays. A loop device is not the disk below it: compare such
@@ -25,6 +26,7 @@ DISKS = {
     "xfs": "a loop device with xfs",
     "btrfs": "a loop device with btrfs",
     "tmpfs": "memory: what the code costs without a device",
+    "memory": "a loop device over memory, all of it touched before, with ext4: a fast device",
     "throttled": f"ext4 on a loop device whose cgroup holds it to {THROTTLE_BYTES >> 20} MiB/s and {THROTTLE_WRITES} writes/s",
 }
 
@@ -103,15 +105,17 @@ def _loop(image: Path) -> str:
 
 
 @contextmanager
-def _on_loop(kind: str, base: Path, mib: int) -> Iterator[tuple[Path, str]]:
-    """(mount point, device) of a new file system."""
-    image, point = base / "image", base / "mount"
+def _on_loop(kind: str, base: Path, mib: int, room: Path | None = None) -> Iterator[tuple[Path, str]]:
+    """(mount point, device) of a new file system. room: where its image lies."""
+    image, point = (room or base) / "image", base / "mount"
     if shutil.which(f"mkfs.{kind}") is None:
         _do(f"mkfs.{kind}")     # says what is missing, before the image is written
     _image(image, mib)
     device = _loop(image)
     try:
-        _do(f"mkfs.{kind}", "-F" if kind == "ext4" else "-f", "-q", device)
+        # Discarded blocks would have to be touched again.
+        options = ["-F", *(["-E", "nodiscard"] if room else [])] if kind == "ext4" else ["-f"]
+        _do(f"mkfs.{kind}", *options, "-q", device)
         image.unlink()
         with _mounted(point, "-t", kind, device):
             subprocess.run(["losetup", "--detach", device], capture_output=True, check=False)      # as soon as it is unmounted
@@ -171,7 +175,10 @@ def _made(kind: str, base: Path, mib: int) -> Iterator[Place]:
             stack.enter_context(_mounted(base / "mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs"))
             yield Place(base / "mount", kind)
             return
-        point, device = stack.enter_context(_on_loop("ext4" if kind == "throttled" else kind, base, mib))
+        room = base / "room" if kind == "memory" else None
+        if room:
+            stack.enter_context(_mounted(room, "-t", "tmpfs", "-o", f"size={mib + 1024}m,huge=always", "tmpfs"))
+        point, device = stack.enter_context(_on_loop("ext4" if kind in ("throttled", "memory") else kind, base, mib, room))
         cgroup = stack.enter_context(_throttle(device)) if kind == "throttled" else ""
         yield Place(point, kind, cgroup)
 

@@ -45,11 +45,11 @@ def _answer(child: "subprocess.Popen[str]") -> list[str]:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="disks are made by root only")
 @pytest.mark.parametrize("kind", ["tmpfs", *(pytest.param(k, marks=pytest.mark.slow)
-                                             for k in ("ext4", "xfs", "btrfs", "throttled"))])
+                                             for k in ("ext4", "xfs", "btrfs", "memory", "throttled"))])
 def test_a_disk_is_made_and_goes(kind: str, tmp_path: Path) -> None:
     with _start(kind, tmp_path) as child:
         system, device, *cgroup = _answer(child)
-        assert system == ("ext4" if kind == "throttled" else kind)
+        assert system == ("ext4" if kind in ("memory", "throttled") else kind)
         assert device.startswith("none" if kind == "tmpfs" else "loop")
         assert bool(cgroup) == (kind == "throttled")
         assert child.wait() == 0
