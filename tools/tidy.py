@@ -78,7 +78,7 @@ def cython_findings(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if TEXTUAL.match(line):
             yield number, "DEF, IF and include are textual: use cdef enum, C constants, cimport"
-        if re.match(r"\s*(?:from\s+posix\b|cimport\s+posix\b)", line) and path.parent.name != "io":
+        if re.match(r"\s*(?:from\s+posix\b(?!\.stdlib)|cimport\s+posix\b)", line) and path.parent.name != "io":
             yield number, "system calls on a store go through the I/O table (rmq_io)"
     if path.suffix == ".pyx" and not path.with_suffix(".pyi").exists():
         visible = next((m[1] for line in lines if (m := PYTHON_VISIBLE.match(line))), None)

@@ -4,6 +4,8 @@
 #define RMQ_ATOMIC_H
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 static inline int64_t rmq_load(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline int64_t rmq_load_relaxed(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
@@ -31,11 +33,20 @@ static inline int rmq_cas32(int *p, int expected, int v) {
 /* Orders "publish, then look whether anybody sleeps" against "say that I sleep, then look once more". */
 static inline void rmq_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
+enum { RMQ_CACHE_LINE = 64 };
+
+/* Zeroed memory in cache lines of its own, so that fields can be grouped by who writes them; NULL where there is none. */
+static inline void *rmq_new_lines(size_t n) {
+    size_t size = (n + RMQ_CACHE_LINE - 1) / RMQ_CACHE_LINE * RMQ_CACHE_LINE;
+    void *at = aligned_alloc(RMQ_CACHE_LINE, size);
+    return at == NULL ? NULL : memset(at, 0, size);
+}
+
 /* Begin to fetch the cache line of p, for reading, and those of [p, p + n), for writing. Any address will do: none faults. */
 static inline void rmq_prefetch(const void *p) { __builtin_prefetch(p); }
 static inline void rmq_prefetch_to_write(const void *p, size_t n) {
     const char *at = (const char *) p;
-    for (const char *end = at + n; at < end; at += 64)
+    for (const char *end = at + n; at < end; at += RMQ_CACHE_LINE)
 #if defined(__x86_64__)
         __asm__ volatile("prefetchw %0" : : "m"(*at));     /* no operation where a processor does not know it */
 #else

@@ -1,27 +1,23 @@
 """The CommitLog's append path (upstream: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io, rmq_lost_any
 from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_event_ticket, rmq_event_wait,
-                                 rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_pause,
-                                 rmq_prefetch_to_write, rmq_put_lock_acquire, rmq_put_lock_release, rmq_put_lock_try,
-                                 rmq_store, rmq_store32, rmq_waiters_pass)
+                                 rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
+                                 rmq_new_lines, rmq_pause, rmq_prefetch_to_write, rmq_put_lock_acquire, rmq_put_lock_release,
+                                 rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
 
 
-cdef extern from "stdlib.h" nogil:
-    void *aligned_alloc(size_t align, size_t size)
-
 cdef enum:
-    LINE = 64                   # of the cache: Log's groups begin at its multiples
     TIMED_EVERY = 63            # mask: one append in 64 is timed
     ROOM_SHARE = 4
     NEXT_RECORD = 512           # bytes behind a record, fetched while it is encoded: a page's first lines are far away
@@ -29,10 +25,9 @@ cdef enum:
 
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil:
-    cdef Log *log = <Log *> aligned_alloc(LINE, (sizeof(Log) + LINE - 1) // LINE * LINE)
+    cdef Log *log = <Log *> rmq_new_lines(sizeof(Log))
     if log == NULL:
         return NULL
-    memset(log, 0, sizeof(Log))
     log.io = io
     log.row = row
     log.pool = pool

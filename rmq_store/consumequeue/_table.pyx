@@ -5,7 +5,7 @@ replaced by a larger copy while look-ups go on in the old one.
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.consumequeue._files cimport files_done, files_init
@@ -13,14 +13,10 @@ from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueFiles
 from rmq_store.consumequeue._spares cimport spares_free, spares_new
 from rmq_store.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, Directory, QueueState, TableState, state_of
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
+from rmq_store.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_store
 from rmq_store.segment._file cimport text_copy
 
-cdef extern from "stdlib.h" nogil:
-    void *aligned_alloc(size_t align, size_t size)
-
 cdef enum:
-    LINE = 64
     DIRECTORY_FIRST = 64
 
 
@@ -108,13 +104,11 @@ cdef void _slot_in(Directory *d, Queue *q) noexcept nogil:
 
 cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
     # One piece of memory: the queue, its state, its topic.
-    cdef size_t size = (sizeof(Queue) + sizeof(QueueState) + topic_size + LINE) // LINE * LINE
-    cdef char *at = <char *> aligned_alloc(LINE, size)
+    cdef char *at = <char *> rmq_new_lines(sizeof(Queue) + sizeof(QueueState) + topic_size + 1)
     cdef Queue *q = <Queue *> at
     cdef QueueState *s
     if q == NULL:
         return NULL
-    memset(at, 0, size)
     q.files = <QueueFiles *> (at + sizeof(Queue))
     q.topic = at + sizeof(Queue) + sizeof(QueueState)
     memcpy(<char *> q.topic, topic, topic_size)

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from posix.stdlib cimport posix_memalign
 
 from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch, log_fence,
                                        log_flushed)
@@ -17,10 +18,8 @@ from rmq_store.segment._file cimport LogFile, log_file_open_direct, log_file_rel
 cdef extern from *:
     """
     #include <errno.h>
-    #include <stdlib.h>
     """
     enum: EINTR
-    int posix_memalign(void **out, size_t align, size_t n) nogil
 
 cdef enum:
     PIECES_MAX = 4              # requests of the device that make one write, at most

@@ -4,6 +4,7 @@ import os
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
+from posix.stdlib cimport posix_memalign
 
 from rmq_store.flush._ring cimport RMQ_RING_BLOCK, RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_facts, ring_try, rmq_ring_facts
 from rmq_store.io._io cimport IoTable, rmq_io
@@ -12,10 +13,8 @@ from rmq_store.io._io cimport IoTable, rmq_io
 cdef extern from *:
     """
     #include <fcntl.h>
-    #include <stdlib.h>
     """
     enum: O_RDWR, O_CREAT, O_EXCL, O_DIRECT, O_NOFOLLOW
-    int posix_memalign(void **out, size_t align, size_t n) nogil
 
 _FLAGS = ("iopoll", "sqpoll", None, "cqsize", "clamp", None, "r_disabled", "submit_all", "coop_taskrun", None, None, None,
           "single_issuer", "defer_taskrun")

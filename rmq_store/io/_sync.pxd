@@ -15,6 +15,7 @@ cdef extern from "rmq_atomic.h" nogil:
     int rmq_cas32(int *p, int expected, int v)
     void rmq_fence()
     void rmq_pause()
+    void *rmq_new_lines(size_t n)
     void rmq_prefetch(const void *p)
     void rmq_prefetch_to_write(const void *p, size_t n)
 

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+from posix.stdlib cimport posix_memalign
 
 from rmq_store.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
@@ -14,10 +15,8 @@ from rmq_store.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file
 cdef extern from *:
     """
     #include <fcntl.h>
-    #include <stdlib.h>
     """
     enum: O_RDWR, O_WRONLY, O_CREAT, O_TRUNC, O_DIRECT, O_NOFOLLOW
-    int posix_memalign(void **out, size_t align, size_t n) nogil
 
 cdef extern from "rmq_pages.h" nogil:
     int64_t rmq_page_size()
