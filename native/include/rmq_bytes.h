@@ -20,6 +20,11 @@ static inline void rmq_put64(unsigned char *p, int64_t v) {
     uint64_t x = __builtin_bswap64((uint64_t)v);
     memcpy(p, &x, 8);
 }
+/* With one store, after all before it as a signal or a kill can tell: what it makes valid is then whole, or not there. */
+static inline void rmq_put64_last(unsigned char *p, int64_t v) {
+    __atomic_signal_fence(__ATOMIC_RELEASE);
+    rmq_put64(p, v);
+}
 static inline int16_t rmq_get16(const unsigned char *p) {
     uint16_t x;
     memcpy(&x, p, 2);

@@ -24,6 +24,7 @@ cdef extern from "rmq_bytes.h" nogil:
     void rmq_put16(unsigned char *p, int16_t v)
     void rmq_put32(unsigned char *p, int32_t v)
     void rmq_put64(unsigned char *p, int64_t v)
+    void rmq_put64_last(unsigned char *p, int64_t v)
     int16_t rmq_get16(const unsigned char *p)
     int32_t rmq_get32(const unsigned char *p)
     int64_t rmq_get64(const unsigned char *p)
@@ -43,6 +44,7 @@ cdef enum:
     TRANSACTION_ROLLBACK = 0xC
     RECORD_FIXED_SIZE = 91      # v1, both hosts IPv4, everything but body, topic and properties
     BLANK_SIZE = 8              # bytes that always stay free behind the last record of a file
+    RECORD_HEAD_SIZE = 8        # totalSize and magicCode: without them there is no record
     CRC_PROPERTY_SIZE = 20      # __CRC32# 0x01 ten digits 0x02
     PROPERTIES_SIZE_MAX = 32767
     TOPIC_SIZE_V1_MAX = 127
@@ -158,11 +160,15 @@ cdef inline int32_t record_prepare(RecordArgs *a) noexcept nogil:
     return a.size
 
 
-cdef inline void _put_crc_property(unsigned char *record, int32_t size) noexcept nogil:
-    # MessageDecoder.createCrc32: ten digits, the least significant first.
+cdef inline void _put_crc_property(unsigned char *record, int32_t size, int64_t head) noexcept nogil:
+    # MessageDecoder.createCrc32: ten digits, the least significant first. `head`: the first eight bytes, not there yet.
     cdef unsigned char *p = record + size - CRC_PROPERTY_SIZE
-    cdef uint32_t crc = libdeflate_crc32(0, record, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF
+    cdef unsigned char first[RECORD_HEAD_SIZE]
+    cdef uint32_t crc
     cdef int i
+    rmq_put64(first, head)
+    crc = libdeflate_crc32(0, first, RECORD_HEAD_SIZE)
+    crc = libdeflate_crc32(crc, record + RECORD_HEAD_SIZE, size - CRC_PROPERTY_SIZE - RECORD_HEAD_SIZE) & 0x7FFFFFFF
     memcpy(p, b"__CRC32#\x01", 9)
     for i in range(9, 19):
         p[i] = 48 + crc % 10
@@ -170,13 +176,48 @@ cdef inline void _put_crc_property(unsigned char *record, int32_t size) noexcept
     p[19] = 2
 
 
+cdef inline int64_t _head(int32_t size, int32_t magic) noexcept nogil:
+    return <int64_t> size << 32 | <uint32_t> magic
+
+
+cdef inline void _put_properties(unsigned char *p, const RecordArgs *a) noexcept nogil:
+    cdef bint open_end
+    memcpy(p, a.properties, a.properties_size)
+    p += a.properties_size
+    open_end = _ends_open(a.properties, a.properties_size)
+    if a.more_properties_size > 0:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, a.more_properties, a.more_properties_size)
+        p += a.more_properties_size
+        open_end = _ends_open(a.more_properties, a.more_properties_size)
+    if a.tags != NULL:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, b"TAGS\x01", 5)
+        memcpy(p + 5, a.tags, a.tags_size)
+        p += 5 + a.tags_size
+        open_end = True
+    if a.keys != NULL:
+        if open_end:
+            p[0] = 2
+            p += 1
+        memcpy(p, b"KEYS\x01", 5)
+        memcpy(p + 5, a.keys, a.keys_size)
+        p += 5 + a.keys_size
+        open_end = True
+    if open_end and (a.trailing_separator or a.crc_property):
+        p[0] = 2
+
+
 cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t queue_offset, int64_t physical_offset,
                                int64_t store_timestamp) noexcept nogil:
-    # Writes a.size bytes at `to`. a went through record_prepare.
+    # Writes a.size bytes at `to`, the first eight, without which it is no record, with one store after all others: `to` may
+    # lie in a mapped file, and a process that is killed in the middle leaves nothing of it. a went through record_prepare.
+    cdef int64_t head = _head(a.size, MAGIC_V1 if a.topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
     cdef unsigned char *p
-    cdef bint open_end
-    rmq_put32(to, a.size)
-    rmq_put32(to + 4, MAGIC_V1 if a.topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
     rmq_put32(to + 8, a.body_crc)
     rmq_put32(to + 12, a.queue_id)
     rmq_put32(to + 16, a.flag)
@@ -215,44 +256,16 @@ cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t q
     p += a.topic_size
     rmq_put16(p, <int16_t> a.properties_total)
     p += 2
-    if a.properties_total == 0:
-        return
-    memcpy(p, a.properties, a.properties_size)
-    p += a.properties_size
-    open_end = _ends_open(a.properties, a.properties_size)
-    if a.more_properties_size > 0:
-        if open_end:
-            p[0] = 2
-            p += 1
-        memcpy(p, a.more_properties, a.more_properties_size)
-        p += a.more_properties_size
-        open_end = _ends_open(a.more_properties, a.more_properties_size)
-    if a.tags != NULL:
-        if open_end:
-            p[0] = 2
-            p += 1
-        memcpy(p, b"TAGS\x01", 5)
-        memcpy(p + 5, a.tags, a.tags_size)
-        p += 5 + a.tags_size
-        open_end = True
-    if a.keys != NULL:
-        if open_end:
-            p[0] = 2
-            p += 1
-        memcpy(p, b"KEYS\x01", 5)
-        memcpy(p + 5, a.keys, a.keys_size)
-        p += 5 + a.keys_size
-        open_end = True
-    if open_end and (a.trailing_separator or a.crc_property):
-        p[0] = 2
-    if a.crc_property:
-        _put_crc_property(to, a.size)
+    if a.properties_total > 0:
+        _put_properties(p, a)
+        if a.crc_property:
+            _put_crc_property(to, a.size, head)
+    rmq_put64_last(to, head)
 
 
 cdef inline void blank_encode(unsigned char *to, int32_t rest) noexcept nogil:
-    # The end-of-file record: `rest` is all that is left of the file, only 8 bytes are written.
-    rmq_put32(to, rest)
-    rmq_put32(to + 4, MAGIC_BLANK)
+    # The end-of-file record: `rest` is all that is left of the file, only 8 bytes are written, with one store.
+    rmq_put64_last(to, _head(rest, MAGIC_BLANK))
 
 
 cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available, RecordView *v) noexcept nogil:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store import MessageStore
+
 ROOT = Path(__file__).parents[2]
 
 HEAD = """
@@ -262,3 +264,27 @@ def test_a_child_of_fork_has_an_answer_of_its_own(tmp_path):
         out["close"] = closed(store)
         """)
     assert found == {"child": 7, "close": "closed"}
+
+
+@pytest.mark.parametrize("more", ["", ", record_crc=True", ", compat='4.9'"], ids=["5.x", "with its crc", "4.9"])
+def test_a_process_that_dies_inside_of_a_put_leaves_no_record(tmp_path, more):
+    """It dies where the next page of the file is gone, within the properties: what makes it a record is not there yet."""
+    code, said = run(tmp_path, f"""
+        with MessageStore.open(root, segment_size_bytes=1 << 20, segment_prezero="off"{more}) as store:
+            store.put("T", b"first", keys="k")
+            assert store.wait_dispatched(30) and store.flush()
+            os.truncate(log_files()[0], 4096)
+            store.put("T", b"second", keys="k", properties={{"a": "y" * 9000}})
+    """)
+    assert code == -signal.SIGBUS, said
+    log = tmp_path / "s" / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    at = int.from_bytes(data[:4], "big")
+    assert len(data) == 4096 and b"second" in data[at:]     # it had begun
+    assert data[at:at + 8] == bytes(8)
+    with open(log, "r+b") as f:
+        f.truncate(1 << 20)
+    with MessageStore.open(tmp_path / "s") as store:
+        assert [bytes(m.body) for m in store.scan()] == [b"first"] and store.max_log_offset == at
+        assert store.put("T", b"third").offset == at and store.wait_dispatched(30)
+        assert [m.queue_offset for m in store.scan("T", 0)] == [0, 1]
