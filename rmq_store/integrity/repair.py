@@ -35,7 +35,7 @@ SIZES = ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "i
 class Step:
     """One thing that is done, or that nothing can be done about (kind "none")."""
 
-    kind: str                       # extend, bridge, cut, rebuild, restore, none
+    kind: str                       # extend, remove, bridge, cut, rebuild, restore, none
     path: str
     detail: str
     offset: int | None = None
@@ -143,7 +143,9 @@ class _Repair:
                           f"it has {length} bytes, not {size}; only a last file that is too short can be made whole")
                 continue
             if length == 0:
-                continue            # the next open removes it
+                self.step("remove", path, "it is empty: opening the store removes it")
+                self.extended = True
+                continue
             self.step("extend", path, f"from {length} to {size} bytes, with zeros", offset=length, size=size - length)
             self.extended = True
             if not self.dry_run:

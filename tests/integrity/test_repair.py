@@ -129,6 +129,20 @@ def test_a_short_last_file_gets_its_length_back(root, places):
     assert found == {k: v for k, v in expected([]).items() if k in found} and len(found) == n
 
 
+@pytest.mark.parametrize("only", [False, True])
+def test_an_empty_last_file_goes(root, only):
+    files = sorted((root / "commitlog").iterdir())
+    for file in files[1 if only else len(files):]:
+        file.unlink()
+    last = files[0 if only else -1]
+    os.truncate(last, 0)
+    assert [s.kind for s in repair(root, dry_run=True, **SMALL).steps][:1] == ["remove"] and last.exists()
+    result = fix(root, **SMALL)
+    assert result.steps[0].kind == "remove" and result.left == [] and not (last.exists() and last.stat().st_size == 0)
+    with MessageStore.open(root) as s:
+        assert s.put("T0", b"on it goes").status == 0
+
+
 def test_messages_that_a_recovery_cut_off_are_put_again(root, places):
     patch(root, places[500][0] + 95, b"\xff")
     (root / "abort").write_bytes(b"")
