@@ -188,7 +188,7 @@ def _number(path: str) -> int | None:
         return None
 
 
-# Printed by a child: wheels of the binding were built for one CPU and die of an illegal instruction on an older one.
+# Run by a child: wheels of the binding were built for one CPU and die of an illegal instruction on an older one.
 _ASK_BINDING = """
 import json, liburing
 try:

@@ -30,6 +30,7 @@ ABOVE = {"bench", "cli", "spark", "integrity"}
 BANNED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK|NotImplemented" r"Error)\b")
 HOSTS = re.compile(r"\b(?:pypi\." r"org|pythonhosted\." r"org|deb\.debian\." r"org|repo1?\.maven|registry\.npmjs)\b")
 MACHINE = re.compile(r"(?<![\w.$}])/(?:wo" r"rk|ro" r"ot|ho" r"me/\w+|opt/ve" r"nv|tm" r"p/brief)(?:/|\b)")
+POSIX = re.compile(r"\s*(?:from\s+posix\b(?!\.stdlib cimport posix_memalign$)|cimport\s+posix\b)")    # memory is no system call
 TEXTUAL = re.compile(r"""^\s*(?:DEF\s+\w+\s*=|IF\s+.*:\s*$|ELIF\s+.*:\s*$|include\s+["'])""")
 PYTHON_VISIBLE = re.compile(r"^(?:def|class|cpdef|async def|cdef class)\s+(?:[\w.\[\] ]+\s)?(\w+)")
 IMPORT = re.compile(r"^\s*(?:from\s+(?P<source>[\w.]+)\s+c?import\s+(?P<names>[^#]+)|c?import\s+(?P<modules>[\w., ]+))")
@@ -78,7 +79,7 @@ def cython_findings(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if TEXTUAL.match(line):
             yield number, "DEF, IF and include are textual: use cdef enum, C constants, cimport"
-        if re.match(r"\s*(?:from\s+posix\b(?!\.stdlib)|cimport\s+posix\b)", line) and path.parent.name != "io":
+        if POSIX.match(line) and path.parent.name != "io":
             yield number, "system calls on a store go through the I/O table (rmq_io)"
     if path.suffix == ".pyx" and not path.with_suffix(".pyi").exists():
         visible = next((m[1] for line in lines if (m := PYTHON_VISIBLE.match(line))), None)
