@@ -69,7 +69,8 @@ cdef struct Log:
     int64_t wrote_timestamp     # store time of the newest record below wrote
     int64_t puts
     int64_t put_bytes
-    char[32] line_of_puts
+    int put_cpu                 # the processor of one append in 64
+    char[28] line_of_puts
     # ---- published by commits
     int64_t committed
     int64_t reusable            # pool: bytes below it may be overwritten. == committed, or, direct, somewhere below
@@ -130,6 +131,8 @@ cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
 cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good, or log_dispatch
 # The same for callers with the GIL. True: log_dispatch is still to be called, without the GIL.
 cdef bint log_lock_end_quick(Log *log) noexcept nogil
+# For a thread with `pending` bytes to do behind a stream of puts: off their processor, if it runs there. `moved` is its own.
+cdef void log_make_way(Log *log, int64_t pending, int64_t *moved) noexcept nogil
 # What may be read has grown: wakes the dispatcher if it sleeps.
 cdef void log_dispatch_wake(Log *log) noexcept nogil
 cdef void log_commit_seen(Log *log) noexcept nogil          # the same behind a commit

@@ -7,10 +7,11 @@ from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_io, rmq_lost_any
-from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_event_ticket, rmq_event_wait,
-                                 rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
-                                 rmq_new_lines, rmq_pause, rmq_prefetch_to_write, rmq_put_lock_acquire, rmq_put_lock_release,
-                                 rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
+from rmq_store.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_cpu, rmq_cpu_leave,
+                                 rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                 rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_pause, rmq_prefetch_to_write,
+                                 rmq_put_lock_acquire, rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32,
+                                 rmq_waiters_pass)
 from rmq_store.pool._pool cimport Pool, pool_at
 from rmq_store.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take,
                                            allocator_wait)
@@ -20,8 +21,11 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_hold, log_file_r
 cdef enum:
     TIMED_EVERY = 63            # mask: one append in 64 is timed
     ROOM_SHARE = 4
+    STREAM_BYTES = 64 << 10     # less is done before another core has taken it up
     NEXT_RECORD = 512           # bytes behind a record, fetched while it is encoded: a page's first lines are far away
     DIRECT_BLOCK = 4096         # a direct write of the log's end repeats the block it begins in: its bytes stay in the pool
+
+cdef int64_t MAKE_WAY_NS = 500_000      # moving takes some 20 us, which a machine without an idle core would pay each time
 
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil:
@@ -82,6 +86,7 @@ cdef inline int64_t _locked(Log *log) noexcept nogil:
         now = log.last_timestamp
     if log.puts & TIMED_EVERY == 0:
         log.timed_since = log.io.mono_ns(log.io.ctx)
+        rmq_store32(&log.put_cpu, rmq_cpu())
     return now
 
 
@@ -125,6 +130,16 @@ cdef bint log_lock_end_quick(Log *log) noexcept nogil:
 cdef void log_lock_end(Log *log) noexcept nogil:
     if log_lock_end_quick(log):
         log_dispatch(log)
+
+
+cdef void log_make_way(Log *log, int64_t pending, int64_t *moved) noexcept nogil:
+    cdef int cpu = rmq_load32(&log.put_cpu)
+    cdef int64_t now
+    if pending >= STREAM_BYTES and cpu == rmq_cpu():
+        now = log.io.mono_ns(log.io.ctx)
+        if now - moved[0] >= MAKE_WAY_NS:
+            moved[0] = now
+            rmq_cpu_leave(cpu)
 
 
 cdef void log_dispatch_wake(Log *log) noexcept nogil:

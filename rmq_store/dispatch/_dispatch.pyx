@@ -7,7 +7,7 @@ from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH,
                                       TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
                                       properties_scan, record_parse, topic_fits)
-from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_pin, log_unpin
+from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
@@ -279,7 +279,7 @@ cdef void *_run(void *arg) noexcept nogil:
     # somebody waits for messages it sleeps so at once: the 200 us would be the reader's.
     cdef Dispatcher *d = <Dispatcher *> arg
     cdef Log *log = d.log
-    cdef int64_t limit, before, idle = 0
+    cdef int64_t limit, before, moved = 0, idle = 0
     cdef int ticket, rc, waits = 0, eager = 0
     # From the first record on: producers that fill the pool before this thread has run would leave it to read the device.
     if log.direct and not log.durable_only and rmq_load(&log.confirm) == INT64_MAX:
@@ -290,6 +290,7 @@ cdef void *_run(void *arg) noexcept nogil:
         before = rmq_load(&log.dispatched)
         if before < limit:
             idle = 0
+            log_make_way(log, limit - before, &moved)
             rmq_mutex_lock(&d.round_lock)
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
 from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch, log_fence,
-                                       log_flushed)
+                                       log_flushed, log_make_way)
 from rmq_store.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.io._io cimport rmq_lost_any, rmq_lost_in, rmq_pwrite_all
@@ -227,13 +227,14 @@ cdef void *_commit_run(void *arg) noexcept nogil:
     cdef Flusher *s = <Flusher *> arg
     cdef Log *log = s.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
-    cdef int64_t pending, now, idle = 0
+    cdef int64_t pending, now, moved = 0, idle = 0
     cdef int ticket
     while rmq_load32(&s.stop) == 0:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
         if pending >= rmq_load(&s.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&s.commit_interval_max_ns)):
+            log_make_way(log, pending, &moved)
             if _commit(log, rmq_load(&log.wrote)) < 0:
                 break
             log_dispatch(log)

@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch, log_fence,
-                                       log_flushed)
+                                       log_flushed, log_make_way)
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
                                  rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32,
@@ -538,7 +538,7 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
     # Asynchronous flush: commits what has gathered, as upstream's commit thread does. The flush thread syncs behind it.
     cdef Log *log = w.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
-    cdef int64_t pending, now, idle = 0
+    cdef int64_t pending, now, moved = 0, idle = 0
     cdef int ticket, rc
     cdef bint hurry
     while rmq_load32(&w.stop) == 0 and rmq_load32(&log.fence) == 0:
@@ -549,6 +549,7 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
                                  or rmq_load(&w.goal) > rmq_load(&log.committed))
         if pending >= rmq_load(&w.commit_bytes_min) or hurry:
             idle = 0
+            log_make_way(log, pending, &moved)
             if rmq_mutex_try(&log.commit_lock):
                 rc = _fill_and_wait(w, hurry)
                 rmq_mutex_unlock(&log.commit_lock)

@@ -1,4 +1,4 @@
-# Atomics, futex events, mutexes and native threads (rmq_atomic.h, rmq_wake.h) as Cython sees them.
+# Atomics, futex events, mutexes, native threads and their processors (rmq_atomic.h, rmq_wake.h, rmq_cpu.h) as Cython sees them.
 from libc.stdint cimport int64_t
 
 
@@ -45,6 +45,11 @@ cdef extern from "rmq_wake.h" nogil:
         pass
     int rmq_thread_start(pthread_t *t, void *(*body)(void *) noexcept nogil, void *arg, const char *name)
     int rmq_thread_join(pthread_t *t)
+
+
+cdef extern from "rmq_cpu.h" nogil:
+    int rmq_cpu()
+    void rmq_cpu_leave(int cpu)
 
 
 cdef extern from "rmq_waiters.h" nogil:
