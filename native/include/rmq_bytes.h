@@ -20,9 +20,10 @@ static inline void rmq_put64(unsigned char *p, int64_t v) {
     uint64_t x = __builtin_bswap64((uint64_t)v);
     memcpy(p, &x, 8);
 }
-/* With one store, after all before it as a signal or a kill can tell: what it makes valid is then whole, or not there. */
+/* With one store, after all before it: to a kill, and to a process that reads the same map, what it makes valid is whole or not
+ * there. On x86 the fence is the compiler's alone. */
 static inline void rmq_put64_last(unsigned char *p, int64_t v) {
-    __atomic_signal_fence(__ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     rmq_put64(p, v);
 }
 static inline int16_t rmq_get16(const unsigned char *p) {
