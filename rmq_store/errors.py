@@ -187,10 +187,17 @@ class ShortWrite(DurabilityError):
 
 
 class DiskFull(DurabilityError):
-    """No space for the next file. Not final: puts are taken again once there is space."""
+    """No space for the next file. Not final: puts are taken again once there is space. From open(): for what it writes."""
 
     status = PutStatus.CREATE_MAPPED_FILE_FAILED
     cure = "make room on that file system; the store goes on by itself"
+
+    @classmethod
+    def at_open(cls, error: OSError, root: str) -> "DiskFull":
+        """What open() raises for the kernel's ENOSPC or EDQUOT."""
+        full = cls(error.errno or 0, "opening", error.filename or root)
+        full.cure = "make room on that file system and open it again; readonly=True opens it as it is"
+        return full
 
 
 # ---- what is on the device

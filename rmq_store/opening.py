@@ -306,7 +306,9 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
         dispatch_from = min(dispatch_from, lacking_from)
     if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
         store._truncate_index(outcome.end)
-    store._begin(outcome.end, outcome.end if readonly else dispatch_from, outcome.last_timestamp)
+    if readonly:        # nothing is dispatched here: what the queues have is all there is
+        dispatch_from = outcome.end if rules.clean else max(min(queued_end, outcome.end), 0)
+    store._begin(outcome.end, dispatch_from, outcome.last_timestamp)
     if store.options.duplication_enabled and not readonly:
         # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
         store._confirm(min(max(confirm, queued_end, 0), outcome.end))

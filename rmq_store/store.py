@@ -6,6 +6,7 @@ from every call and leaves the parent's store alone.
 import asyncio
 import atexit
 import bisect
+import errno
 import os
 import signal
 import threading
@@ -23,7 +24,7 @@ from rmq_store.consumer.progress import Lag, lag_of, reset
 from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
-from rmq_store.errors import DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
+from rmq_store.errors import DiskFull, DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
@@ -88,7 +89,7 @@ class MessageStore(StoreReports):
         store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
 
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
-        directories); BackendUnavailable; OSError. Upstream: DefaultMessageStore.load, start.
+        directories); BackendUnavailable; DiskFull; OSError. Upstream: DefaultMessageStore.load, start.
         """
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
@@ -105,8 +106,10 @@ class MessageStore(StoreReports):
         try:
             store._lock_fd = open_store(store, root, chosen, io)
             store._serve(io)
-        except BaseException:
+        except BaseException as error:
             store._abandon(io)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull.at_open(error, root) from error
             raise
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=len(store._queue_list()), write_path=chosen.write_path, flush_mode=chosen.flush_mode,

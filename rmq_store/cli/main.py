@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -77,19 +78,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Output(args.json)
     _log_to_stderr(args.verbose)
     try:
-        code: int = args.run(args, out)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "closed .* with dispatch at", RuntimeWarning)     # the log says the same
+            code: int = args.run(args, out)
         out.flush()
         return code
     except BrokenPipeError:
         # The reader has seen enough. Python would complain once more at exit while flushing what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        _tell(args.command, *getattr(error, "__notes__", ()))
         return INTERRUPTED
     except (RmqStoreError, OSError, BufferError) as error:
         out.flush()
-        print(f"rmqstore {args.command}: {_text(error)}", file=sys.stderr)
+        _tell(args.command, _text(error), *getattr(error, "__notes__", ()))
         return exit_code(error)
+
+
+def _tell(command: str, *lines: str) -> None:
+    for line in lines:
+        print(f"rmqstore {command}: {line}", file=sys.stderr)
 
 
 def exit_code(error: BaseException) -> int:

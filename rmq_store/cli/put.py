@@ -9,6 +9,7 @@ from rmq_store.cli.common import FINDINGS, FINE, QUEUE_ID, open_store, store_arg
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
+from rmq_store.writer._put import PutResult
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,28 +31,37 @@ def run(args: argparse.Namespace, out: Output) -> int:
     properties = dict(_pair(text) for text in args.properties) or None
     count = late = 0
     first = last = None
-    with contextlib.ExitStack() as stack:
-        source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
-        store = stack.enter_context(open_store(args, create=True))
-        progress = stack.enter_context(Progress("put", unit="messages"))
-        for body in _bodies(source, args.whole):
-            result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
-                               delay_level=args.delay_level, wait=True if args.sync else None)
-            count += 1
-            late += result.status != PutStatus.PUT_OK
-            last = result
-            first = first or result
-            if out.as_json:
-                out.record({"status": result.status.name, "offset": result.offset, "queue_offset": result.queue_offset,
-                            "size": result.size, "store_timestamp": result.store_timestamp, "msg_id": result.msg_id})
-            progress.at(count)
-        store.flush()
+    try:
+        with contextlib.ExitStack() as stack:
+            source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
+            store = stack.enter_context(open_store(args, create=True))
+            progress = stack.enter_context(Progress("put", unit="messages"))
+            for body in _bodies(source, args.whole):
+                result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
+                                   delay_level=args.delay_level, wait=True if args.sync else None)
+                count += 1
+                late += result.status != PutStatus.PUT_OK
+                last = result
+                first = first or result
+                if out.as_json:
+                    out.record({"status": result.status.name, "offset": result.offset, "queue_offset": result.queue_offset,
+                                "size": result.size, "store_timestamp": result.store_timestamp, "msg_id": result.msg_id})
+                progress.at(count)
+            store.flush()
+    except BaseException as error:
+        if first is not None and last is not None:
+            error.add_note(f"before that: {_stored(args, count, first, last)}")
+        raise
     if first is None or last is None:
         out.say("no message: the input is empty")
     else:
-        out.say(f"stored {count} messages in {args.topic}/{args.queue}: queue offsets {first.queue_offset} to "
-                f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}; all of them are on the device")
+        out.say(f"{_stored(args, count, first, last)}; all of them are on the device")
     return FINDINGS if late else FINE
+
+
+def _stored(args: argparse.Namespace, count: int, first: PutResult, last: PutResult) -> str:
+    return (f"stored {count} messages in {args.topic}/{args.queue}: queue offsets {first.queue_offset} to "
+            f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}")
 
 
 def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:

@@ -320,8 +320,7 @@ cdef class StorePut(StoreCore):
             raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
                                        "device does not keep up, put again later")
         if rc == -ENOSPC or rc == -EDQUOT:
-            raise errors.DiskFull(-rc, "no space for the next commit-log file: free some, puts go on by themselves",
-                                  self.path)
+            raise errors.DiskFull(-rc, "making the next commit-log file of", self.path)
         reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
         raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
 

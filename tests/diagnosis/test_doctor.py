@@ -128,6 +128,7 @@ def test_a_healthy_place_has_no_findings():
     ({"free": GIB}, {}, "space", "segment_size_bytes"),
     ({"used_pct": 91.0}, {}, "space", "make room"),
     ({"fallocate_error": errno.EOPNOTSUPP}, {}, "reserving space", "another file system"),
+    ({"fallocate_error": errno.EDQUOT}, {}, "reserving space", "make room"),
     ({"fallocate_reserves": False}, {}, "reserving space", "ext4 or xfs"),
     ({"sync_reserved_s": 2e-3, "sync_written_s": 3e-4}, {"flush_mode": "sync", "segment_prezero": "off"}, "syncs", "window"),
     ({"memory": 64 << 20}, {"write_path": "pool"}, "memory", "pool_window_count"),

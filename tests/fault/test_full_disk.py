@@ -1,12 +1,15 @@
 """A file system that is really full: a tmpfs of limited size, with one part of a store on it at a time. Needs root."""
 import errno
+import io
 import os
+import re
 import subprocess
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.cli.main import main
+from rmq_store.errors import DiskFull
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
 OPTIONS = {"segment_size_bytes": 1 << 18, "consumequeue_file_size_bytes": 20 * 1024, "index_slots": 100,
@@ -51,9 +54,17 @@ def test_closed_while_it_is_full_nothing_is_lost(tmp_path, small):
         store.put("T", b"%d" % i, keys=f"k{i}")
     with pytest.warns(RuntimeWarning, match="the abort file stays"):
         store.close()
-    with pytest.raises(OSError) as error:               # recovery needs the room as well, and says so
-        MessageStore.open(tmp_path / "s", **options)
-    assert error.value.errno == errno.ENOSPC
+    for _ in range(2):
+        with pytest.raises(DiskFull, match=r"open it again.*readonly=True") as error:     # recovery needs the room as well
+            MessageStore.open(tmp_path / "s", **options)
+        assert error.value.errno == errno.ENOSPC and str(tmp_path) in error.value.filename
+    with MessageStore.open(tmp_path / "s", **options, readonly=True) as store:
+        assert len(list(store.scan())) == 3000
+        stats, queued = store.stats(), store.max_offset("T", 0)
+        last = store.get("T", 0, queued - 1).messages[0]
+        assert queued < 3000 and stats["dispatched"] == last.offset + last.size
+        assert stats["dispatch_behind_bytes"] == stats["wrote"] - stats["dispatched"] > 0
+        del last
     empty()
     with MessageStore.open(tmp_path / "s", **options) as store:
         look(store, 3000)
@@ -95,6 +106,22 @@ def test_a_new_store_on_a_full_disk(small, capsys):
     empty()
     with MessageStore.open(place / "s", **{**OPTIONS, "segment_size_bytes": 1 << 16}) as store:
         store.put("T", b"0", keys="k0", wait=True)
+
+
+def test_a_full_disk_ends_a_command_that_says_what_it_stored(small, monkeypatch, capsys):
+    place, _, empty = small
+    (place / "ballast").write_bytes(bytes(100_000))
+    sizes = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 1024, "message_size_max_bytes": 30_000}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"line\n" * 10_000)))
+    assert main(["put", str(place / "s"), "-t", "T", *(f"-o{name}={value}" for name, value in sizes.items())]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(set(said)) and "Warning:" not in "".join(said)
+    said = said[-2:]
+    assert "commit-log file" in said[0] and "No space left on device" in said[0] and "make room" in said[0]
+    stored = int(re.fullmatch(r"rmqstore put: before that: stored (\d+) messages in T/0: .*", said[1])[1])
+    empty()
+    with MessageStore.open(place / "s", **sizes) as store:
+        assert store.max_offset("T", 0) == stored > 0
 
 
 def test_a_read_only_file_system(small, capsys):
