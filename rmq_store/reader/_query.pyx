@@ -48,14 +48,15 @@ cdef class QueryResult:
 
 
 cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nogil:
-    # For the search by time: the store time of the record an entry leads to; -1: it leads to none; -errno: it cannot be read.
+    # For the search by time: the store time of the record an entry leads to; -1: it leads to none, or it has none; -errno: it
+    # cannot be read.
     cdef RecordView v
     cdef LogFile *f = NULL
     cdef int rc = record_at(<Log *> ctx, physical, size, &v, &f)
     if rc < 0:
         return rc
     log_file_release(f)
-    return v.store_timestamp
+    return v.store_timestamp if v.store_timestamp >= 0 else -1      # of no clock, and of no errno either
 
 
 cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
