@@ -1,4 +1,4 @@
-"""Store times that no clock gave: a search by time, or by key, takes such a record for one that leads to none, as upstream does."""
+"""Store times that no clock gave: a search takes such a record for one that leads nowhere, as upstream's does."""
 import struct
 from pathlib import Path
 
