@@ -154,10 +154,10 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
     return rc
 
 
-cdef inline void _count_disk(GetRequest *r, int64_t memory_bytes) noexcept nogil:
+cdef inline void _count_disk(GetRequest *r) noexcept nogil:
     # Entries of a queue ascend in the log, so those far from its end come first: where all is recent, one comparison.
     r.disk_count = r.disk_bytes = 0
-    while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > memory_bytes:
+    while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > r.memory_bytes:
         r.disk_bytes += r.found[r.disk_count].view.size
         r.disk_count += 1
 
@@ -397,7 +397,7 @@ cdef class StoreGet(StorePutMany):
         with nogil:
             begun = self.io.mono_ns(self.io.ctx) if timed else 0
             self._get(&r)
-            _count_disk(&r, self.memory_bytes)
+            _count_disk(&r)
             if timed:
                 rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
         self.calls -= 1
