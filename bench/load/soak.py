@@ -121,7 +121,8 @@ def run(args: argparse.Namespace, root: Path, write_path: str) -> dict[str, Any]
     soak = Soak(root, write_path, args.segment_mib, args.producers, args.body)
     samples, begun = [], time.monotonic()
     try:
-        while time.monotonic() - begun < args.seconds and not soak.stop.wait(args.seconds / 300):
+        # A third of the samples is compared with the third before: however slow the machine, there are three.
+        while (len(samples) < 3 or time.monotonic() - begun < args.seconds) and not soak.stop.wait(args.seconds / 300):
             samples.append(held(root))
     finally:
         soak.join()

@@ -1,4 +1,5 @@
 """What a store holds stays what it is while files come and go; and the two drivers that show it at full rate."""
+import argparse
 import contextlib
 import json
 import threading
@@ -79,6 +80,11 @@ def test_the_soak_runs(tmp_path, capsys):
     for row in rows:
         assert row["puts_per_s"] > 0 and row["consumed"] > 0 and row["deleted_gib"] > 0 and row["left"] == {}
     assert [path.name for path in tmp_path.iterdir()] == ["soak.json"]
+
+
+def test_a_machine_that_is_slow_to_look_looks_often_enough(tmp_path):
+    args = argparse.Namespace(seconds=0.0, segment_mib=1.0, producers=1, body=100)
+    assert soak.run(args, tmp_path / "s", "mmap")["held"]["threads"][0] > 1
 
 
 def test_the_cleaning_driver_runs(tmp_path, capsys):
