@@ -180,6 +180,17 @@ cdef inline int64_t _head(int32_t size, int32_t magic) noexcept nogil:
     return <int64_t> size << 32 | <uint32_t> magic
 
 
+cdef inline unsigned char *_put_property(unsigned char *p, bint open_end, const char *name, const char *value,
+                                         int32_t size) noexcept nogil:
+    # `name`: of four letters, with its separator. open_end: what is before it wants one. Returns the end.
+    if open_end:
+        p[0] = 2
+        p += 1
+    memcpy(p, name, 5)
+    memcpy(p + 5, value, size)
+    return p + 5 + size
+
+
 cdef inline void _put_properties(unsigned char *p, const RecordArgs *a) noexcept nogil:
     cdef bint open_end
     memcpy(p, a.properties, a.properties_size)
@@ -193,20 +204,10 @@ cdef inline void _put_properties(unsigned char *p, const RecordArgs *a) noexcept
         p += a.more_properties_size
         open_end = _ends_open(a.more_properties, a.more_properties_size)
     if a.tags != NULL:
-        if open_end:
-            p[0] = 2
-            p += 1
-        memcpy(p, b"TAGS\x01", 5)
-        memcpy(p + 5, a.tags, a.tags_size)
-        p += 5 + a.tags_size
+        p = _put_property(p, open_end, b"TAGS\x01", a.tags, a.tags_size)
         open_end = True
     if a.keys != NULL:
-        if open_end:
-            p[0] = 2
-            p += 1
-        memcpy(p, b"KEYS\x01", 5)
-        memcpy(p + 5, a.keys, a.keys_size)
-        p += 5 + a.keys_size
+        p = _put_property(p, open_end, b"KEYS\x01", a.keys, a.keys_size)
         open_end = True
     if open_end and (a.trailing_separator or a.crc_property):
         p[0] = 2
