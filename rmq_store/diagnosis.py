@@ -13,6 +13,7 @@ import psutil
 
 from rmq_store.capability import Capability, probe
 from rmq_store.config.load import Options, resolve
+from rmq_store.errors import DiskFull
 from rmq_store.machine import huge_pages
 from rmq_store.opening import fit_sizes, infer_sizes
 
@@ -138,9 +139,9 @@ def _space(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     else:
         yield Finding("ok", "space", fact, "enough to begin with")
     if c.fallocate_error:
-        full = c.fallocate_error in (errno.ENOSPC, errno.EDQUOT)
         yield Finding("finding", "reserving space", f"posix_fallocate fails: {os.strerror(c.fallocate_error)}",
-                      "no commit-log file can be made", "make room" if full else "another file system")
+                      "no commit-log file can be made",
+                      "make room" if c.fallocate_error in DiskFull.codes else "another file system")
     elif c.writable and not c.fallocate_reserves:
         yield Finding("finding", "reserving space", "posix_fallocate takes no blocks", "a full disk shows in the middle of a "
                       "file, as a failed write, and not before", "a file system that reserves, ext4 or xfs")

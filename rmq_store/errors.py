@@ -13,6 +13,7 @@
 status on the result (status.PutStatus). All are raised in the caller's thread, never in a native one; all can be pickled.
 """
 import os
+from errno import EDQUOT, ENOSPC
 
 from rmq_store.status import PutStatus
 
@@ -191,10 +192,11 @@ class DiskFull(DurabilityError):
 
     status = PutStatus.CREATE_MAPPED_FILE_FAILED
     cure = "make room on that file system; the store goes on by itself"
+    codes = ENOSPC, EDQUOT          # the kernel's reasons: a device, or somebody's share of it, is full
 
     @classmethod
     def at_open(cls, error: OSError, root: str) -> "DiskFull":
-        """What open() raises for the kernel's ENOSPC or EDQUOT."""
+        """What open() raises for an error whose errno is one of `codes`."""
         full = cls(error.errno or 0, "opening", error.filename or root)
         full.cure = "make room on that file system and open it again; readonly=True opens it as it is"
         return full

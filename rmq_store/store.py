@@ -6,7 +6,6 @@ from every call and leaves the parent's store alone.
 import asyncio
 import atexit
 import bisect
-import errno
 import os
 import signal
 import threading
@@ -108,7 +107,7 @@ class MessageStore(StoreReports):
             store._serve(io)
         except BaseException as error:
             store._abandon(io)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in DiskFull.codes:
                 raise DiskFull.at_open(error, root) from error
             raise
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,

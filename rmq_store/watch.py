@@ -3,14 +3,13 @@ disk), and runs the tasks of the control plane that come round, cleaning for one
 
 It takes the GIL twice a second for some microseconds, and for as long as a task wants. Ends with the store.
 """
-import errno
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import DiskFull, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.pool.memory import say_unlocked
 from rmq_store.stacks import dump_threads
@@ -100,7 +99,7 @@ class Watch:
         if now["slow_locks"] > before.get("slow_locks", 0):
             emit(Event.PUT_LOCK_HELD_LONG, ms=now["slow_lock_ms"], phase=now["slow_lock_phase"], count=now["slow_locks"])
         if now["allocate_error"] and not before.get("allocate_error"):
-            full = now["allocate_error"] in (errno.ENOSPC, errno.EDQUOT)
+            full = now["allocate_error"] in DiskFull.codes
             emit(Event.DISK_FULL if full else Event.FILE_REFUSED, file=store.path, size=store.options.segment_size_bytes,
                  errno=now["allocate_error"])
         elif before.get("allocate_error") and not now["allocate_error"]:
