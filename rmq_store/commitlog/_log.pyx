@@ -178,7 +178,10 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
         log_file_release(next)
         return APPEND_ERROR
     log_file_hold(next)
-    if f != NULL:
+    if f != NULL and f.start + f.size - log.position < BLANK_SIZE:
+        rmq_store(&f.data_end, f.start + f.size)        # no store of this format leaves so little; a log may
+        log_file_release(f)
+    elif f != NULL:
         rest = f.start + f.size - log.position
         if log.pool != NULL:
             at = pool_at(log.pool, log.position)

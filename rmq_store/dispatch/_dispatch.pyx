@@ -4,9 +4,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from rmq_store.codec._delay cimport delay_tags_code
-from rmq_store.codec._record cimport (FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH,
-                                      TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView,
-                                      properties_scan, record_parse, topic_fits)
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK,
+                                      RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView,
+                                      RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
 from rmq_store.histogram._histogram cimport rmq_histogram_add
@@ -130,6 +130,9 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
                 rc = rc if rc < 0 else -EIO
                 break
         end = d.file.start + d.file.size
+        if end - at < BLANK_SIZE and limit >= end:
+            at = end            # nothing fits there, not even the end-of-file record
+            continue
         place = pool_at(log.pool, at) if pinned else d.file.map + (at - d.file.start)
         status = record_parse(place, (limit if limit < end else end) - at, &v)
         if not pinned and log_file_lost(d.file, at, v.size if status == RECORD_OK else 0):

@@ -9,8 +9,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse,
-                                      rmq_get32, rmq_get64)
+from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse, rmq_get32,
+                                      rmq_get64)
 from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
@@ -500,7 +500,9 @@ cdef class StoreGet(StorePutMany):
                 raise OSError(-error, os.strerror(-error), self.path)
             return None
         if status == RECORD_OK and v.physical_offset == offset:
-            return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), offset + v.size
+            if f.copied or end - (offset + v.size) >= BLANK_SIZE:       # else nothing fits behind it
+                end = offset + v.size
+            return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), end
         log_file_release(f)
         if status == RECORD_BLANK:
             return "blank", offset, v.size, None, end
