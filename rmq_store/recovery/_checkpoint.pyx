@@ -18,6 +18,7 @@ cdef enum:
     FIELDS_SIZE = 40
 
 cdef int64_t TICK_NS = 250_000_000
+cdef int64_t FLUSHED_EVERY_MS = 1000        # what lies behind it a recovery writes again
 cdef int64_t LOCK_WARN_MS = 500
 
 
@@ -77,6 +78,19 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
     return rc
 
 
+cdef int _flushed_now(Checkpointer *c) noexcept nogil:
+    # How far the log is flushed, without a sync of queues and index: their times stay.
+    cdef CheckpointTimes next = c.times
+    cdef int rc
+    next.physical = rmq_load(&c.d.log.flushed_timestamp)
+    if next.physical - c.times.physical < FLUSHED_EVERY_MS:
+        return 0
+    rc = checkpoint_write(c.io, c.fd, &next)
+    if rc >= 0:
+        c.times = next
+    return rc
+
+
 cdef void _watch_lock(Log *log) noexcept nogil:
     cdef int64_t since = rmq_load(&log.lock_since_ms)
     cdef int64_t held
@@ -112,6 +126,8 @@ cdef void *_run(void *arg) noexcept nogil:
         elif now - last >= rmq_load(&c.interval_ns):
             last = now
             rc = queues_sync(c.d.queues, rmq_load(&c.pages_min))
+            if rc >= 0:
+                rc = _flushed_now(c)
         if rc < 0:
             rmq_store32(&c.error, -rc)
             log_fence(log, rc, FENCE_SYNC)
