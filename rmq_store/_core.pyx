@@ -15,8 +15,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
 from rmq_store.consumequeue._owner cimport QueueTableOwner
-from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_destroy, queue_recover, queue_truncate, queues_at,
-                                            queues_count, queues_make_ahead)
+from rmq_store.consumequeue._queue cimport queues_count, queues_make_ahead
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -29,6 +28,7 @@ from rmq_store.io._io cimport IoTable
 from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store, rmq_store32
 from rmq_store.pool._pool cimport pool_free, pool_new
 from rmq_store.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
+from rmq_store.recovery._queues cimport QueueRecovery
 from rmq_store.recovery._scan cimport LogRecovery
 from rmq_store.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                            allocator_follow, allocator_free, allocator_new, allocator_settle, allocator_start,
@@ -251,16 +251,11 @@ cdef class StoreCore:
                 rc = index_truncate(self.index, end)
         _check(rc, self.path)
 
-    def _destroy_derived(self):
-        """The log is gone: queues and index lead nowhere."""
-        cdef int64_t i
+    def _destroy_index(self):
+        """The log is gone: the index leads nowhere."""
         cdef int rc = 0
-        with nogil:
-            for i in range(queues_count(self.queues)):
-                rc = queue_destroy(self.queues, queues_at(self.queues, i))
-                if rc < 0:
-                    break
-            if rc >= 0 and self.index != NULL:
+        if self.index != NULL:
+            with nogil:
                 rc = index_destroy(self.index)
         _check(rc, self.path)
 
@@ -284,54 +279,13 @@ cdef class StoreCore:
         self.log.durable_only = self.options.visibility == "durable" and not self.readonly
         self.dispatcher.queues_with_log, self.dispatcher.index_with_log = with_log
 
-    def _recover_queues(self, bint thorough):
-        """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none; and from where on a
-        damaged queue may lack entries, INT64_MAX: none is damaged."""
-        cdef int64_t i, last = -1, spoilt = INT64_MAX
-        cdef Queue *q = NULL
-        cdef int rc = 0
-        with nogil:
-            for i in range(queues_count(self.queues)):
-                q = queues_at(self.queues, i)
-                rc = queue_recover(self.queues, q, thorough)
-                if rc < 0:
-                    break
-                if rc == 1 and q.max_physical_offset < spoilt:
-                    spoilt = q.max_physical_offset
-                if q.max_physical_offset > last:
-                    last = q.max_physical_offset
-        (<QueueTableOwner> self.queues_owner).check_queue(rc, q)
-        return last, spoilt
+    def _queue_recovery(self):
+        queues = QueueRecovery()
+        (<QueueRecovery> queues).attach(self.queues_owner, self.row)
+        return queues
 
-    def _truncate_queues(self, int64_t end):
-        """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
-        start."""
-        cdef int64_t i, low = end
-        cdef Queue *q = NULL
-        cdef int rc = 0
-        with nogil:
-            for i in range(queues_count(self.queues)):
-                q = queues_at(self.queues, i)
-                if q.max_physical_offset <= end:
-                    continue
-                rc = queue_truncate(self.queues, q, end)
-                if rc < 0:
-                    break
-                if q.max_physical_offset < low:
-                    low = q.max_physical_offset
-        (<QueueTableOwner> self.queues_owner).check_queue(rc, q)
-        return low
-
-    def _correct_queues(self):
-        """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""
-        cdef int64_t i, low = row_start(self.row)
-        cdef Queue *q = NULL
-        for i in range(queues_count(self.queues)):
-            q = queues_at(self.queues, i)
-            q.next_offset = q.max_offset
-            q.records = q.bytes = 0         # what recovery dispatched is not counted
-            if low > 0:
-                (<QueueTableOwner> self.queues_owner).check_queue(queue_correct_min(self.queues, q, low), q)
+    def _reserve_offsets(self):
+        """The queue offsets of what waits for the confirm offset are taken."""
         _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)
 
     def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):
@@ -363,6 +317,8 @@ cdef class StoreCore:
         with nogil:
             rc = dispatch_to(self.dispatcher, end)
         _check(rc, self.path)
+        if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
+            rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there
 
     def _start(self, int checkpoint_fd, times):
         """Starts the native threads. `times`: the checkpoint's five values."""

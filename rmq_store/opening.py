@@ -5,14 +5,14 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 import os
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 from rmq_store._guard import guard_maps
 from rmq_store.cleaning._clean import note_removed
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.consumequeue.loader import load_queues
+from rmq_store.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import choose_backend
@@ -23,7 +23,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
-from rmq_store.recovery.recover import Outcome, Rules, find_end, is_number, load_names, make_end
+from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, is_number, load_names, make_end
 from rmq_store.removing import removed_queues
 from rmq_store.sizing import fit
 
@@ -33,6 +33,8 @@ CHECKPOINT_SIZE = 4096
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
+
+Times = tuple[int, int, int, int, int]      # of the checkpoint: physical, logics, index; master flushed, confirm
 
 
 class Places:
@@ -209,6 +211,21 @@ def _make_directories(files: ControlFiles, path: str) -> None:
         files.sync_dir(parent)
 
 
+@dataclass
+class Found:
+    """What an open has found out before it changes anything."""
+
+    times: Times                    # of the checkpoint, as far as they are believed
+    queues: Any                     # QueueRecovery
+    table: QueueTableOwner
+    emptied: list[Emptied]
+    recovery: Any                   # LogRecovery
+    rules: Rules
+    outcome: Outcome
+    queued_end: int                 # end of the last record that has an entry, -1: none
+    lacking_from: int               # from where on a damaged queue lacks entries; OFFSET_MAX: none does
+
+
 def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> None:
     readonly = options.readonly
     clean = not os.path.exists(places.abort)
@@ -224,42 +241,51 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     store._apply(options)
     for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
         store._add_file(start)
-    times = _read_checkpoint(files, places)
-    queues = QueueTableOwner(
+    table = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
-    emptied = load_queues(queues)
-    store._take_queues(queues)
+    emptied = load_queues(table)
+    store._take_queues(table)
     for (topic, queue_id), offset in removed_queues(files, places.root).items():
         note_removed(store, topic, queue_id, offset)
     if options.index_enabled:
         store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
                                      readonly))
-        if not clean and not readonly and (dropped := store._drop_index_after(times[2])):
-            emit(Event.INDEX_FILES_DROPPED, count=dropped)
     if not clean and not readonly:
         _settle_names(files, places)
     store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
-    queued_end, spoilt_from = store._recover_queues(not clean)
-    if clean and not readonly:
-        spoilt_from = min([spoilt_from, *(queues.max_physical_offset(*name) for name in emptied)])
-    recovery = store._recovery()
+    found = _find(store, places, options, table, emptied, clean, _read_checkpoint(files, places))
+    _settle(store, files, places, found)
+
+
+def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
+          times: Times) -> Found:
+    """Where log and queues end, and what is damaged. Changes nothing on the disk."""
+    recovery, queues = store._recovery(), store._queue_recovery()
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
-                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2], queued_end=queued_end)
-    if not clean:
-        emit(Event.NEEDS_RECOVERY if readonly else Event.RECOVERY_STARTED, path=places.root, kind="abnormal",
-             file=places.commitlog, offset=queued_end)
-    outcome = find_end(recovery, rules)
-    if not clean and options.index_enabled:
-        # Index files that were lost may have covered more than the file recovery starts from.
-        outcome = replace(outcome, dispatch_from=max(min(outcome.dispatch_from, store._index_end()), recovery.starts()[0])
-                          if recovery.starts() else 0)
-    if spoilt_from < outcome.dispatch_from and recovery.starts():
-        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=max(spoilt_from, recovery.starts()[0]))
-        outcome = replace(outcome, dispatch_from=max(spoilt_from, recovery.starts()[0]))
-    _settle(store, files, places, recovery, rules, outcome, queued_end, times[4])
+                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2])
+    if clean:
+        queued_end, lacking_from = queues.find_ends()
+        outcome = find_end(recovery, rules, queued_end)
+        believed_end, rotten_from = queues.settle_newest()
+        lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
+        if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=0):
+            lacking_from = min(lacking_from, believed_end)      # all that the log's last file holds
+        if queued_end > outcome.end:
+            emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
+        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
+    if not store.readonly:
+        emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
+    outcome = find_end(recovery, rules, -1)
+    if not outcome.believed:
+        times = (0, 0, 0, *times[3:])
+    _, lacking_from = queues.find_ends(outcome.begin)
+    queued_end = queues.settle_from(outcome.begin)
+    if store.readonly:
+        emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
+    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
 
 
 def _settle_names(files: ControlFiles, places: Places) -> None:
@@ -281,37 +307,25 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
                 files.sync_dir(place)
 
 
-def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rules: Rules, outcome: Outcome,
-            queued_end: int, confirm: int) -> None:
+def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
     """Log, queues and index are made to agree; dispatch catches up, where it is bounded to the confirm offset."""
-    readonly = store.readonly
-    store.needs_recovery = not rules.clean
-    if not readonly:
-        # First: what follows is more than one step, and a crash between two of them is no clean exit.
-        lockfile.set_abort(files, places.root, store.options.compat)
-        store.cut_bytes = make_end(recovery, files, places.root, outcome, rules)
-        if not recovery.starts():
-            store._destroy_derived()
-        drop_stale(files, places.root, outcome.end)
-    # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
-    if rules.clean and queued_end > outcome.end:
-        emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
-    whole_to = outcome.end if rules.clean or readonly else outcome.uncovered
-    dispatch_from = outcome.dispatch_from
+    outcome, clean, readonly = found.outcome, found.rules.clean, store.readonly
+    store.needs_recovery = not clean
     stamps: dict[str, Stamp] = {}
-    if queued_end > whole_to:
-        if not readonly:
-            stamps = keep_times(places.consumequeue, store._queue_ends())
-        lacking_from = max(store._truncate_queues(whole_to), *recovery.starts()[:1], 0)
-        dispatch_from = min(dispatch_from, lacking_from)
-    if not readonly and (queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end):
-        store._truncate_index(outcome.end)
+    first = next(iter(found.recovery.starts()), 0)
     if readonly:        # nothing is dispatched here: what the queues have is all there is
-        dispatch_from = outcome.end if rules.clean else max(min(queued_end, outcome.end), 0)
+        if found.queued_end > outcome.end:
+            found.queues.truncate(outcome.end)
+        dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
+    else:
+        _mark(store, files, places, found)
+        if found.queued_end > (outcome.end if clean else outcome.queued_to):
+            stamps = keep_times(places.consumequeue, store._queue_ends())
+        dispatch_from = _mend(store, files, places, found, first)
     store._begin(outcome.end, dispatch_from, outcome.last_timestamp)
     if store.options.duplication_enabled and not readonly:
         # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
-        store._confirm(min(max(confirm, queued_end, 0), outcome.end))
+        store._confirm(min(max(found.times[4], found.queued_end, 0), outcome.end))
     if not readonly:
         try:
             store._catch_up(outcome.end)
@@ -319,10 +333,58 @@ def _settle(store: Any, files: ControlFiles, places: Places, recovery: Any, rule
             raise _in_the_way(places) from None
         if stamps:
             restore_times(stamps, store._queue_ends())
-        if not rules.clean:
+        if not clean:
             emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
                  seconds=time.monotonic() - store.open_begun)
-    store._correct_queues()
+    found.queues.correct()
+    store._reserve_offsets()
+
+
+def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
+    """What follows is more than one step, and a crash between two of them is no clean exit. Where queues are damaged, only the
+    damage tells: before it is taken away the checkpoint, too, must cease to say that their entries are safe."""
+    untrue = slice(0, 24) if not found.outcome.believed else slice(8, 16)       # all times, or that of the queues
+    damaged = found.lacking_from < OFFSET_MAX or found.emptied
+    if not found.outcome.believed or (damaged and found.times[1]):
+        fd = files.open(places.checkpoint, os.O_RDWR)
+        try:
+            files.write(fd, untrue.start, bytes(untrue.stop - untrue.start))
+            files.sync(fd)
+        finally:
+            files.close(fd)
+    lockfile.set_abort(files, places.root, store.options.compat)
+
+
+def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: int) -> int:
+    """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
+    outcome, clean = found.outcome, found.rules.clean
+    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules)
+    if not found.recovery.starts():
+        found.queues.destroy()
+        store._destroy_index()
+    drop_stale(files, places.root, outcome.end)
+    remove_empty(found.table, found.emptied)
+    damaged = found.lacking_from < OFFSET_MAX
+    if damaged or not clean:
+        found.queues.cut()
+    dispatch_from = max(found.queued_end, first, 0) if clean else min(outcome.begin, max(found.queued_end, first))
+    # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
+    whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)
+    if found.queued_end > whole_to:
+        lacking_from = found.queues.truncate(whole_to)
+        if clean:
+            dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
+    if damaged:
+        dispatch_from = min(dispatch_from, max(found.lacking_from, first, 0))
+        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=dispatch_from)
+    if store.options.index_enabled and not clean:
+        if dropped := store._drop_index_after(found.times[2]):
+            emit(Event.INDEX_FILES_DROPPED, count=dropped)
+        # Index files that were lost may have covered more than the file recovery starts from.
+        dispatch_from = max(min(dispatch_from, store._index_end()), first)
+    if found.queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end:
+        store._truncate_index(outcome.end)
+    return min(dispatch_from, outcome.end)
 
 
 def _in_the_way(places: Places) -> OSError:
@@ -342,7 +404,7 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
             files.unlink(entry.path)
 
 
-def _read_checkpoint(files: ControlFiles, places: Places) -> tuple[int, int, int, int, int]:
+def _read_checkpoint(files: ControlFiles, places: Places) -> Times:
     """The five numbers of the checkpoint; zeros where there is none."""
     try:
         fd = files.open(places.checkpoint, os.O_RDONLY)
@@ -359,7 +421,7 @@ def _read_checkpoint(files: ControlFiles, places: Places) -> tuple[int, int, int
     return n[0], n[1], n[2], n[3], n[4]
 
 
-def _checkpoint(files: ControlFiles, places: Places) -> tuple[int, tuple[int, int, int, int, int]]:
+def _checkpoint(files: ControlFiles, places: Places) -> tuple[int, Times]:
     """Opens the checkpoint for writing, made whole where it is missing or short."""
     times = _read_checkpoint(files, places)
     if not os.path.exists(places.checkpoint) or os.stat(places.checkpoint).st_size != CHECKPOINT_SIZE:

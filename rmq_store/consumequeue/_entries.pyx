@@ -8,8 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from rmq_store.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_put
-from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_flush, files_grow, files_sync,
-                                            files_sync_dirs)
+from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_cut, files_flush, files_grow,
+                                            files_sync, files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
 from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
@@ -95,17 +95,25 @@ cdef int _room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
 
 cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexcept nogil:
     # Where the queue has no record yet, its first one decides where the file begins; fillers take the places before it. A
-    # crash may have left the file behind without them: then they are due again.
+    # crash may have left the file behind without them: then they are due again. It may also have left entries, or a file, that
+    # lead to nothing any more: those that followed were never synced, and their records are deleted.
     cdef UnitFiles *f = &s.entries
     cdef int64_t position = cq_offset * UNIT_SIZE
     cdef int64_t start = position - position % f.file_size
+    cdef bint of_no_use = t.log_begin > 0 and f.first < f.end and cq_offset > s.next_index
+    cdef int rc
+    if of_no_use and f.end <= start:
+        s.limit = 0
+        rc = files_cut(t.cache, f, f.first, False, False)
+        if rc < 0:
+            return rc
     if f.first == f.end:
         rmq_store(&f.first, start)
         rmq_store(&f.end, start)
         rmq_store(&f.written, start)
         rmq_store(&f.synced, start)
         s.next_index = start // UNIT_SIZE
-    elif f.end - f.first > f.file_size or start != f.first or cq_offset <= s.next_index:
+    elif not of_no_use and (f.end - f.first > f.file_size or start != f.first or cq_offset <= s.next_index):
         return 0
     if cq_offset > 0:
         s.blank_to = cq_offset
@@ -125,9 +133,9 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         # No reader could tell such an entry from unwritten space, or find it.
         rmq_add(&t.gaps, 1)
         return 0
-    if q.max_physical_offset < 0:
-        if physical < q.removed_below:
-            return 0
+    if q.max_physical_offset < 0 and physical < q.removed_below:
+        return 0
+    if q.max_physical_offset < 0 or (q.max_physical_offset <= t.log_begin and cq_offset > s.next_index):
         rc = _begin(t, q, s, cq_offset)
         if rc < 0:
             return rc

@@ -27,6 +27,8 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an exi
 
 # Up to n bytes at `offset`, never across the end of a file.
 cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
+# Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.
+cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil
 cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil         # writes the buffer; on failure it is kept
 cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil          # makes the next file, at f.end
 cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil      # every file with bytes in [synced, to)

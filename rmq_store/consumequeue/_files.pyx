@@ -72,6 +72,17 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     return got
 
 
+cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil:
+    cdef int64_t position = offset % f.file_size
+    cdef int64_t found
+    cdef int i = descriptor_acquire(c, f, offset - position)
+    if i < 0:
+        return i
+    found = c.io.next_data(c.io.ctx, c.slots[i].fd, position)
+    descriptor_release(c, i)
+    return found if found < 0 else offset - position + (found if found < f.file_size else f.file_size)
+
+
 cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil:
     cdef int64_t position
     cdef int i, rc

@@ -7,8 +7,9 @@ from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_add_ext_file, queue_add_file,
-                                            queue_correct_min, queue_destroy, queue_file_at, queue_file_count, queue_put,
-                                            queue_read, queue_read_ext, queue_recover, queue_truncate, queues_at, queues_count,
+                                            queue_correct_min, queue_cut, queue_destroy, queue_file_at, queue_file_count,
+                                            queue_find_end, queue_put, queue_read, queue_read_ext, queue_truncate,
+                                            queues_at, queues_count,
                                             queues_find, queues_free, queues_gaps, queues_new, queues_publish, queues_sync)
 from rmq_store.consumequeue._state cimport TableState, is_ext_address
 from rmq_store.io._io cimport IoTable
@@ -96,15 +97,20 @@ cdef class QueueTableOwner:
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), os.fsdecode(path))
 
-    def recover(self, bint thorough=False):
-        """Finds the end of every queue. Returns the end of the last record that has an entry, -1: none."""
+    def recover(self, bint thorough=False, int64_t safe=0):
+        """Finds the end of every queue, and takes away what stands behind it where the table is writable and `thorough`.
+
+        thorough: as after a crash; safe: the log offset below which all entries are known to be on the device.
+        Returns the end of the last record that has an entry, -1: none."""
         cdef int64_t i, last = -1
         cdef Queue *q = NULL
         cdef int rc = 0
         with nogil:
             for i in range(queues_count(self.table)):
                 q = queues_at(self.table, i)
-                rc = queue_recover(self.table, q, thorough)
+                rc = queue_find_end(self.table, q, safe if thorough else -1)
+                if rc >= 0 and thorough and not self.readonly:
+                    rc = queue_cut(self.table, q)
                 if rc < 0:
                     break
                 if q.max_physical_offset > last:

@@ -53,10 +53,17 @@ cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil   # in order of c
 # -errno; -EINVAL where it does not continue the files before it.
 cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
 cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil
-# Finds the end of each queue: sets max_offset, next_offset, max_physical_offset, min_offset (of the first file). thorough: walk
-# the last three files unit by unit as upstream (after an unclean stop) and zero what lies behind; else by bisection. 0;
-# 1: entries stand behind that end which no stop in order can have left there, they are gone now; -errno.
-cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil
+# Where the log begins: a queue all of whose entries lead below it may begin anew at its next record.
+cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil
+# Finds the end of a queue, and changes nothing on the disk: sets max_offset, next_offset, max_physical_offset, min_offset (of
+# the first file). safe: -1 after a stop in order, by bisection; after a crash the log offset below which every entry is known
+# to be on the device: unit by unit from the file on where those end. 0; 1: entries stand behind that end which cannot have
+# been left there; -errno.
+cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
+# Makes `index` the end, below what was found.
+cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil
+# Zeroes, and deletes, what stands behind the end that was found. Readonly: -EROFS.
+cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil
 # Removes entries of records at or beyond `physical` (truncateDirtyLogicFiles): zeroes them, syncs, then deletes later files.
 # In a readonly table only the published positions move.
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil

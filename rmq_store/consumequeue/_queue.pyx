@@ -11,7 +11,8 @@ from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._entries cimport entries_note_unsynced, entries_publish, entries_put, entries_sync
 from rmq_store.consumequeue._ext cimport ext_read
 from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
-from rmq_store.consumequeue._recover cimport recover_drop, recover_end, recover_min, recover_truncate
+from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find,
+                                              recover_min, recover_truncate)
 from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.consumequeue._state cimport QueueState, TableState, entry_append, state_of
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
@@ -80,11 +81,23 @@ cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nog
     return files_add(&state_of(q).ext, start) if t.state.ext_file_size > 0 else 0
 
 
-cdef int queue_recover(QueueTable *t, Queue *q, bint thorough) noexcept nogil:
-    cdef int rc = recover_end(&t.state, q, state_of(q), thorough)
-    if rc >= 0 and thorough and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
+cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
+    t.state.log_begin = offset
+
+
+cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
+    cdef int rc = recover_find(&t.state, q, state_of(q), safe)
+    if rc >= 0 and safe >= 0 and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
         entries_note_unsynced(&t.state, q)
     return rc
+
+
+cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+    return recover_back(&t.state, q, state_of(q), index)
+
+
+cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
+    return recover_cut(&t.state, state_of(q))
 
 
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil:

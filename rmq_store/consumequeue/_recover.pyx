@@ -1,22 +1,24 @@
 """Recovery of one queue (upstream: recover, truncateDirtyLogicFiles, correctMinOffset). Contract in _recover.pxd.
 
-Two departures from upstream, both about bytes that no reader should ever meet again. Upstream cuts by moving positions and
+Three departures from upstream. Two are about bytes that no reader should ever meet again. Upstream cuts by moving positions and
 leaves what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And upstream keeps the first
-entry of a file in truncation even if it is zeros: here zeros are no entry.
+entry of a file in truncation even if it is zeros: here zeros are no entry. The third: upstream walks the last three files of a
+queue. Entries are on the device only where a checkpoint says so, so any number of files may have a hole: here the walk begins
+with the last file whose first entry is known to be safe.
 """
 from libc.stdint cimport int64_t
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_drop_before, ext_recover
-from rmq_store.consumequeue._files cimport files_cut, files_drop_first, files_read
+from rmq_store.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue
 from rmq_store.consumequeue._state cimport QueueState, TableState, is_ext_address, unit_blank, unit_valid
 from rmq_store.io._sync cimport EIO, rmq_load, rmq_store
 
 cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking
-    FILES_WALKED = 3
+    FILES_HALVED = 3                # after a stop in order
 
 cdef struct End:
     int64_t position                # behind the last valid entry
@@ -32,7 +34,7 @@ cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) 
 
 
 cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, End *out) noexcept nogil:
-    # Unit by unit from `position`, until one is not valid or its record does not end at or below `below` (-1: any).
+    # Unit by unit from `position`, until one is not valid, leads back, or its record ends beyond `below` (-1: anywhere).
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t got, i
@@ -42,7 +44,8 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if not unit_valid(u) or (below >= 0 and not unit_blank(u) and rmq_get64(u) > below - rmq_get32(u + 8)):
+            if not unit_valid(u) or (not unit_blank(u) and (rmq_get64(u) < out.physical or (
+                    below >= 0 and rmq_get64(u) > below - rmq_get32(u + 8)))):
                 out.position = position + i * UNIT_SIZE
                 return 0
             if not unit_blank(u):
@@ -139,49 +142,137 @@ cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
     return 0
 
 
-cdef int recover_end(TableState *t, Queue *q, QueueState *s, bint thorough) noexcept nogil:
-    cdef UnitFiles *f = &s.entries
+cdef int64_t _safe_file(TableState *t, UnitFiles *f, int64_t safe) noexcept nogil:
+    # Start of the last file whose first entry leads below `safe`; the first file where there is none. The first entry of a
+    # file lies in one sector: it is whole, or it is zeros.
     cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t start = f.end - f.file_size
+    cdef int rc
+    while start > f.first:
+        rc = _read(t, f, u, start)
+        if rc < 0:
+            return rc
+        if unit_valid(u) and rmq_get64(u) < safe:
+            break
+        start -= f.file_size
+    return start
+
+
+cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe, const End *end) noexcept nogil:
+    # 1 where an entry that must be on the device stands behind the end that was found, in the same file: that end is damage.
+    cdef unsigned char[BLOCK_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t stop = position - position % f.file_size + f.file_size
+    cdef int64_t got, i
+    while position < stop:
+        got = files_next_data(t.cache, f, position)
+        if got < 0:
+            return <int> got
+        position = got - got % UNIT_SIZE
+        if position >= stop:
+            break
+        got = files_read(t.cache, f, block, BLOCK_SIZE if stop - position > BLOCK_SIZE else stop - position, position)
+        if got < UNIT_SIZE:
+            return <int> got if got < 0 else -EIO
+        for i in range(got // UNIT_SIZE):
+            u = block + i * UNIT_SIZE
+            if unit_valid(u) and not unit_blank(u) and end.physical <= rmq_get64(u) < safe:
+                return 1
+        position += got // UNIT_SIZE * UNIT_SIZE
+    return 0
+
+
+cdef int _find_after_crash(TableState *t, UnitFiles *f, int64_t safe, End *end) noexcept nogil:
+    cdef int64_t start = _safe_file(t, f, safe)
+    cdef int rc
+    if start < 0:
+        return <int> start
+    rc = _walk(t, f, start, f.end, -1, end)
+    f.synced = start            # what lies behind is only known to be in the page cache: it is synced with what comes next
+    if rc < 0 or end.position == f.end or end.physical >= safe:
+        return rc
+    return _safe_entry_behind(t, f, end.position, safe, end)
+
+
+cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) noexcept nogil:
+    cdef int64_t start = f.end - FILES_HALVED * f.file_size
+    cdef int rc
+    if start < f.first:
+        start = f.first
+    rc = _bisect(t, f, start, end)
+    if rc >= 0 and with_ext and end.ext_address == 1:
+        rc = _walk(t, f, start, f.end, -1, end)
+    f.synced = end.position
+    return rc if rc < 0 else _spoilt(t, f, end.position)
+
+
+cdef int _first_real(TableState *t, UnitFiles *f, const End *end, int64_t *out) noexcept nogil:
+    # Queue offset of the first entry that is no filler.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int rc
+    out[0] = f.first // UNIT_SIZE
+    if end.position <= f.first:
+        return 0
+    rc = _read(t, f, u, f.first)
+    if rc >= 0 and unit_blank(u):
+        out[0] = _first_at(t, f, out[0], end.position // UNIT_SIZE, 0)
+        rc = <int> out[0] if out[0] < 0 else 0
+    return rc
+
+
+cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
     cdef End end = End(0, -1, 1)
-    cdef bint write = not t.readonly
-    cdef int64_t start = f.end - FILES_WALKED * f.file_size
-    cdef int64_t first
-    cdef int rc, spoilt = 0
+    cdef int64_t first = 0
+    cdef int spoilt, rc
     if f.first == f.end:
         _set_end(q, s, &end)
         rmq_store(&q.min_offset, 0)
         return 0
-    if start < f.first:
-        start = f.first
-    rc = 0
-    if not thorough:
-        rc = _bisect(t, f, start, &end)
-    if rc >= 0 and (thorough or (t.ext_file_size > 0 and end.ext_address == 1)):
-        rc = _walk(t, f, start, f.end, -1, &end)
-    if rc >= 0 and not thorough:
-        rc = spoilt = _spoilt(t, f, end.position)
-    if rc >= 0 and write:
-        rc = files_cut(t.cache, f, end.position, thorough or spoilt, True)
+    spoilt = _find_after_stop(t, f, t.ext_file_size > 0, &end) if safe < 0 else _find_after_crash(t, f, safe, &end)
+    if spoilt < 0:
+        return spoilt
+    rc = _first_real(t, f, &end, &first)
     if rc >= 0 and t.ext_file_size > 0:
-        rc = ext_recover(t.cache, &s.ext, end.ext_address, thorough, write)
+        rc = ext_recover(t.cache, &s.ext, end.ext_address, False, False)
     if rc < 0:
         return rc
-    # What the last process wrote without syncing is only known to be in the page cache: it is synced with what comes next.
-    f.synced = start if thorough else end.position
-    s.ext.synced = s.ext.first if thorough else s.ext.written
+    s.ext.synced = s.ext.first if safe >= 0 else s.ext.written
     rmq_store(&f.written, end.position)
     _set_end(q, s, &end)
-    first = f.first // UNIT_SIZE
-    if end.position > f.first:
-        rc = _read(t, f, u, f.first)
-        if rc < 0:
-            return rc
-        if unit_blank(u):
-            first = _first_at(t, f, first, s.next_index, 0)
-            if first < 0:
-                return <int> first
     rmq_store(&q.min_offset, first)
     return spoilt
+
+
+cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNIT_SIZE] u
+    cdef End end = End(index * UNIT_SIZE, -1, 1)
+    cdef int rc
+    if end.position > f.first:
+        rc = _read(t, f, u, end.position - UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if not unit_blank(u):
+            end.physical = rmq_get64(u) + rmq_get32(u + 8)
+            if is_ext_address(rmq_get64(u + 12)):
+                end.ext_address = rmq_get64(u + 12)
+    if t.ext_file_size > 0:
+        rc = ext_recover(t.cache, &s.ext, end.ext_address, False, False)
+        if rc < 0:
+            return rc
+    if f.synced > end.position:
+        f.synced = end.position
+    rmq_store(&f.written, end.position)
+    _set_end(q, s, &end)
+    return 0
+
+
+cdef int recover_cut(TableState *t, QueueState *s) noexcept nogil:
+    cdef int rc = files_cut(t.cache, &s.entries, s.entries.written, True, True)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = files_cut(t.cache, &s.ext, s.ext.written, True, True)
+    return rc
 
 
 cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:

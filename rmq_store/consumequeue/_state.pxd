@@ -3,7 +3,7 @@
 # thread.
 #
 #   entry   0 commitLogOffset 8   8 size 4   12 tagsCode 8
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 from rmq_store.consumequeue._arrivals cimport Hub, Interest
@@ -54,6 +54,7 @@ cdef struct TableState:
     bint readonly
     Directory *directory                # atomic
     int64_t count                       # atomic
+    int64_t log_begin                   # where the log began when it was opened: entries that lead below it are of no use
     rmq_mutex insert_lock
     # dispatch
     unsigned char *memory
@@ -88,8 +89,9 @@ cdef inline void entry_append(QueueState *s, int64_t physical, int32_t size, int
 
 
 cdef inline bint unit_valid(const unsigned char *u) noexcept nogil:
-    # Unwritten space is zeros: its size is 0.
-    return rmq_get64(u) >= 0 and rmq_get32(u + 8) > 0
+    # Unwritten space is zeros: its size is 0. A record that would end beyond all offsets is none.
+    cdef int32_t size = rmq_get32(u + 8)
+    return size > 0 and 0 <= rmq_get64(u) <= INT64_MAX - size
 
 
 cdef inline bint unit_blank(const unsigned char *u) noexcept nogil:

@@ -4,17 +4,18 @@
 
 The opening thread runs it once, before recovery. What is not of this shape was not made by a store: it is left alone, with a
 warning. A file of the right name and the wrong size is an error, except the last one when it is empty: a crash between making
-and sizing it leaves that, and it is removed, as 5.x does.
+and sizing it leaves that; 5.x removes it, and so does `remove_empty`, once the store is marked as open.
 """
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.errors import CorruptionError
 
-__all__ = ["load_queues"]
+__all__ = ["Emptied", "load_queues", "remove_empty"]
 
 log = logging.getLogger("rmq_store.consumequeue")
 
@@ -25,9 +26,18 @@ _QUEUE_ID_MAX = 0x7FFFFFFF
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> list[tuple[bytes, int]]:
-    """Tells `table` of every queue in its directories; they still have to be recovered. Returns the topic and id of those whose
-    last file is empty: after a crash that is nothing, in a store that was closed in order its entries are gone.
+class Emptied(NamedTuple):
+    """A queue whose last file is empty, and that file."""
+
+    topic: bytes
+    queue_id: int
+    path: bytes
+
+
+def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> list[Emptied]:
+    """Tells `table` of every queue in its directories; they still have to be recovered. Returns those whose last file is empty:
+    after a crash that is nothing, in a store that was closed in order its entries are gone. The table does not have that file,
+    which is still there.
 
     on_damage: is given the CorruptionError of a queue, which is then left out.
     A missing directory holds no queues. Raises CorruptionError (path, expected, found) for a file of another size and for a gap
@@ -37,13 +47,13 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     if table.ext_file_size > 0 and table.ext_dir:
         ext = {(topic, queue_id): _files(table, path, table.ext_file_size)[0]
                for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
-    emptied: list[tuple[bytes, int]] = []
+    emptied: list[Emptied] = []
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
         ext_starts = ext.get((topic, queue_id), [])
         try:
             starts, empty = _files(table, path, table.file_size)
-            if empty:
-                emptied.append((topic, queue_id))
+            if empty is not None:
+                emptied.append(Emptied(topic, queue_id, empty))
             if on_damage is not None:       # told before the table has it
                 _refuse_gap(os.fsdecode(path), starts, table.file_size)
             if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
@@ -74,8 +84,15 @@ def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
                 yield topic.name, int(name), entry.path
 
 
-def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], bool]:
-    """Start offsets of the files of one queue, ascending; True where there was an empty one behind them."""
+def remove_empty(table: QueueTableOwner, emptied: Iterable[Emptied]) -> None:
+    """Deletes the files that load_queues found empty. Raises OSError."""
+    for queue in emptied:
+        table.remove_file(queue.path)
+        log.warning("removed %s: the last file of a queue was empty", os.fsdecode(queue.path))
+
+
+def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], bytes | None]:
+    """Start offsets of the files of one queue, ascending; the path of an empty one behind them."""
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -85,12 +102,7 @@ def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], b
                 continue
             found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))
     found.sort()
-    empty = bool(found) and found[-1][1] == 0
-    if empty:
-        last = found.pop()[2]
-        if not table.readonly:
-            table.remove_file(last)
-            log.warning("removed %s: the last file of a queue was empty", os.fsdecode(last))
+    empty = found.pop()[2] if found and found[-1][1] == 0 else None
     for _, length, file in found:
         if length != size:
             raise CorruptionError(os.fsdecode(file), None, f"{size} bytes, as consumequeue_file_size_bytes says",

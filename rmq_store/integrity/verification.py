@@ -20,6 +20,7 @@ from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, infer_sizes
+from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.removing import removed_queues
 
 __all__ = ["Verification", "chosen_options", "verify"]
@@ -163,7 +164,7 @@ class Verification:
         for damage in bad:
             yield self._finding("queue_file", str(damage.path), expected=damage.expected, found=damage.found,
                                 detail=f"expected {damage.expected}, found {damage.found}: the store does not load")
-        self.queues.recover(True)
+        self.queues.recover(True, OFFSET_MAX)         # holes further down are looked at entry by entry
         assert self.checker is not None
         self.checker.use_queues(self.queues)
 

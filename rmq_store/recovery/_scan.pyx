@@ -1,5 +1,5 @@
 """Walking the raw log and cutting it (upstream: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK,
                                       RecordStatus, RecordView, body_crc32, record_crc_check, record_parse, rmq_get32,
@@ -17,12 +17,14 @@ cdef enum:
     END_SIZE = 3
     END_CRC = 4
     END_PLACE = 5
+    END_TORN = 6
 
 cdef enum:
     CHUNK = 1 << 20
-    BLOCK = 4096            # a write that is cut off, by a kill or the power, ends at a multiple of it
+    SECTOR = 512            # what a device writes whole or not at all; what a kill leaves ends at a multiple of it, too
 
-REASONS = ("end of file", "end of data", "unknown magic code", "impossible size", "wrong checksum", "record of another place")
+REASONS = ("end of file", "end of data", "unknown magic code", "impossible size", "wrong checksum", "record of another place",
+           "a record of which a part is missing")
 
 
 class Scan(NamedTuple):
@@ -31,17 +33,17 @@ class Scan(NamedTuple):
     end: int                # behind the last good record (the next file's start after an end-of-file record)
     reason: str             # one of REASONS: why the walk ended there
     records: int
-    last_record: int        # start of the last good record, -1: none
-    last_timestamp: int     # its store time in ms
-    first_after: int        # start of the first good record stored after `after`, -1: none
+    last_timestamp: int     # store time in ms of the last good record, 0: none
+    first_unqueued: int     # start of the first good record stored after `queued_until`, -1: none
+    first_unflushed: int    # the same for `flushed_until`
 
 
 cdef struct Walk:
     int64_t end
     int64_t records
-    int64_t last_record
     int64_t last_timestamp
-    int64_t first_after
+    int64_t first_unqueued
+    int64_t first_unflushed
     int reason
 
 
@@ -56,26 +58,33 @@ cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_pr
     return 0
 
 
-cdef bint _cut_short(const LogFile *f, const RecordView *v) noexcept nogil:
-    # No checksum covers the properties. Writes of whole blocks may end inside of them: from a block's beginning on they are
-    # zeros, which no properties are. Such a record was never durable.
-    cdef int64_t begin = v.properties - <const char *> f.map
-    cdef int64_t end = begin + v.properties_size
-    cdef int64_t block = (begin + BLOCK - 1) & ~(<int64_t> BLOCK - 1)
+cdef bint _torn(const LogFile *f, const RecordView *v) noexcept nogil:
+    # No checksum covers topic and properties. A sector that never reached the device, or a write that a kill cut off, leaves
+    # zeros from the sector's beginning to its end, or to the record's: no topic has such a byte, no properties have so many.
+    cdef int64_t start = v.start - <const unsigned char *> f.map
+    cdef int64_t topic = v.topic - <const char *> f.map
+    cdef int64_t behind_topic = topic + v.topic_size
+    cdef int64_t properties = v.properties - <const char *> f.map
+    cdef int64_t end = properties + v.properties_size
+    cdef int64_t sector = topic & ~(<int64_t> SECTOR - 1)
     cdef int64_t at, stop
-    while block < end:
-        at = block
-        stop = block + BLOCK if block + BLOCK < end else end
+    if sector <= start:
+        sector = (start & ~(<int64_t> SECTOR - 1)) + SECTOR     # with the first one the record would be gone
+    while sector < end:
+        at = sector if sector > topic else topic
+        sector += SECTOR
+        stop = sector if sector < end else end
+        if at >= behind_topic and stop <= properties:
+            continue                            # nothing but the length of the properties, which may be 0
         while at < stop and f.map[at] == 0:
             at += 1
         if at == stop:
             return True
-        block += BLOCK
     return False
 
 
-cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, bint check_crc, bint crc_property,
-                Walk *w) noexcept nogil:
+cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until, bint check_crc,
+                bint crc_property, Walk *w) noexcept nogil:
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef RecordView v
@@ -83,39 +92,39 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t after, b
     if limit < end:
         end = limit
     w.records = 0
-    w.last_record = -1
     w.last_timestamp = 0
-    w.first_after = -1
+    w.first_unqueued = -1
+    w.first_unflushed = -1
     w.reason = END_OF_FILE
     while True:
         w.end = at
         if at + BLANK_SIZE > end:
+            if end == f.start + f.size:
+                w.end = end             # no store leaves so little room: nothing fits there, the file is full
             return
         status = record_parse(f.map + (at - f.start), end - at, &v)
         if status == RECORD_BLANK:
             w.end = f.start + f.size
             return
         if status != RECORD_OK:
+            w.reason = END_SIZE
             if status == RECORD_BAD_MAGIC:
                 w.reason = END_ZEROS if v.magic == 0 and v.size == 0 else END_MAGIC
-                if w.reason == END_ZEROS and w.last_record >= 0 and record_parse(
-                        f.map + (w.last_record - f.start), at - w.last_record, &v) == RECORD_OK and _cut_short(f, &v):
-                    w.end = w.last_record
-                    w.records -= 1
-                    w.last_record = -1
-                    if w.first_after == w.end:
-                        w.first_after = -1
-            else:
-                w.reason = END_SIZE
             return
         w.reason = _check(&v, at, check_crc, crc_property)
         if w.reason != 0:
             return
+        if w.first_unflushed < 0 and v.store_timestamp > flushed_until:
+            w.first_unflushed = at
+        if w.first_unflushed >= 0 and _torn(f, &v):
+            w.reason = END_TORN
+            if w.first_unflushed == at:
+                w.first_unflushed = -1
+            return
         w.records += 1
-        w.last_record = at
         w.last_timestamp = v.store_timestamp
-        if w.first_after < 0 and v.store_timestamp > after:
-            w.first_after = at
+        if w.first_unqueued < 0 and v.store_timestamp > queued_until:
+            w.first_unqueued = at
         at += v.size
 
 
@@ -196,17 +205,18 @@ cdef class LogRecovery:
         finally:
             log_file_release(f)
 
-    def scan(self, int64_t begin, *, int64_t limit=0x7FFFFFFFFFFFFFFF, int64_t after=0, bint check_crc=True,
-             bint crc_property=False):
+    def scan(self, int64_t begin, *, int64_t limit=INT64_MAX, int64_t queued_until=INT64_MAX, int64_t flushed_until=INT64_MAX,
+             bint check_crc=True, bint crc_property=False):
         """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan.
 
-        after: a store time in ms, see Scan.first_after."""
+        queued_until, flushed_until: store times in ms; records up to the latter are surely on the device, later ones are looked
+        at for parts that never got there."""
         cdef LogFile *f = self._file(begin)
         cdef Walk w
         with nogil:
-            _walk(f, begin, limit, after, check_crc, crc_property, &w)
+            _walk(f, begin, limit, queued_until, flushed_until, check_crc, crc_property, &w)
         log_file_release(f)
-        return Scan(w.end, REASONS[w.reason], w.records, w.last_record, w.last_timestamp, w.first_after)
+        return Scan(w.end, REASONS[w.reason], w.records, w.last_timestamp, w.first_unqueued, w.first_unflushed)
 
     def file_size(self):
         """Bytes of a file: int."""

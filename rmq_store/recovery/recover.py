@@ -5,17 +5,16 @@ bad one, keep aside what a cut would destroy, cut, make sure that the device has
 Recovering twice gives the same log: every step may be interrupted and done again.
 """
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
 
-__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
+__all__ = ["Outcome", "Rules", "ends_in_order", "find_end", "is_number", "load_names", "make_end"]
 
 MAGIC_V1, MAGIC_V2 = -626843481, -626843477
-REWRITE_BYTES = 64 << 20
 MARGIN_MS = 3000
 OFFSET_MAX = (1 << 63) - 1
 
@@ -32,46 +31,63 @@ class Rules:
     physical_timestamp: int         # of the checkpoint, ms; 0 where there is none
     logics_timestamp: int
     index_timestamp: int
-    queued_end: int                 # end of the last record that has a queue entry, -1 none
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the log ends, and where dispatch has to start so that queues and index become whole."""
+    """Where the log ends, and what below that is known to be on the device. Log offsets."""
 
     end: int
-    dispatch_from: int
+    begin: int                      # where the walk began: queue and index entries of what lies below are safe
+    queued_to: int                  # the first record whose queue entry no checkpoint calls safe; the end if there is none
+    flushed_to: int                 # the first record that no checkpoint calls flushed; the end if there is none
     last_timestamp: int
     records: int
     reason: str
-    uncovered: int                  # the first record whose queue entry no checkpoint calls safe; the end if there is none
+    believed: bool = True           # the checkpoint's times were
 
 
-def find_end(log: LogRecovery, rules: Rules) -> Outcome:
-    """Walks the log; changes nothing."""
+def find_end(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
+    """Walks the log; changes nothing. queued_end: end of the last record that has a queue entry, -1 none (of use where clean).
+
+    A checkpoint that is ahead of the log is not believed at all: its times then come from records that are not there, and
+    such as take their place may be older.
+    """
+    outcome = _walk(log, rules, queued_end)
+    if not rules.clean and max(rules.physical_timestamp, rules.logics_timestamp,
+                               rules.index_timestamp) > outcome.last_timestamp:
+        outcome = _walk(log, replace(rules, physical_timestamp=0, logics_timestamp=0, index_timestamp=0), queued_end)
+        outcome = replace(outcome, believed=False)
+    return outcome
+
+
+def _walk(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     starts = log.starts()
     if not starts:
-        return Outcome(0, 0, 0, 0, "no files", 0)
-    first = _clean_start(starts, rules) if rules.clean else _crash_start(log, starts, rules)
-    end, timestamp, records, reason, uncovered = starts[first], 0, 0, "end of file", -1
-    queued_until = max(0, rules.logics_timestamp - MARGIN_MS)
+        return Outcome(0, 0, 0, 0, 0, 0, "no files")
+    first = _clean_start(starts, rules, queued_end) if rules.clean else _crash_start(log, starts, rules)
+    end, timestamp, records, reason, queued_to, flushed_to = starts[first], 0, 0, "end of file", -1, -1
+    queued_until = OFFSET_MAX if rules.clean else max(0, rules.logics_timestamp - MARGIN_MS)
+    flushed_until = OFFSET_MAX if rules.clean else max(0, rules.physical_timestamp - MARGIN_MS)
     for start in starts[first:]:
-        scan: Scan = log.scan(start, after=queued_until, check_crc=rules.check_crc, crc_property=rules.crc_property)
+        scan: Scan = log.scan(start, queued_until=queued_until, flushed_until=flushed_until if flushed_to < 0 else -1,
+                              check_crc=rules.check_crc, crc_property=rules.crc_property)
         end, reason = scan.end, scan.reason
         records += scan.records
         timestamp = max(timestamp, scan.last_timestamp)
-        uncovered = scan.first_after if uncovered < 0 else uncovered
+        queued_to = scan.first_unqueued if queued_to < 0 else queued_to
+        flushed_to = scan.first_unflushed if flushed_to < 0 else flushed_to
         if reason != "end of file":
             break
-    low = max(rules.queued_end, starts[0], 0) if rules.clean else starts[first]
-    return Outcome(end, min(low, end), timestamp, records, reason, end if uncovered < 0 else uncovered)
+    return Outcome(end, min(starts[first], end), end if queued_to < 0 else queued_to, end if flushed_to < 0 else flushed_to,
+                   timestamp, records, reason)
 
 
-def _clean_start(starts: list[int], rules: Rules) -> int:
+def _clean_start(starts: list[int], rules: Rules, queued_end: int) -> int:
     if rules.compat == "4.9":
         return max(0, len(starts) - 3)
     index = len(starts) - 1
-    while index > 0 and starts[index] > rules.queued_end:
+    while index > 0 and starts[index] > queued_end:
         index -= 1
     return index
 
@@ -93,8 +109,8 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
     starts = log.starts()
     if not starts:
         return 0
-    if rules.clean and outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1]:
-        return 0        # as it was closed: zeros behind the end, no need to look at all of them
+    if rules.clean and ends_in_order(log, outcome):
+        return 0        # zeros behind the end, no need to look at all of them
     cut = _keep_aside(log, files, root, outcome, rules)
     # Newest first: whatever instant the power fails, the files that are left have no gap between them.
     while starts and starts[-1] > outcome.end:
@@ -105,8 +121,14 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
         if dirty > outcome.end:
             log.zero(outcome.end, dirty)
     if not rules.clean:
-        _rewrite_tail(log, starts, outcome.end)
+        _rewrite(log, starts, outcome)
     return cut
+
+
+def ends_in_order(log: LogRecovery, outcome: Outcome) -> bool:
+    """True where the log ends as a store leaves it that is closed: in its last file, with zeros behind."""
+    starts = log.starts()
+    return not starts or (outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1])
 
 
 def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
@@ -138,13 +160,13 @@ def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outco
     return cut
 
 
-def _rewrite_tail(log: LogRecovery, starts: list[int], end: int) -> None:
-    """After a crash, or after a write-back error, the page cache may show what the device does not have."""
-    low = end - REWRITE_BYTES
+def _rewrite(log: LogRecovery, starts: list[int], outcome: Outcome) -> None:
+    """Whatever no checkpoint calls flushed is written over itself and synced. The page cache shows it, and the device may not
+    have it: a page whose write-back failed is clean, no sync writes it again, and once it is evicted there is a hole."""
     for start in starts:
-        begin, stop = max(start, low), min(start + log.file_size(), end)
+        begin, stop = max(start, outcome.flushed_to), min(start + log.file_size(), outcome.end)
         if begin < stop:
-            log.rewrite(begin - begin % 4096 if begin > start else begin, stop)
+            log.rewrite(begin - (begin - start) % 4096, stop)
 
 
 def _refuse_odd(odd: list[tuple[int, str]], first: int, size: int) -> None:

@@ -5,6 +5,8 @@ import resource
 
 import pytest
 
+from rmq_store.consumequeue._owner import QueueTableOwner
+from rmq_store.consumequeue.loader import load_queues, remove_empty
 from rmq_store.errors import CorruptionError
 
 
@@ -62,7 +64,11 @@ def test_an_empty_last_file_is_what_a_crash_leaves(table_at, tmp_path):
     empty = file(tmp_path, "T", "0", 200, size=0)
     assert table_at(readonly=True).queues() == [(b"T", 0)]
     assert empty.exists()
-    table_at()
+    table = QueueTableOwner(str(tmp_path / "consumequeue"), tmp_dir=str(tmp_path), file_size=200)
+    emptied = load_queues(table)
+    assert emptied == [(b"T", 0, os.fsencode(empty))] and table.queues() == [(b"T", 0)]
+    assert empty.exists()                       # until the store is marked as open
+    remove_empty(table, emptied)
     assert not empty.exists()
     file(tmp_path, "T", "0", 0, size=0)
     file(tmp_path, "T", "0", 200)

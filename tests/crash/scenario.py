@@ -2,9 +2,8 @@
 
 What must hold (the rules of the README's durability table):
 - Ack rule: what a note says is durable is returned byte for byte, at its offset and queue offset.
-- Prefix rule: the log holds the first k messages put, for some k; nothing invented, nothing out of order. One exception, which
-  is upstream's format: its checksum covers the body only, so a message that was never acknowledged may come back with torn
-  properties. record_crc_required ends that, and is judged without the exception.
+- Prefix rule: the log holds the first k messages put, for some k; nothing invented, nothing out of order, each message whole,
+  its topic and properties too, which upstream's checksum does not cover.
 - The queues and the index lead to exactly these, and the store takes messages again.
 """
 import tempfile
@@ -149,11 +148,9 @@ def judge(root: str, notes: list[Any], options: dict[str, Any], *, go_on: bool =
     places = [note[1] for note in notes if note[0] == "place"]
     durable = max([note[1] for note in notes if note[0] == "durable"], default=0)
     options = {**options, "flush_mode": "async", "write_path": "mmap", "flush_backend": "auto"}
-    torn: list[int] | None = None if options.get("record_crc_required") else []
     try:
         with MessageStore.open(root, **options) as store:
-            wrong = inspect(store, sent, places, durable, torn)
-            go_on = go_on and not torn
+            wrong = inspect(store, sent, places, durable)
             if wrong is None and go_on:
                 kept = len(list(store.scan()))
                 message(kept).put(store)
@@ -168,9 +165,8 @@ def judge(root: str, notes: list[Any], options: dict[str, Any], *, go_on: bool =
     return wrong
 
 
-def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]], durable: int,
-            torn: list[int] | None = None) -> str | None:
-    """What is wrong with an open store. torn: where messages with torn properties are noted; None: there may be none."""
+def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]], durable: int) -> str | None:
+    """What is wrong with an open store."""
     found = [(m.topic, m.queue_id, bytes(m.body), m.keys, m.offset, m.queue_offset) for m in store.scan()]
     if len(found) < durable:
         return f"{durable} messages were durable, {len(found)} are left"
@@ -179,9 +175,6 @@ def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]]
     counts: dict[tuple[str, int], int] = {}
     for i, (topic, queue_id, body, keys, offset, queue_offset) in enumerate(found):
         one = sent[i]
-        if torn is not None and i >= durable and keys != one.key:
-            torn.append(i)
-            keys = one.key
         if (topic, queue_id, body, keys) != (one.topic, one.queue_id, one.body, one.key):
             return f"message {i} is not what was put: {topic} {queue_id} {body[:8]!r} ({len(body)} bytes) {keys}"
         if i < len(places) and (offset, queue_offset) != places[i]:
@@ -191,7 +184,7 @@ def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]]
         if queue_offset != nth:
             return f"message {i} has queue offset {queue_offset}, it is number {nth} of its queue"
         # As upstream, an index that was built again may name a message twice.
-        if not torn and {m.offset for m in store.query_key(topic, keys)} != {offset}:
+        if {m.offset for m in store.query_key(topic, keys)} != {offset}:
             return f"the index does not lead to message {i} by {keys}"
     for (topic, queue_id), count in counts.items():
         if store.max_offset(topic, queue_id) != count:

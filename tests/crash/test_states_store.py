@@ -83,25 +83,27 @@ def test_planted_faults_are_found(tmp_path, config, fault):
     assert explored(tmp_path, root, broken, options, SHORT, stop_after=1).violations
 
 
-# ---- torn records: what the CRC of the body covers, and what only the CRC of the record covers
+# ---- torn records: a checksum covers the body, and that of the whole record is an option
 
 def long_properties(run):
     """Records whose properties fill sectors of their own."""
-    for _ in range(2):
+    for _ in range(3):
         one = scenario.message(len(run.sent), 40)
         run.sent.append(one)
         run.probe.mark(("put", one))
-        result = one.put(run.store, properties={"a": "x" * 2000})
+        result = one.put(run.store, properties={"a": "x" * 1500})
         run.probe.mark(("place", (result.offset, result.queue_offset)))
     run.store.wait_dispatched(10)
     run.flush()
     run.close()
 
 
-def test_record_crc_keeps_torn_properties_out(tmp_path):
+@pytest.mark.parametrize("crc", [False, True], ids=["", "record_crc"])
+@pytest.mark.parametrize("config", [c for c in scenario.CONFIGS if c[1] == "async"], ids="-".join)
+def test_torn_properties_stay_out(tmp_path, config, crc):
     root = tmp_path / "s"
     root.mkdir()
-    trace, options = record(root, ("mmap", "async", "msync"), long_properties, record_crc=True, record_crc_required=True)
+    trace, options = record(root, config, long_properties, record_crc=crc, record_crc_required=crc)
     report = explored(tmp_path, root, trace, options, 60)
     assert report.states > 100 and not report.violations, report
 

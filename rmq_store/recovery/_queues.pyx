@@ -1,0 +1,183 @@
+"""The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
+_queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
+from libc.stdint cimport INT64_MAX, int64_t
+
+from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse, rmq_get32, rmq_get64
+from rmq_store.consumequeue._owner cimport QueueTableOwner
+from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
+                                            queue_destroy, queue_find_end, queue_read, queue_truncate, queues_at,
+                                            queues_count, queues_log_begins)
+from rmq_store.consumequeue._state cimport unit_blank, unit_valid
+from rmq_store.io._sync cimport EIO
+from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
+
+
+cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index) noexcept nogil:
+    # 1: that entry leads to a record, of its size, or to what is deleted already; 0: it does not; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef RecordView v
+    cdef LogFile *f
+    cdef int64_t at, got = queue_read(t, q, index, u, 1)
+    cdef int error = 0
+    cdef bint right
+    if got < 1:
+        return <int> got if got < 0 else -EIO
+    if not unit_valid(u):
+        return 0
+    at = rmq_get64(u)
+    if unit_blank(u) or at < row_start(row):
+        return 1
+    if at >= row_end(row):
+        return 0
+    f = row_find(row, at, &error)
+    if f == NULL:
+        return error if error < 0 else -EIO
+    right = (record_parse(f.map + (at - f.start), f.start + f.size - at, &v) == RECORD_OK and v.physical_offset == at
+             and v.size == rmq_get32(u + 8))
+    log_file_release(f)
+    return right
+
+
+cdef int _settle(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
+    # Back to an entry that can be believed, by steps that double: mostly one is bad, but all may be. 1: moved; 0; -errno.
+    cdef int64_t index = q.max_offset, step = 1
+    cdef int rc = 0
+    while index > q.min_offset:
+        rc = _believable(t, row, q, index - 1)
+        if rc != 0:
+            break
+        index = index - step if index - step > q.min_offset else q.min_offset
+        step *= 2
+    if rc < 0 or index == q.max_offset:
+        return rc if rc < 0 else 0
+    rc = queue_back_to(t, q, index)
+    return rc if rc < 0 else 1
+
+
+cdef class QueueRecovery:
+    """The queues of a store that is being opened. Offsets are log offsets; errors are OSError with the queue's path.
+
+    First all is found out (find_ends, settle_newest or settle_from), which changes nothing on the disk; then comes what
+    does."""
+
+    cdef void attach(self, QueueTableOwner owner, FileRow *row):
+        self.owner = owner
+        self.row = row
+
+    def find_ends(self, safe=None):
+        """Finds the end of every queue. safe: None after a stop in order; else every entry that leads below it is known to be
+        on the device.
+
+        Returns the end of the last record that has an entry, -1: none; and from where on a damaged queue may lack entries,
+        2^63 - 1: none is damaged."""
+        cdef int64_t i, last = -1, spoilt = INT64_MAX, below = -1 if safe is None else safe
+        cdef Queue *q = NULL
+        cdef int rc = 0
+        queues_log_begins(self.owner.table, row_start(self.row))
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                rc = queue_find_end(self.owner.table, q, below)
+                if rc < 0:
+                    break
+                if rc == 1 and q.max_physical_offset < spoilt:
+                    spoilt = q.max_physical_offset
+                if q.max_physical_offset > last:
+                    last = q.max_physical_offset
+        self.owner.check_queue(rc, q)
+        return last, spoilt
+
+    def settle_newest(self):
+        """Dispatch goes on behind the newest entry: that it leads to a record is looked at, and where it does not its queue
+        ends before it. Returns what find_ends does."""
+        cdef int64_t i, spoilt = INT64_MAX
+        cdef Queue *q = NULL
+        cdef Queue *newest = NULL
+        cdef int rc = 1
+        with nogil:
+            while rc > 0:
+                newest = NULL
+                for i in range(queues_count(self.owner.table)):
+                    q = queues_at(self.owner.table, i)
+                    if newest == NULL or q.max_physical_offset > newest.max_physical_offset:
+                        newest = q
+                if newest == NULL:
+                    break
+                rc = _settle(self.owner.table, self.row, newest)
+                if rc == 1 and newest.max_physical_offset < spoilt:
+                    spoilt = newest.max_physical_offset
+        self.owner.check_queue(rc, newest)
+        return (newest.max_physical_offset if newest != NULL else -1), spoilt
+
+    def settle_from(self, int64_t offset):
+        """The same for every queue that leads to `offset` or beyond; returns the end of the last record that has an entry."""
+        cdef int64_t i, last = -1
+        cdef Queue *q = NULL
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                if q.max_physical_offset > offset:
+                    rc = _settle(self.owner.table, self.row, q)
+                    if rc < 0:
+                        break
+                if q.max_physical_offset > last:
+                    last = q.max_physical_offset
+        self.owner.check_queue(rc, q)
+        return last
+
+    def cut(self):
+        """Takes away what stands behind the ends that were found, on the device."""
+        cdef int64_t i
+        cdef Queue *q = NULL
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                rc = queue_cut(self.owner.table, q)
+                if rc < 0:
+                    break
+        self.owner.check_queue(rc, q)
+
+    def truncate(self, int64_t end):
+        """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
+        start."""
+        cdef int64_t i, low = end
+        cdef Queue *q = NULL
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                if q.max_physical_offset <= end:
+                    continue
+                rc = queue_truncate(self.owner.table, q, end)
+                if rc < 0:
+                    break
+                if q.max_physical_offset < low:
+                    low = q.max_physical_offset
+        self.owner.check_queue(rc, q)
+        return low
+
+    def destroy(self):
+        """Deletes every queue: the log is gone, they lead nowhere."""
+        cdef int64_t i
+        cdef Queue *q = NULL
+        cdef int rc = 0
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                rc = queue_destroy(self.owner.table, q)
+                if rc < 0:
+                    break
+        self.owner.check_queue(rc, q)
+
+    def correct(self):
+        """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""
+        cdef int64_t i, low = row_start(self.row)
+        cdef Queue *q
+        for i in range(queues_count(self.owner.table)):
+            q = queues_at(self.owner.table, i)
+            q.next_offset = q.max_offset
+            q.records = q.bytes = 0         # what recovery dispatched is not counted
+            if low > 0:
+                self.owner.check_queue(queue_correct_min(self.owner.table, q, low), q)

@@ -1,0 +1,126 @@
+"""Records of which a power cut left a part: a sector of topic or properties never got there, and no checksum says so."""
+import random
+import shutil
+import struct
+import zlib
+
+import pytest
+
+from rmq_store import MessageStore
+
+SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000,
+         "message_size_max_bytes": 40_000}
+SECTOR = 512
+ALLOCATING = shutil.ignore_patterns(".alloc")
+
+
+def killed(tmp_path, messages):
+    """(the image of a kill, its log file's bytes, what each put returned)"""
+    live, image = tmp_path / "live", tmp_path / "image"
+    with MessageStore.open(live, **SMALL) as store:
+        places = [store.put(topic, body, properties=properties, tags="a tag") for topic, body, properties in messages]
+        store.wait_dispatched(30)
+        store.flush()
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    log = image / "commitlog" / ("0" * 20)
+    return image, log, places
+
+
+def content(store):
+    return [(m.topic, bytes(m.body), m.properties) for m in store.scan()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sector_that_stayed_behind_is_never_served(tmp_path, seed):
+    """Any sector of the last records is zeros: what is served is the beginning of what was put, byte for byte."""
+    rnd = random.Random(seed)
+    messages = [("T" * rnd.randrange(1, 100), rnd.randbytes(rnd.randrange(200)),
+                 {f"n{k}": "v" * rnd.randrange(1, rnd.choice([9, 600])) for k in range(rnd.randrange(6))}) for _ in range(40)]
+    image, log, places = killed(tmp_path, messages)
+    data = log.read_bytes()
+    with MessageStore.open(image, readonly=True, **SMALL) as store:
+        whole = content(store)
+    end = places[-1].offset + places[-1].size
+    for sector in range(0, end, SECTOR):
+        torn = bytearray(data)
+        torn[sector:sector + SECTOR] = bytes(SECTOR)
+        log.write_bytes(torn)
+        with MessageStore.open(image, readonly=True, **SMALL) as store:
+            found = content(store)
+        last = sum(p.offset + p.size <= sector for p in places)         # those that the sector does not touch
+        hurt = next((p for p in places if torn[p.offset:p.offset + p.size] != data[p.offset:p.offset + p.size]), None)
+        assert found == whole[:len(found)], (sector, last)
+        assert len(found) >= last and (hurt is None or len(found) <= places.index(hurt)), (sector, last)
+
+
+@pytest.mark.parametrize("torn", ["topic", "properties"])
+def test_it_is_cut_and_goes_on(tmp_path, torn):
+    topic = "T" * 120
+    properties = {"name": "v" * 1000} if torn == "properties" else None
+    for pad in range(0, SECTOR, 100):
+        messages = [("First", b"x" * pad, None), (topic, b"", properties), ("Last", b"y", None)]
+        image, log, places = killed(tmp_path / f"{pad}", messages)
+        data = bytearray(log.read_bytes())
+        begin = data.index((topic if torn == "topic" else "name\1").encode())
+        end = begin + 120 if torn == "topic" else places[2].offset
+        sector = -(-begin // SECTOR) * SECTOR
+        if sector < end:
+            break
+    assert places[1].offset < sector < end
+    data[sector:sector + SECTOR] = bytes(SECTOR)
+    log.write_bytes(data)
+    with MessageStore.open(image, **SMALL) as store:
+        assert [m.topic for m in store.scan()] == ["First"] and store.max_log_offset == places[1].offset
+        assert store.put("T", b"goes on").offset == places[1].offset
+
+
+def test_a_record_without_properties_on_a_sector_s_edge_is_whole(tmp_path):
+    """The length of its properties, zero, is all that lies in the next sector."""
+    for more in range(3):
+        with MessageStore.open(tmp_path / f"{more}", **SMALL) as store:
+            fixed = store.put("T", b"").size
+        root = tmp_path / f"s{more}"
+        image, log, places = killed(root, [("T", b"x" * (SECTOR - fixed + 2 - more), None)])
+        data = log.read_bytes()
+        tags = len(b"TAGS\1a tag\2")
+        # without the tags that `killed` gives
+        bare = data[:places[0].size - tags - 2] + bytes(2)
+        bare = len(bare).to_bytes(4, "big") + bare[4:]
+        log.write_bytes(bare.ljust(len(data), b"\0"))
+        with MessageStore.open(image, **SMALL) as store:
+            assert [m.properties for m in store.scan()] == [{}]
+
+
+@pytest.mark.parametrize("rest", [1, 4, 7])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+def test_a_record_that_leaves_no_room_for_the_end_of_its_file(tmp_path, rest, clean, write_path):
+    """No store of this format leaves such a one. It is served, and the next one goes into the next file, not behind the map."""
+    root = tmp_path / "s"
+    size = 16384
+    options = SMALL | {"segment_size_bytes": size, "message_size_max_bytes": 8000, "write_path": write_path}
+    with MessageStore.open(root, **options) as store:
+        fixed = store.put("T", b"").size
+        last = store.put("T", b"x" * 4000)
+    log = root / "commitlog" / ("0" * 20)
+    data = bytearray(log.read_bytes())
+    record = bytes(data[:fixed])
+    assert last.offset == fixed
+    at = last.offset
+    body = b"y" * (size - rest - at - fixed)
+    head = record[:record.index(b"\1T") - 4]
+    new = head + struct.pack(">i", len(body)) + body + record[record.index(b"\1T"):]
+    new = struct.pack(">i", len(new)) + new[4:8] + struct.pack(">i", zlib.crc32(body) & 0x7FFFFFFF) + new[12:20] + (
+        struct.pack(">qq", 1, at)) + new[36:]
+    assert at + len(new) == size - rest
+    log.write_bytes((bytes(data[:at]) + new).ljust(size, b"\0"))
+    shutil.rmtree(root / "consumequeue")
+    if not clean:
+        (root / "abort").write_bytes(b"")
+    with MessageStore.open(root, **options) as store:
+        assert [len(m.body) for m in store.scan("T", 0)] == [0, len(body)]
+        assert store.put("T", b"next").offset == size
+        assert store.wait_dispatched(30) and [len(m.body) for m in store.scan("T", 0)] == [0, len(body), 4]
+        assert store.stats()["unreadable_records"] == 0 and [len(m.body) for m in store.scan()] == [0, len(body), 4]
+    with MessageStore.open(root, **options) as store:
+        assert [len(m.body) for m in store.scan("T", 0)] == [0, len(body), 4]

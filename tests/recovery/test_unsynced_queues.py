@@ -1,0 +1,139 @@
+"""Queue entries that the device never got: after a power cut every message of the log is in its queue again, wherever they lay.
+
+Entries are written without a sync, queue files have their length and their name at once. So any subset of the sectors of
+entries that no checkpoint covers may be zeros, in any number of files of a queue."""
+import random
+import shutil
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.io._io import ProbeIo
+
+SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 60, "index_enabled": False,
+         "consumequeue_flush_interval_ms": 3_600_000, "consumequeue_flush_interval_max_ms": 3_600_000}
+SECTOR = 512
+BEGIN = 1_700_000_000_000
+ALLOCATING = shutil.ignore_patterns(".alloc")
+
+
+def body(i):
+    return b"%06d" % i
+
+
+def put(store, first, count):
+    for i in range(first, first + count):
+        assert store.put("T", body(i), queue_id=i % 3 // 2, tags=f"tag{i}").status.name == "PUT_OK"
+    assert store.wait_dispatched(30)
+    store.flush()
+
+
+def killed(tmp_path, before, count):
+    """The image of a kill: `before` messages that a checkpoint covers, ten seconds apart, and `count` that none does."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    if before:
+        with MessageStore.open(live, _io=io, **SMALL) as store:
+            put(store, 0, before)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        old = {p: p.read_bytes() for p in queue_files(live)}
+        put(store, before, count)
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    return image, {image / p.relative_to(live): data for p, data in old.items()}
+
+
+def queue_files(root):
+    return sorted(p for p in (root / "consumequeue").rglob("*") if p.is_file())
+
+
+def lose(path, old, lost):
+    """Sectors number `lost` of a file go back to what a checkpoint had seen."""
+    data = bytearray(path.read_bytes())
+    for number in lost:
+        begin = number * SECTOR
+        end = min(begin + SECTOR, len(data))
+        data[begin:end] = old[begin:end].ljust(end - begin, b"\0")
+    path.write_bytes(data)
+
+
+def all_there(root, count):
+    with MessageStore.open(root, **SMALL) as store:
+        for queue_id in (0, 1):
+            want = [body(i) for i in range(count) if i % 3 // 2 == queue_id]
+            found = [(m.queue_offset, bytes(m.body)) for m in store.scan("T", queue_id)]
+            assert found == list(enumerate(want)), (queue_id, len(found), len(want))
+            assert store.max_offset("T", queue_id) == len(want)
+        assert [m.tags for m in store.scan()] == [f"tag{i}" for i in range(count)]
+        assert store.put("T", body(count), queue_id=0).queue_offset == sum(i % 3 // 2 == 0 for i in range(count))
+
+
+@pytest.mark.parametrize("before", [0, 500])
+def test_no_entry_reached_the_device(tmp_path, before):
+    image, old = killed(tmp_path, before, 800)
+    for path in queue_files(image):
+        lose(path, old.get(path, b""), range(3))
+    all_there(image, before + 800)
+
+
+@pytest.mark.parametrize("before", [0, 500])
+def test_all_but_the_last_files_stayed_behind(tmp_path, before):
+    """The last files of each queue were written back by the kernel, those before them were not."""
+    image, old = killed(tmp_path, before, 800)
+    for queue_id in (0, 1):
+        for path in sorted((image / "consumequeue" / "T" / str(queue_id)).iterdir())[:-3]:
+            lose(path, old.get(path, b""), range(3))
+    all_there(image, before + 800)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sectors_stayed_behind(tmp_path, seed):
+    rnd = random.Random(seed)
+    before, count = rnd.choice([0, 40, 700]), rnd.randrange(1, 900)
+    image, old = killed(tmp_path, before, count)
+    share = rnd.choice([0.1, 0.5, 0.9])
+    for path in queue_files(image):
+        lose(path, old.get(path, b""), [n for n in range(3) if rnd.random() < share])
+    all_there(image, before + count)
+
+
+def test_a_queue_that_was_idle_for_long_costs_no_walk_over_the_log(tmp_path):
+    """Its newest entry is lost, and the one before it leads to the log's first file: dispatch begins where the checkpoint
+    ends."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        store.put("Idle", b"first")
+        put(store, 0, 2000)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        store.put("Idle", b"second")
+        put(store, 2000, 10)
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    path = image / "consumequeue" / "Idle" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:20].ljust(len(data), b"\0"))
+    with MessageStore.open(image, **SMALL) as store:
+        assert [bytes(m.body) for m in store.scan("Idle", 0)] == [b"first", b"second"]
+        assert store.stats()["dispatched_records"] < 600        # of the file that the checkpoint leaves open, and later ones
+
+
+def test_a_readonly_open_of_a_cleaned_store_whose_queues_have_nothing(tmp_path):
+    """The log does not begin at 0 any more, and no entry says so."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    with MessageStore.open(live, **SMALL) as store:
+        put(store, 0, 1500)
+        assert store.clean(hours=0, pace_ms=0).min_log_offset > 0
+        put(store, 1500, 10)
+        low = store.min_log_offset
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    for path in queue_files(image):
+        lose(path, b"", range(3))
+    before = {p: p.read_bytes() for p in sorted(image.rglob("*")) if p.is_file()}
+    with MessageStore.open(image, readonly=True, **SMALL) as store:
+        assert store.min_log_offset == low and store.needs_recovery
+        bodies = [bytes(m.body) for m in store.scan()]
+        assert bodies == [body(i) for i in range(1510 - len(bodies), 1510)]
+    assert {p: p.read_bytes() for p in sorted(image.rglob("*")) if p.is_file()} == before
+    with MessageStore.open(image, **SMALL) as store:
+        assert sorted(bytes(m.body) for q in (0, 1) for m in store.scan("T", q)) == bodies
