@@ -193,16 +193,17 @@ cdef int _write_here(RingWriter *w, const Place *p) noexcept nogil:
     cdef bint durable = w.durable and p.end - begin <= BOUNCE
     cdef int rc = 0
     _pass(w, f, (p.end + w.block - 1) & ~(w.block - 1))
-    if not durable:
-        rmq_store32(&f.unsynced, 1)
     if w.block == 1:
-        return rmq_pwrite_blocks(w.log.io, fd, pool_at(w.log.pool, begin), p.end - begin, begin - f.start, 1, durable)
-    if p.end - begin > BOUNCE and full > begin:
+        rc = rmq_pwrite_blocks(w.log.io, fd, pool_at(w.log.pool, begin), p.end - begin, begin - f.start, 1, durable)
+        begin = p.end
+    elif p.end - begin > BOUNCE and full > begin:
         rc = rmq_pwrite_blocks(w.log.io, fd, pool_at(w.log.pool, begin), full - begin, begin - f.start, w.block, durable)
         begin = full
     if rc == 0 and p.end > begin:
         whole = _fill_bounce(w, begin, p.end)
         rc = rmq_pwrite_blocks(w.log.io, fd, w.bounce, whole, begin - f.start, w.block, durable)
+    if not durable:
+        rmq_store32(&f.unsynced, 1)         # not when it begins: see _ring.pxd
     return rc
 
 
@@ -256,7 +257,7 @@ cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
 
 
 cdef int ring_sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    # sync_lock is held. Whatever is written from here on sets the mark again.
+    # sync_lock is held. Each write below `committed` has set the mark before; one that ends from here on sets it again.
     cdef RingWriter *w = <RingWriter *> log.ring
     if rmq_swap32(&f.unsynced, 0) == 0:
         return 0                        # all of it went by RWF_DSYNC
@@ -280,8 +281,6 @@ cdef void _fly(RingWriter *w, const Place *p, const void *src, int64_t n, int64_
     # Begins one write; the hold on the file goes with it.
     cdef LogFile *f = p.file
     _pass(w, f, begin + n)
-    if not durable:
-        rmq_store32(&f.unsynced, 1)
     rmq_ring_write(w.ring, _slot(w, f), _descriptor(w, f), src, n, begin - f.start, end, f, durable, link)
     w.submitted = end
 
@@ -346,6 +345,7 @@ cdef bint _take_complete(RingWriter *w) noexcept nogil:
             w.bounce_end = -1
         if done.end > at:
             at = done.end
+        rmq_store32(&(<LogFile *> done.owner).unsynced, 1)
         log_file_release(<LogFile *> done.owner)
     if at <= rmq_load(&w.log.committed):
         return at >= 0
@@ -408,7 +408,7 @@ cdef int _step_small(RingWriter *w, const Place *p) noexcept nogil:
     cdef bint durable = w.durable and rmq_load32(&f.unsynced) == 0
     _fly(w, p, w.bounce, n, p.begin, p.next, durable, not durable)
     if not durable:
-        rmq_store32(&f.unsynced, 0)
+        rmq_store32(&f.unsynced, 0)     # both locks are held: nothing else is under way
         rmq_ring_sync(w.ring, _slot(w, f), _descriptor(w, f), p.next, NULL)
     while rc == 0 and rmq_ring_count(w.ring) > 0:
         rc = rmq_ring_turn(w.ring, rmq_ring_count(w.ring), &in_sync)
