@@ -7,7 +7,8 @@
  * other answer is the ring's error, which stays. A sync that ran and failed is never tried again.
  *
  * Chains use IOSQE_IO_LINK: a failed or short write then cancels the sync behind it. (With HARDLINK or DRAIN the sync would
- * report success after a failed write.)
+ * report success after a failed write.) A chain of which the kernel took only the write at first is none: its sync runs once
+ * more when the write is complete. Under SQPOLL a sync is given only then.
  *
  * Thread-safety: none. rmq_ring_new, _pool and _free may be called by the thread that opens and closes, everything else by the
  * one thread that called rmq_ring_enable. Every system call but dontfork, enable and letting go of registered files goes
@@ -29,7 +30,7 @@ typedef struct rmq_ring_facts {
     int buffers_error;      /* 0: the pool's memory is registered; else why not (-ENOMEM: memlock), 1: not tried */
     int files_error;        /* the same for files */
     int64_t writes, syncs;  /* entries submitted, those that went again included */
-    int64_t again;          /* of these, the rest of a short write, EINTR, EAGAIN, a cancelled sync */
+    int64_t again;          /* of these, the rest of a short write, EINTR, EAGAIN, a sync that was cancelled, or early */
     int64_t submits;        /* calls of ring_submit */
 } rmq_ring_facts;
 
@@ -41,7 +42,9 @@ typedef struct rmq_flight {
     int64_t offset;         /* in the file */
     int fd;
     int slot;               /* registered file, -1 none */
-    int kind, state, linked, durable, tries;
+    uint64_t entry;         /* the number of its last entry, from 1 */
+    int kind, state, chain, durable, tries;
+    int early;              /* of a sync: it may have run before its write had ended; it goes once more */
 } rmq_flight;
 
 /* A ring for `depth` flights (1 to 256), disabled until rmq_ring_enable. Of the set-up flags that spare interrupts and locks

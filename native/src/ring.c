@@ -23,6 +23,8 @@
 
 enum { KIND_WRITE, KIND_SYNC };
 enum { STATE_FLYING, STATE_AGAIN, STATE_DONE, STATE_FAILED };
+/* What holds a write and the sync behind it together: nothing; a link in the kernel; this code, which gives the sync later. */
+enum { CHAIN_NONE, CHAIN_LINKED, CHAIN_BY_HAND };
 enum { TRIES_MAX = 1000, BUFFERS_MAX = 64, SQPOLL_IDLE_MS = 50, DRAIN_ROUNDS = 1000 };
 static const size_t BUFFER_SIZE = (size_t)1 << 30; /* the kernel's largest */
 
@@ -35,6 +37,7 @@ struct rmq_ring {
     unsigned capacity;
     int polled;         /* a kernel thread takes the entries (SQPOLL) */
     unsigned queued;    /* entries the kernel has not been given yet */
+    uint64_t filled, given; /* entries so far: filled in, and of these given to the kernel, which takes them in order */
     unsigned busy;      /* entries in the kernel's hands */
     int error, error_in_sync;
     int refusals;       /* submissions refused in a row */
@@ -154,6 +157,16 @@ unsigned rmq_ring_count(const rmq_ring *r) { return (unsigned)(r->next - r->firs
 unsigned rmq_ring_room(const rmq_ring *r) { return r->capacity - rmq_ring_count(r); }
 rmq_flight *rmq_ring_newest(rmq_ring *r) { return r->next == r->first ? NULL : flight(r, r->next - 1); }
 
+/* The kernel may take only the first of what is queued. A link ends with the submission: where it ended between a write and its
+ * sync, the sync runs when it likes, and says nothing of the write. */
+static void note_split(rmq_ring *r) {
+    for (uint64_t n = r->first; n != r->next; n++) {
+        if (flight(r, n)->chain != CHAIN_LINKED || flight(r, n)->entry != r->given) continue;
+        flight(r, n)->chain = CHAIN_BY_HAND;
+        flight(r, n + 1)->early = 1;
+    }
+}
+
 /* Gives the kernel what is queued, and waits for so many completions. 0 or more: fine; -errno. */
 static int submit(rmq_ring *r, unsigned wait) {
     int rc = r->io->ring_submit(r->io->ctx, &r->uring, wait);
@@ -161,6 +174,8 @@ static int submit(rmq_ring *r, unsigned wait) {
     unsigned n = r->polled ? r->queued : rc > 0 ? (unsigned)rc : 0;
     r->queued -= n;
     r->busy += n;
+    r->given += n;
+    if (n > 0) note_split(r);
     return rc;
 }
 
@@ -191,6 +206,7 @@ static int buffer_of(const rmq_ring *r, const unsigned char *from, size_t n) {
 
 static void give(rmq_ring *r, uint64_t number) {
     rmq_flight *f = flight(r, number);
+    f->early = 0;
     struct io_uring_sqe *sqe = entry(r);
     if (sqe == NULL) return;
     int file = f->slot >= 0 ? f->slot : f->fd;
@@ -205,24 +221,35 @@ static void give(rmq_ring *r, uint64_t number) {
         r->facts.writes++;
     }
     if (f->slot >= 0) sqe->flags |= IOSQE_FIXED_FILE;
-    if (f->linked) sqe->flags |= IOSQE_IO_LINK;
+    if (f->chain == CHAIN_LINKED) sqe->flags |= IOSQE_IO_LINK;
     sqe->user_data = number;
     f->state = STATE_FLYING;
+    f->entry = ++r->filled;
     r->queued++;
+}
+
+/* Whether the sync with this number has to wait until the write before it is complete. */
+static int behind_a_write(const rmq_ring *r, uint64_t number) {
+    return number > r->first && flight(r, number - 1)->chain != CHAIN_NONE && flight(r, number - 1)->state != STATE_DONE;
 }
 
 static void begin(rmq_ring *r, rmq_flight f) {
     uint64_t number = r->next++;
     *flight(r, number) = f;
-    give(r, number);
+    if (f.kind == KIND_SYNC && behind_a_write(r, number) && flight(r, number - 1)->chain == CHAIN_BY_HAND)
+        flight(r, number)->state = STATE_AGAIN;
+    else
+        give(r, number);
 }
 
 void rmq_ring_write(rmq_ring *r, int slot, int fd, const void *from, size_t n, int64_t offset, int64_t end, void *owner,
                     int durable, int link) {
-    /* A chain must reach the kernel in one submission: room for both entries is made before the first. */
+    /* A chain should reach the kernel in one submission: room for both entries is made before the first. What a kernel thread
+     * that polls takes at a time nobody can know: it gets no chains. */
+    int chain = !link ? CHAIN_NONE : r->polled ? CHAIN_BY_HAND : CHAIN_LINKED;
     if (link && io_uring_sq_space_left(&r->uring) < 2 && r->queued > 0) rmq_ring_turn(r, 0, NULL);
     begin(r, (rmq_flight){.end = end, .owner = owner, .from = from, .left = n, .offset = offset, .fd = fd, .slot = slot,
-                          .kind = KIND_WRITE, .durable = durable, .linked = link});
+                          .kind = KIND_WRITE, .durable = durable, .chain = chain});
 }
 
 void rmq_ring_sync(rmq_ring *r, int slot, int fd, int64_t end, void *owner) {
@@ -235,7 +262,7 @@ static void complete(rmq_ring *r, uint64_t number, int result) {
     if (number < r->first || number >= r->next) return; /* none of ours */
     rmq_flight *f = flight(r, number);
     if (f->kind == KIND_SYNC) {
-        f->state = result == 0 ? STATE_DONE : result == -ECANCELED ? STATE_AGAIN : STATE_FAILED;
+        f->state = result == -ECANCELED || (result == 0 && f->early) ? STATE_AGAIN : result == 0 ? STATE_DONE : STATE_FAILED;
         if (f->state == STATE_FAILED) fail(r, result < 0 ? result : -EIO, 1);
         return;
     }
@@ -269,10 +296,9 @@ static void give_again(rmq_ring *r) {
     for (uint64_t n = r->first; n != r->next && r->error == 0; n++) {
         rmq_flight *f = flight(r, n);
         if (f->state != STATE_AGAIN) continue;
-        if (f->kind == KIND_SYNC && n > r->first && flight(r, n - 1)->linked && flight(r, n - 1)->state != STATE_DONE)
-            continue; /* goes with its write */
+        if (f->kind == KIND_SYNC && behind_a_write(r, n)) continue; /* goes with its write, or behind it */
         r->facts.again++;
-        if (f->linked) {
+        if (f->chain == CHAIN_LINKED) {
             rmq_flight *sync = flight(r, n + 1);
             if (sync->state == STATE_FLYING) {
                 r->facts.again--;

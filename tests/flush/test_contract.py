@@ -21,7 +21,7 @@ CONFIGS = list(scenario.CONFIGS)
 if scenario.RING_HERE:
     CONFIGS += [("pool", "async", "io_uring-dsync"), ("pool", "async", "io_uring-buffered"),
                 ("pool", "sync", "io_uring-buffered"),
-                ("pool", "async", "io_uring-sqpoll"), ("pool", "sync", "io_uring-shallow")]
+                ("pool", "async", "io_uring-sqpoll"), ("pool", "sync", "io_uring-sqpoll"), ("pool", "sync", "io_uring-shallow")]
     scenario.URING["io_uring-sqpoll"] = {"flush_backend": "io_uring", "uring_durability": "fdatasync", "uring_sqpoll": "true"}
     scenario.URING["io_uring-shallow"] = {"flush_backend": "io_uring", "uring_durability": "fdatasync", "uring_depth": "1"}
     scenario.URING["io_uring-iopoll"] = {"flush_backend": "io_uring", "uring_durability": "fdatasync", "uring_direct": "on",
