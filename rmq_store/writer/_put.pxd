@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq_store._core cimport StoreCore
 from rmq_store.codec._record cimport RecordArgs
-from rmq_store.commitlog._log cimport Appended
+from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_busy, log_lock_begin, log_lock_end, log_lock_end_quick,
+                                       log_lock_try)
 from rmq_store.consumequeue._queue cimport Queue
 
 cdef enum:
@@ -56,9 +57,48 @@ cdef class StorePut(StoreCore):
                         prepared_transaction_offset) except -1
     cdef object _properties(self, RecordArgs *a, properties, tags, keys)
     cdef int _check_size(self, RecordArgs *a) except -1
-    cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1
+    cdef int _refuse_busy(self) except -1
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
     cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
+
+
+# What is placed in one turn of the put lock.
+cdef struct Turn:
+    RecordArgs *args
+    Queue *queue
+    Appended *out
+    int64_t size        # that has to have room for it to go on
+    bint born_now       # the born timestamp is the store time
+
+ctypedef int (*Place)(Log *log, Turn *t, int64_t now) noexcept nogil   # an AppendStatus; the lock is held
+
+
+# The one loop of everything that puts: takes the lock, under the GIL or, where it is taken or `large`, without it; places;
+# waits for what was lacking, and again. begun: a part of it is stored, so it is not refused any more.
+# Inline, so that `place` is called directly: it costs a put nothing.
+cdef inline int place_locked(StorePut store, Place place, Turn *t, bint large, bint begun) except -1:
+    cdef Log *log
+    cdef int64_t now = 0
+    cdef int status
+    while True:
+        store._enter()
+        log = store.log
+        if not large and log_lock_try(log, &now):
+            status = place(log, t, now)
+            if log_lock_end_quick(log):
+                store._dispatch()
+        else:
+            if not begun and log_busy(log):
+                store._refuse_busy()
+            store.calls += 1
+            with nogil:
+                now = log_lock_begin(log)
+                status = place(log, t, now)
+                log_lock_end(log)
+            store.calls -= 1
+        if status == APPEND_OK:
+            return 0
+        store._wait_for(status, t.size)

@@ -18,8 +18,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from rmq_store._core cimport StoreCore
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX,
                                       RecordArgs, body_crc32, record_prepare, topic_fits)
-from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, APPEND_OK, Appended, Log, log_append,
-                                       log_busy, log_dispatch, log_lock_begin, log_lock_end, log_lock_end_quick, log_lock_try,
+from rmq_store.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append, log_dispatch,
                                        log_wait_file, log_wait_room)
 from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.flush._flush cimport flush_wait
@@ -138,6 +137,12 @@ cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil:
     if not find_property(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
         return True
     return size == 4 and strncasecmp(value, b"true", 4) == 0
+
+
+cdef int _place_one(Log *log, Turn *t, int64_t now) noexcept nogil:
+    if t.born_now:
+        t.args.born_timestamp = now
+    return log_append(log, t.args, t.queue, now, t.out)
 
 
 cdef class StorePut(StoreCore):
@@ -324,34 +329,9 @@ cdef class StorePut(StoreCore):
         reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
         raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
 
-    cdef int _append(self, RecordArgs *a, Queue *q, bint born_now, Appended *out) except -1:
-        cdef Log *log
-        cdef int64_t now
-        cdef int status
-        while True:
-            self._enter()
-            log = self.log
-            if a.body_size < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
-                if born_now:
-                    a.born_timestamp = now
-                status = log_append(log, a, q, now, out)
-                if log_lock_end_quick(log):
-                    self._dispatch()
-            else:
-                if log_busy(log):
-                    raise errors.OsPageCacheBusy(f"the put lock has been held for more than {log.busy_after_ms} ms: the "
-                                                 "device does not keep up, put again later")
-                self.calls += 1
-                with nogil:
-                    now = log_lock_begin(log)
-                    if born_now:
-                        a.born_timestamp = now
-                    status = log_append(log, a, q, now, out)
-                    log_lock_end(log)
-                self.calls -= 1
-            if status == APPEND_OK:
-                return 0
-            self._wait_for(status, a.size)
+    cdef int _refuse_busy(self) except -1:
+        raise errors.OsPageCacheBusy(f"the put lock has been held for more than {self.log.busy_after_ms} ms: the device does "
+                                     "not keep up, put again later")
 
     cdef void _dispatch(self) noexcept:
         # A reader waits for what was just put.
@@ -392,6 +372,7 @@ cdef class StorePut(StoreCore):
         # Appends; *wants tells whether the caller asked for durability.
         cdef RecordArgs a
         cdef Appended out
+        cdef Turn turn
         cdef Py_buffer view
         cdef bint viewed = False
         cdef Topic t
@@ -452,7 +433,9 @@ cdef class StorePut(StoreCore):
             else:
                 with nogil:
                     a.body_crc = body_crc32(a.body, a.body_size)
-            self._append(&a, q, v[BORN_TIMESTAMP] == <PyObject *> None, &out)
+            turn.args, turn.queue, turn.out, turn.size = &a, q, &out, a.size
+            turn.born_now = v[BORN_TIMESTAMP] == <PyObject *> None
+            place_locked(self, _place_one, &turn, size >= GIL_RELEASE_BYTES_MIN, False)
         finally:
             if viewed:
                 PyBuffer_Release(&view)

@@ -10,13 +10,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
-from rmq_store.commitlog._log cimport (APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_lock_end_quick,
-                                       log_lock_try, log_reserve)
+from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve
 from rmq_store.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                           SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method, arguments_parse)
 from rmq_store.writer._future cimport future_new
-from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, asks_to_wait, find_property,
-                                    without_crc)
+from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, find_property,
+                                    place_locked, without_crc)
 from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
@@ -82,29 +81,38 @@ cdef struct Piece:
 # Whoever had to sleep for the put lock holds it without the GIL: waiting for the GIL with the lock held would stop every
 # producer for as long as some other thread computes.
 
-cdef int _turn(Log *log, RecordArgs *a, Queue *q, int64_t now, bint born_now, int64_t *places, int64_t n, int64_t *done,
-               Appended *out) noexcept nogil:
-    # One turn of the lock. places: address and size of a body that is to come, offset and queue offset of one that is stored.
-    cdef int64_t stop = done[0] + MANY_PER_LOCK
+cdef struct Many:
+    Turn turn
+    int64_t *places         # of each message: address and size of its body, then offset and queue offset
+    int64_t n
+    int64_t done
+    const Piece *pieces     # of a batch; places are its results only
+
+
+cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
+    # So many that others get their turn, too.
+    cdef Many *m = <Many *> t
+    cdef RecordArgs *a = t.args
+    cdef int64_t stop = m.done + MANY_PER_LOCK
     cdef int64_t room = BYTES_PER_LOCK
     cdef int64_t *place
-    cdef int status = APPEND_OK
-    if born_now:
+    cdef int status
+    if t.born_now:
         a.born_timestamp = now
-    while done[0] < n and done[0] < stop and room > 0:
-        place = places + 2 * done[0]
+    while m.done < m.n and m.done < stop and room > 0:
+        place = m.places + 2 * m.done
         a.body = <const unsigned char *> place[0]
         a.body_size = <int32_t> place[1]
         a.body_crc = body_crc32(a.body, a.body_size)
-        record_prepare(a)
-        status = log_append(log, a, q, now, out)
+        t.size = record_prepare(a)
+        status = log_append(log, a, t.queue, now, t.out)
         if status != APPEND_OK:
-            break
-        place[0] = out.offset
-        place[1] = out.queue_offset
+            return status
+        place[0] = t.out.offset
+        place[1] = t.out.queue_offset
         room -= a.size
-        done[0] += 1
-    return status
+        m.done += 1
+    return APPEND_OK
 
 
 cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
@@ -117,20 +125,20 @@ cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
     return record_prepare(a)
 
 
-cdef int _batch(Log *log, RecordArgs *a, Queue *q, int64_t now, bint born_now, const Piece *pieces, int64_t n, int64_t total,
-                int64_t *places, Appended *out) noexcept nogil:
+cdef int _place_batch(Log *log, Turn *t, int64_t now) noexcept nogil:
     # All of them in one file, in one turn of the lock.
+    cdef Many *m = <Many *> t
     cdef int64_t i
-    cdef int status = log_reserve(log, total)
-    if born_now:
-        a.born_timestamp = now
-    for i in range(n):
+    cdef int status = log_reserve(log, t.size)
+    if t.born_now:
+        t.args.born_timestamp = now
+    for i in range(m.n):
         if status != APPEND_OK:         # only the fence can come between
             break
-        _piece(a, &pieces[i])
-        status = log_append(log, a, q, now, out)
-        places[2 * i] = out.offset
-        places[2 * i + 1] = out.queue_offset
+        _piece(t.args, &m.pieces[i])
+        status = log_append(log, t.args, t.queue, now, t.out)
+        m.places[2 * i] = t.out.offset
+        m.places[2 * i + 1] = t.out.queue_offset
     return status
 
 
@@ -156,19 +164,17 @@ cdef class StorePutMany(StorePut):
 
         messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
         differ from the keywords here. Everything is checked before the first byte is placed: a message that breaks a limit
-        refuses them all. Others may put in between, every 1,024 messages or where the pool is full. wait: as for put, for all
-        together. Bytes on disk are those of as many puts. Raises, durability, thread-safety: as put.
+        refuses them all, and so does a busy put lock (busy_after_ms). Others may put in between, every 1,024 messages or where
+        the pool is full. wait: as for put, for all together. Bytes on disk are those of as many puts. Raises, durability,
+        thread-safety: as put.
         """
         cdef RecordArgs a
         cdef Appended out
         cdef Topic t
         cdef Queue *q
         cdef PutManyResult r
-        cdef Log *log
+        cdef Many many
         cdef Py_ssize_t i, n, size, largest = 0
-        cdef int64_t now = 0, done = 0
-        cdef int status
-        cdef bint born_now = born_timestamp is None
         cdef bint wants
         self._enter()
         if self.refuses_puts:
@@ -208,26 +214,14 @@ cdef class StorePutMany(StorePut):
         for i in range(n):
             r.places[2 * i] = <int64_t> PyBytes_AS_STRING(bodies[i])
             r.places[2 * i + 1] = PyBytes_GET_SIZE(bodies[i])
-        while done < n:
-            self._enter()
-            log = self.log
-            if largest < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
-                status = _turn(log, &a, q, now, born_now, r.places, n, &done, &out)
-                if log_lock_end_quick(log):
-                    self._dispatch()
-            else:
-                self.calls += 1
-                with nogil:
-                    now = log_lock_begin(log)
-                    status = _turn(log, &a, q, now, born_now, r.places, n, &done, &out)
-                    log_lock_end(log)
-                self.calls -= 1
-            if status != APPEND_OK:
-                self._wait_for(status, a.size)
+        many.turn = Turn(args=&a, queue=q, out=&out, size=0, born_now=born_timestamp is None)
+        many.places, many.n, many.done, many.pieces = r.places, n, 0, NULL
+        while many.done < n:
+            place_locked(self, _place_some, &many.turn, largest >= GIL_RELEASE_BYTES_MIN, many.done > 0)
         r.count = n
         if n > 0:
             r.end = out.offset + a.size
-            r.store_timestamp = now
+            r.store_timestamp = out.store_timestamp
         return self._finish_many(r, wants)
 
     cdef object _finish_many(self, PutManyResult r, bint wants):
@@ -313,13 +307,11 @@ cdef class StorePutMany(StorePut):
         cdef Topic t
         cdef Queue *q
         cdef PutManyResult r
-        cdef Log *log
+        cdef Many many
         cdef Piece *pieces
         cdef const char *value = NULL
         cdef Py_ssize_t i, n, size = 0
-        cdef int64_t now = 0, total = 0
-        cdef int status
-        cdef bint born_now = born_timestamp is None
+        cdef int64_t total = 0
         cdef bint wants
         self._enter()
         if self.refuses_puts:
@@ -365,28 +357,14 @@ cdef class StorePutMany(StorePut):
             r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
             if r.places == NULL:
                 raise MemoryError("offsets")
-            while True:
-                self._enter()
-                log = self.log
-                if total < GIL_RELEASE_BYTES_MIN and log_lock_try(log, &now):
-                    status = _batch(log, &a, q, now, born_now, pieces, n, total, r.places, &out)
-                    if log_lock_end_quick(log):
-                        self._dispatch()
-                else:
-                    self.calls += 1
-                    with nogil:
-                        now = log_lock_begin(log)
-                        status = _batch(log, &a, q, now, born_now, pieces, n, total, r.places, &out)
-                        log_lock_end(log)
-                    self.calls -= 1
-                if status == APPEND_OK:
-                    break
-                self._wait_for(status, total)
+            many.turn = Turn(args=&a, queue=q, out=&out, size=total, born_now=born_timestamp is None)
+            many.places, many.n, many.done, many.pieces = r.places, n, 0, pieces
+            place_locked(self, _place_batch, &many.turn, total >= GIL_RELEASE_BYTES_MIN, False)
         finally:
             free(pieces)
         r.count = n
         r.end = out.offset + a.size
-        r.store_timestamp = now
+        r.store_timestamp = out.store_timestamp
         return self._finish_many(r, wants)
 
 
