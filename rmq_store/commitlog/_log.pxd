@@ -126,6 +126,7 @@ cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noe
 cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out) noexcept nogil
 # Makes sure `size` bytes and the end-of-file record fit where the log stands, or rolls (a batch lies in one file).
 cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil
+cdef int64_t log_reserve_max(const Log *log) noexcept nogil     # so much has room, sooner or later, wherever the log stands
 cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (may sleep); returns the store time
 cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
 cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good, or log_dispatch

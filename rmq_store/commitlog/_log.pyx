@@ -214,6 +214,21 @@ cdef inline int64_t _next_start(Log *log) noexcept nogil:
     return log.position if log.tail == NULL else log.tail.start + log.tail.size
 
 
+cdef inline int64_t _kept(const Log *log) noexcept nogil:
+    # Bytes of the pool, at most, that are not given back although the file has them: of the block in which the log ends.
+    return DIRECT_BLOCK - 1 if log.direct else 0
+
+
+cdef int64_t log_reserve_max(const Log *log) noexcept nogil:
+    # It lies in one file; and the pool must hold it behind the rest of a file that it does not fit into.
+    cdef int64_t of_file = log.row.file_size - BLANK_SIZE
+    cdef int64_t of_pool
+    if log.pool == NULL:
+        return of_file
+    of_pool = (log.pool.size - BLANK_SIZE - _kept(log)) // 2
+    return of_pool if of_pool < of_file else of_file
+
+
 cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
     cdef LogFile *f = log.tail
     cdef LogFile *next
@@ -338,7 +353,7 @@ cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) no
 cdef inline bint _all_free(Log *log) noexcept nogil:
     # As much as there will ever be: all is in the file, and nobody reads it here any more.
     cdef int64_t committed = rmq_load(&log.committed)
-    return rmq_load(&log.wrote) == committed and rmq_load(&log.reusable) >= committed - (DIRECT_BLOCK - 1 if log.direct else 0)
+    return rmq_load(&log.wrote) == committed and rmq_load(&log.reusable) >= committed - _kept(log)
 
 
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:

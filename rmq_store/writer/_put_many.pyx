@@ -9,8 +9,8 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from rmq_store.codec._record cimport BLANK_SIZE, FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
-from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve
+from rmq_store.codec._record cimport FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
+from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
 from rmq_store.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                           SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method, arguments_parse)
 from rmq_store.writer._future cimport future_new
@@ -346,11 +346,8 @@ cdef class StorePutMany(StorePut):
                 _element(&pieces[i], elements[i])
                 total += _piece(&a, &pieces[i])
                 self._check_size(&a)
-            limit = self.options.segment_size_bytes - BLANK_SIZE
-            # The pool must hold it behind the rest of a file that it does not fit into.
-            if total > limit or (self.pool != NULL and 2 * total + BLANK_SIZE > self.pool.size):
-                if self.pool != NULL:
-                    limit = min(limit, (self.pool.size - BLANK_SIZE) // 2)
+            limit = log_reserve_max(self.log)
+            if total > limit:
                 raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes", limit, "send smaller batches"))
             r = PutManyResult.__new__(PutManyResult)
             r.host = self.host
