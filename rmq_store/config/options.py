@@ -145,7 +145,8 @@ OPTIONS: tuple[Option, ...] = (
     _choice("visibility", None, ("committed", "durable"), "When a message can be read: as soon as it is in the file, or "
             "only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
     _int("flush_deadline_ms", 5000, "ms", 1, _HOUR_MS, "A synchronous put that is not durable by then returns "
-         "FLUSH_DISK_TIMEOUT.", "syncFlushTimeout", change=_LIVE),
+         "FLUSH_DISK_TIMEOUT. One of those that wait makes the sync, in its own thread: that put returns when the sync ends, "
+         "however late, with what became of it.", "syncFlushTimeout", change=_LIVE),
     _bool("recover_check_crc", True, "Recovery checks the CRC of each body.", "checkCRCOnRecover"),
     _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the body's CRC and cuts at a record without it.",
           "forceVerifyPropCRC"),

@@ -123,8 +123,9 @@ cdef class PutFuture:
     def result(self, timeout=None):
         """The PutResult; waits up to `timeout` seconds (None: as long as it takes), then raises TimeoutError.
 
-        Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began.
-        Raises DurabilityError where a write or sync failed before the message was durable.
+        Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began. A call
+        that comes where nobody syncs makes the sync itself, and returns when that ends, however late; a task that awaits does
+        not. Raises DurabilityError where a write or sync failed before the message was durable.
         """
         return self._outcome(timeout)
 

@@ -488,7 +488,8 @@ that waits. wait: None = as flush_mode and the property WAIT say, True = return 
 wait for that.
 
 Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
-stored but not confirmed by the device within flush_deadline_ms. Raises errors.PutError (nothing stored, `.status` says
+stored but not confirmed by the device within flush_deadline_ms. Of the puts that wait, one makes the sync in its own
+thread: it cannot leave that, and returns when it ends, however late. Raises errors.PutError (nothing stored, `.status` says
 why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
 Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
 """)

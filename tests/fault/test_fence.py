@@ -171,6 +171,7 @@ def test_a_late_sync_is_a_status_and_the_next_one_covers_it(store_on, config):
     probe.wait_held()
     result = store.put("T", b"second")
     assert result.status == PutStatus.FLUSH_DISK_TIMEOUT and result.status.stored
+    assert not late                     # its deadline has passed; it cannot leave the sync, and returns with it
     probe.release()
     thread.join(30)
     assert late[0].status == PutStatus.PUT_OK
