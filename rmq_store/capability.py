@@ -51,8 +51,8 @@ class Capability:
     files: int | None = None
     memory: int = 0
     memory_machine: int = 0
-    file_system: str = ""
-    mount_point: str = ""
+    file_system: str = ""               # as mountinfo names it; from statfs where that has no line: a name, or 0x...
+    mount_point: str = ""               # and then these two are empty
     mount_options: str = ""
     device: dict[str, Any] = field(default_factory=dict)
     device_limits: dict[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def probe(path: str | os.PathLike[str], *, measure: bool = False, io: IoTable | 
     """
     place = machine.existing(os.path.abspath(os.fspath(path)))
     opcodes, opcodes_error = _second_opinion()
-    mount, kind, _, options = device.mount_of(Path(place))
+    mount, kind, _, options = device.mount_of(place)
     usage = psutil.disk_usage(place)
     found = Capability(
         path=place, kernel=platform.release(), container=machine.in_container(), seccomp=_seccomp(),

@@ -85,7 +85,9 @@ def _directory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 
 
 def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
-    kind, where = c.file_system, f"{c.file_system} at {c.mount_point}"
+    kind = c.file_system
+    where = f"{kind} at {c.mount_point}" if c.mount_point else f"{kind} (by its number: mountinfo has no line for {c.path})"
+    shown = f"{where}, {c.mount_options}" if c.mount_options else f"{where}, its options unknown"
     if kind in ("tmpfs", "ramfs") and o.origin("flush_backend") == "profile tmpfs":
         yield Finding("note", "file system", where, "a store here is gone with the next reboot, as profile tmpfs says")
     elif kind in ("tmpfs", "ramfs"):
@@ -103,7 +105,7 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
                       "chattr +C on the empty directory before the store is made, or another file system")
     else:
         level = "ok" if kind in (*_GOOD, "btrfs") else "note"
-        yield Finding(level, "file system", f"{where}, {c.mount_options}",
+        yield Finding(level, "file system", shown,
                       "known to keep what a sync promises" if level == "ok" else "not one this store is tested on")
     options = c.mount_options.split(",")
     if any(option in options for option in _NO_BARRIER):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from rmq_store.device import file_system
+
 __all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
@@ -90,12 +92,7 @@ def free_bytes(path: str) -> int:
 
 
 def _in_memory(path: str) -> bool:
-    device = os.stat(path).st_dev
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        if left.split()[2] == f"{os.major(device)}:{os.minor(device)}":
-            return right.split()[0] in ("tmpfs", "ramfs")
-    return False
+    return file_system(path) in ("tmpfs", "ramfs")
 
 
 def _folders(controller: str, root: str) -> Iterator[Path]:

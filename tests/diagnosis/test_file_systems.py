@@ -1,4 +1,4 @@
-"""doctor on file systems made for it, in a mount namespace of its own: overlay, read-only, btrfs, xfs. Needs root."""
+"""doctor on file systems made for it, in a mount namespace of its own: overlay, read-only, btrfs, xfs, a chroot. Needs root."""
 import json
 import os
 import pathlib
@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+
+from rmq_store.device import file_system
 
 pytestmark = pytest.mark.root
 
@@ -62,3 +64,21 @@ def test_xfs_is_fine(tmp_path):
     assert told["capability"]["file_system"] == "xfs" and ("file system", "ok") in levels(told)
     assert told["capability"]["fallocate_reserves"]
     assert ("space", "finding") in levels(told) or told["capability"]["free"] > 64 << 20
+
+
+def test_a_chroot_without_a_line_for_its_root(tmp_path):
+    """As packages are built: / is a plain directory, and mountinfo tells nothing about what lies in it."""
+    enter = ("mkdir -p $W/root/place && for d in /*; do n=$W/root$d; if [ -L $d ]; then cp -P $d $n; "
+             "elif [ -d $d ] && [ $d != /lost+found ]; then mkdir -p $n && mount --rbind $d $n; fi; done")
+    command = f"({enter}) >/dev/null 2>&1 || exit 77; exec chroot $W/root '{sys.executable}' -c '{DOCTOR}' /place/not/yet"
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare")
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", command], capture_output=True, text=True,
+                          env={**os.environ, "W": str(tmp_path), "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("no chroot can be made here")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["capability"]["file_system"] == file_system(tmp_path) and told["capability"]["mount_point"] == ""
+    said = next(i for i in told["items"] if i["subject"] == "file system")
+    assert said["fact"].startswith(file_system(tmp_path)) and "mountinfo" in said["fact"]
