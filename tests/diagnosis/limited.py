@@ -31,11 +31,19 @@ def no_io_uring():
         os._exit(77)
 
 
+def under(limit, code, *arguments):
+    """The command that runs `code` under `limit`: a process that limits itself, and then becomes the one it is about. What
+    ran between fork and exec instead could hang where the tests' own process has threads."""
+    first = (f"import os, sys\nfrom {__name__} import {limit.__name__}\n{limit.__name__}()\n"
+             "os.execv(sys.executable, [sys.executable, '-c', *sys.argv[1:]])")
+    return [sys.executable, "-c", first, code, *map(str, arguments)]
+
+
 def run(limit, code, *arguments):
     """What `code` prints as JSON, in a child under `limit`."""
     if limit is no_io_uring and platform.machine() not in ("x86_64", "aarch64"):
         pytest.skip("the filter is written for 64-bit machines")
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, preexec_fn=limit,
+    done = subprocess.run(under(limit, code, *arguments), capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
     if done.returncode == 77:
         pytest.skip("no seccomp filter can be set here")

@@ -18,6 +18,7 @@ from rmq_store.flush._uring import uring_probe
 from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.states import Scratch
+from tests.forks import fork
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 4000, "message_size_max_bytes": 60_000}
@@ -273,7 +274,7 @@ def test_fork_while_writes_are_in_flight(tmp_path, way):
         producer = threading.Thread(target=lambda: [store.put("T", body, queue_id=0) for body in sent])
         producer.start()
         for _ in range(6):
-            pid = os.fork()
+            pid = fork()
             if pid == 0:
                 try:
                     store.put("T", b"from the child")

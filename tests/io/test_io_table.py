@@ -10,6 +10,7 @@ import pytest
 
 from rmq_store.io._io import IoTable, ProbeIo
 from rmq_store.io.files import ControlFiles
+from tests.forks import fork
 
 
 @pytest.fixture(params=[IoTable, ProbeIo])
@@ -159,7 +160,7 @@ def test_child_has_no_writable_map(table, open_file):
     fd = open_file(table)
     table.fallocate(fd, 0, 4096)
     at = table.mmap(fd, 0, 4096, True)
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         with open("/proc/self/maps") as maps:
             os._exit(1 if any(line.startswith(f"{at:x}-") for line in maps) else 0)

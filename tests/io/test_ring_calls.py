@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store.io._io import IoTable, ProbeIo
+from tests.forks import fork
 
 ROOT = Path(__file__).parents[2]
 LINK, HARDLINK = 4, 8               # IOSQE_IO_LINK, IOSQE_IO_HARDLINK
@@ -183,7 +184,7 @@ def test_ring_memory_stays_out_of_a_child(ring_on, driver):
     start = f"{driver.driver_memory(ring.at):x}-"
     with open("/proc/self/maps") as maps:
         assert any(line.startswith(start) for line in maps)
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         with open("/proc/self/maps") as maps:
             os._exit(1 if any(line.startswith(start) for line in maps) else 0)

@@ -7,6 +7,7 @@ import pytest
 from rmq_store import MessageStore, errors
 from rmq_store.io._io import ProbeIo
 from rmq_store.recovery import lockfile
+from tests.forks import fork
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 
@@ -38,7 +39,7 @@ def test_a_child_forked_while_a_store_opens_does_not_keep_its_lock(tmp_path):
     io.wait_held(1)
     reader, writer = os.pipe()
     held_by_parent = len(lockfile._held) > 0
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         root = str(tmp_path / "s")
         mine = []

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, errors
+from tests.forks import fork
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 
@@ -54,7 +55,7 @@ def test_forked_child_gets_a_typed_error(tmp_path):
     s = MessageStore.open(root, write_path="pool", **SMALL)
     s.put("T", b"x")
     reader, writer = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         said = []
         for call in (lambda: s.put("T", b"y"), lambda: s.get("T", 0, 0), s.flush, s.stats):
@@ -80,7 +81,7 @@ def test_lock_goes_with_the_parent_although_a_child_lives(tmp_path):
     root = tmp_path / "s"
     s = MessageStore.open(root, **SMALL)
     reader, writer = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         os.close(writer)
         os.read(reader, 1)

@@ -9,16 +9,15 @@ import platform
 import re
 import resource
 import subprocess
-import sys
 
 import pytest
 
 from rmq_store import MessageStore, _core, machine
+from tests.diagnosis.limited import little_memlock, under
 from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 1000, "index_enabled": False, "pool_window_size_bytes": 65536}
 
-CAP_IPC_LOCK, PR_CAPBSET_DROP = 14, 24
 CHILD = """
 import logging, sys
 from rmq_store import MessageStore, machine
@@ -34,14 +33,8 @@ except OSError as error:
 
 def child(path, **keywords):
     """Opens a store in a process that may lock 64 KiB, even as root."""
-    libc = ctypes.CDLL(None)
-
-    def limited():
-        libc.prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)      # refused where it is not root: then the limit counts anyhow
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
-
-    return subprocess.run([sys.executable, "-c", CHILD, str(path), repr({**SMALL, **keywords})], capture_output=True, text=True,
-                          preexec_fn=limited, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
+    return subprocess.run(under(little_memlock, CHILD, path, repr({**SMALL, **keywords})), capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
 
 
 def maps_of(name):

@@ -60,12 +60,10 @@ def container():
 @pytest.mark.parametrize("options", [{}, {"write_path": "pool"}, {"profile": "container"}, {"profile": "nvme"}],
                          ids=lambda o: next(iter(o.values()), "default"))
 def test_it_lives_in_256_mib(container, tmp_path, options):
-    def enter():
-        (container / "cgroup.procs").write_text(str(os.getpid()))
-
     options = {"segment_size_bytes": 64 << 20, "index_enabled": False, **options}
-    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "s"), json.dumps(options)], capture_output=True,
-                          text=True, preexec_fn=enter, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
+    child = f"import os, pathlib\npathlib.Path({str(container / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n{CHILD}"
+    done = subprocess.run([sys.executable, "-c", child, str(tmp_path / "s"), json.dumps(options)], capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])})
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["limit"] == LIMIT and told["wrote"] > 400 << 20
