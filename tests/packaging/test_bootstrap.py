@@ -37,6 +37,7 @@ def bootstrap(tmp_path):
         if "missing" in done.stderr:
             pytest.skip(done.stderr)
         assert done.returncode == exit_code, done.stderr
+        assert ("PIP_INDEX_URL" in done.stderr) == (exit_code != 0)
         return [set(line.split()) for line in asked.read_text().splitlines()] if asked.exists() else []
     return run
 
@@ -60,3 +61,17 @@ def test_an_installation_cut_short_is_made_again(bootstrap):
     third, = bootstrap(0, "--dev")
     assert again in third
     assert bootstrap(0, "--dev") == []
+
+
+@pytest.mark.root
+def test_a_checkout_that_cannot_be_written_is_named_first(tmp_path):
+    """Before packages are installed for nothing."""
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    script = "mount --bind $W $W && mount -o remount,bind,ro $W || exit 77; exec $W/tools/bootstrap"
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare")
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True,
+                          env={**os.environ, "W": str(tmp_path)})
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("nothing can be mounted here")
+    assert done.returncode == 1 and f"cannot write to {tmp_path}: " in done.stderr, done.stderr
