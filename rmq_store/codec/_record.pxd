@@ -193,8 +193,9 @@ cdef inline unsigned char *_put_property(unsigned char *p, bint open_end, const 
 
 cdef inline void _put_properties(unsigned char *p, const RecordArgs *a) noexcept nogil:
     cdef bint open_end
-    memcpy(p, a.properties, a.properties_size)
-    p += a.properties_size
+    if a.properties_size > 0:           # else there may be none at all, and C knows no copy from NULL, not even of nothing
+        memcpy(p, a.properties, a.properties_size)
+        p += a.properties_size
     open_end = _ends_open(a.properties, a.properties_size)
     if a.more_properties_size > 0:
         if open_end:
