@@ -1,8 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-races test-interop test-slow test-spark test-spark-slow fuzz bench \
-        bench-full bench-micro soak wheel clean
+.PHONY: build debug check test demo test-crash test-races test-sanitized test-bare test-interop test-slow test-spark \
+        test-spark-slow fuzz bench bench-full bench-micro soak wheel clean
 
 build:
 	tools/bootstrap
@@ -28,6 +28,15 @@ test-crash:
 test-races:
 	tools/bootstrap --dev
 	tools/races $(ARGS)
+
+# Under the address and the undefined-behaviour sanitizer; a build of its own, under build/sanitized.
+test-sanitized:
+	tools/bootstrap --dev
+	tools/sanitized $(ARGS)
+
+# README's two commands in bare Debians; ARGS="13 -q -n 2" is one of them, with arguments for its tests. Needs root.
+test-bare:
+	tools/bare $(ARGS)
 
 test-interop:
 	tools/bootstrap --dev
