@@ -62,7 +62,8 @@ def _do(*command: str) -> str:
 def _own_mounts() -> None:
     """From here on mounts of this thread are its own and its children's. Where that is refused they are the machine's."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
-        _do("mount", "--make-rprivate", "/")
+        with suppress(CannotMake):      # in a chroot / is no mount point
+            _do("mount", "--make-rprivate", "/")
 
 
 @contextmanager
