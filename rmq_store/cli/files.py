@@ -1,6 +1,7 @@
 """Which file of a store a path is, and reading it without trusting it: no mapping (a running store may cut it), no offset or
 length is used before it was compared with the file's end. Control plane, the main thread only."""
 import os
+import stat
 from pathlib import Path
 
 CHUNK = 1 << 20
@@ -14,11 +15,14 @@ class StoreFile:
 
     def __init__(self, path: str, kind: str | None = None) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)        # a pipe would make it wait
         try:
-            if os.path.isdir(path):
+            found = os.fstat(self._fd)
+            if stat.S_ISDIR(found.st_mode):
                 raise IsADirectoryError(21, "a directory: name the files in it", path)
-            self.size = os.fstat(self._fd).st_size
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(22, "a pipe, a socket or a device: name regular files", path)
+            self.size = found.st_size
             self.kind = kind or self._guess()
         except BaseException:
             os.close(self._fd)

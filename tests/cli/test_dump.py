@@ -137,3 +137,17 @@ def test_no_content_is_too_bad(kind, content, tmp_path, json_lines):
     file.write_bytes(content)
     code, _ = json_lines("dump", file, "--kind", kind, "--hex")
     assert code in (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_what_is_no_file_is_named_and_makes_nobody_wait(kind, tmp_path, rmqstore):
+    path = tmp_path / "checkpoint"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = pathlib.Path("/dev/zero")
+    else:
+        path.mkdir()
+    code, _, err = rmqstore("dump", path, "--kind", "checkpoint")
+    assert code == 3
+    assert str(path) in err and "file" in err
