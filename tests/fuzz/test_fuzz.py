@@ -1,7 +1,7 @@
 """Damaged stores: every open and every read answers or raises a typed error, whatever stands in the files. A few cases here,
 as many as fit into RMQ_FUZZ_SECONDS with `make fuzz`; RMQ_SEED names the run, and its cases can be repeated one by one.
 
-Each batch runs in a process of its own (victim.py), so that a crash is a finding like any other.
+The victims run in processes of their own (victim.py), so that a crash or a hang is a finding like any other.
 """
 import json
 import os
@@ -13,46 +13,57 @@ from pathlib import Path
 import pytest
 
 from rmq_store.io._io import ProbeIo
+from tests.fuzz.campaign import BATCH, ROOT, minimise, run, scratch
 
-ROOT = Path(__file__).parents[2]
 SEED = os.environ.get("RMQ_SEED", "1")
-BATCH = 500
 
 
-def findings(seed: str, begin: int, end: int, room: Path) -> list[str]:
-    """What cases [begin, end) of this seed found. A process that dies is a finding of the case it was at; the next goes on."""
-    found = []
-    while begin < end:
-        command = [sys.executable, "-m", "tests.fuzz.victim", "--seed", seed, "--begin", str(begin), "--end", str(end), "--dir",
-                   str(room)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        what = {line["case"]: f"{line['base']}: {line['damage']}" for line in lines if "damage" in line}
-        found += [f"seed {seed}, case {line['case']}, {what[line['case']]}: {line['finding']}" for line in lines
-                  if "finding" in line]
-        if done.returncode == 0:
-            break
-        if not lines:
-            raise AssertionError(done.stderr)
-        last = lines[-1]["case"]
-        found.append(f"seed {seed}, case {last}, {what[last]}: ended with {done.returncode}\n{done.stderr[-3000:]}")
-        begin = last + 1
-    return found
+@pytest.fixture
+def room():
+    with scratch() as place:
+        yield Path(place) / "room"
 
 
-def test_damaged_stores_answer_or_say_what_is_wrong(memory_disk):
-    assert findings("1", 0, 54, memory_disk) == []
+def test_damaged_stores_answer_or_say_what_is_wrong(room):
+    assert [str(found) for found in run("1", 0, 20, room)] == []
 
 
 @pytest.mark.slow
-def test_as_many_damaged_stores_as_time_allows(memory_disk):
+def test_as_many_damaged_stores_as_time_allows(room):
     budget = float(os.environ.get("RMQ_FUZZ_SECONDS", "120"))
-    begin, n, found = time.monotonic(), 0, []
-    while time.monotonic() - begin < budget and len(found) < 20:
-        found += findings(SEED, n, n + BATCH, memory_disk)
-        n += BATCH
+    begin, n, causes = time.monotonic(), 0, {}
+    while time.monotonic() - begin < budget and len(causes) < 20:
+        for found in run(SEED, n, n + BATCH // 10, room):
+            causes.setdefault(found.cause, found)
+        n += BATCH // 10
     print(f"{n} damaged stores, seed {SEED}")
-    assert found == []
+    assert [f"{found}\n    {minimise(found, room)}" for found in causes.values()] == []
+
+
+def test_the_judge_finds_what_no_store_may_do(room):
+    room.mkdir()
+    done = subprocess.run([sys.executable, "-m", "tests.fuzz.planted", room], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in map(json.loads, done.stdout.splitlines()) if "finding" in line]
+    assert [(line["planted"], line["finding"].partition(": [")[0]) for line in lines] == [
+        ("writes", "a reader wrote: . changed, config is new"), ("touches", "a reader wrote: checkpoint changed"),
+        ("writes_through_a_link", "outside the store: files/text changed []"), ("writes_beside", "outside the store:  ['x']"),
+        ("dies", "ends with -11"), ("sleeps", "hangs"), ("spins", "hangs"), ("raises", "untyped KeyError: 'x'"),
+        ("names_no_path", "OSError(5, 'Input/output error') names no path"), ("says_nothing", "OSError says nothing"),
+        ("eats_memory", "untyped MemoryError: "), ("loses", "planted: 1 of 451 whole messages are not readable in their queue")]
+
+
+def test_a_case_is_the_same_each_time(tmp_path):
+    """By seed and number, also when its damages are done one by one."""
+    from tests.fuzz.cases import Base, build
+    (tmp_path / "base" / "store" / "commitlog").mkdir(parents=True)
+    for name in ("checkpoint", "commitlog/00000000000000000000", "lock"):
+        (tmp_path / "base" / "store" / name).write_bytes(bytes(range(256)) * 16)
+    base = Base("x", tmp_path / "base" / "store", {})
+    for n in range(40):
+        done = build("7", n, base, tmp_path / "a")
+        assert done == build("7", n, base, tmp_path / "a") and done
+        assert build("7", n, base, tmp_path / "a", {0}) == done[:1]
 
 
 def test_the_judge_meets_a_read_behind_the_end(tmp_path):

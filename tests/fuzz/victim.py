@@ -1,279 +1,272 @@
-"""Opens damaged stores and reads all they give: python -m tests.fuzz.victim --seed S --begin A --end B --dir D.
+"""Opens damaged stores and does with them all there is to do: python -m tests.fuzz.victim --seed S --begin A --end B --dir D.
 
-One JSON line before each case and one behind it, so that whoever reads them knows which case killed this process. A finding is
-anything but an answer or a typed error: another exception, a message that was never put where its store was not damaged, a put
-that is lost. Reads behind the end of a file meet the probe's guard page; limits on memory and processor time meet the rest.
+One JSON line before each case and one behind it. Each action runs in a child of this process, under limits of memory,
+processor time and wall-clock time, so that a crash and a hang are findings of that action, and the next goes on. A finding is
+anything but an answer or a typed error. Started by root, all of it goes on as nobody: a store may lead a victim anywhere.
+
+RMQ_FUZZ_SLOW: factor on the limits of time. RMQ_FUZZ_MEMORY: MiB of address space, 0 for no limit. Under a sanitizer's library
+(LD_PRELOAD) they are 5 and 0, and what it says on standard error is a finding.
 """
 import argparse
-import contextlib
+import encodings
 import faulthandler
 import gc
-import itertools
+import importlib
 import json
 import logging
+import os
+import pkgutil
 import resource
-import shutil
-import sys
+import select
+import signal
+import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmq_store import MessageStore, errors, verify
-from rmq_store.integrity.repair import repair
-from rmq_store.io._io import ProbeIo
-from tests.fuzz.damage import damage
-from tests.golden_store import GoldenCase, unpack
+import rmq_store
+from tests.fuzz.actions import ALLOWED, READERS, WRITERS, Case, Finding, told, write
+from tests.fuzz.cases import Base, build, choose, load_base, make_base, wipe
+from tests.fuzz.judge import Must, differs, snapshot
 
-GOLDEN = ["v4-roll", "v4-crash-live", "v4-cqext", "v5-crash-cqbehind", "v5-roll", "v5-longtopic"]
-# Whole pages: what is read behind the end of a file meets the guard and not the rest of a page.
-OURS = {"segment_size_bytes": 16384, "consumequeue_file_size_bytes": 4000, "index_slots": 110, "index_entries_max": 1000}
-MEMORY = 4 << 30
-CPU_SECONDS = 30
-STEPS_MAX = 3000        # of a walk over one queue: an answer that leads nowhere is a hang
-ALLOWED = (errors.RmqStoreError, OSError)
-
-
-class Finding(Exception):
-    """A store that does what no store may."""
-
-
-def make_ours(root: Path, kind: str) -> dict[str, Any]:
-    """A store of ours: (options)."""
-    options: dict[str, Any] = OURS | {"write_path": "pool" if "pool" in kind else "mmap", "record_crc": "crc" in kind,
-                                      "consumequeue_ext_enabled": "ext" in kind}
-    random = Random(kind)
-    with MessageStore.open(root, **options) as s:
-        for i in range(400):
-            s.put(random.choice(["T", "topic-2", "%RETRY%x"]), random.randbytes(random.choice([0, 10, 100, 300])),
-                  queue_id=i % 3, keys=f"k{i} Aa" if i % 2 else None, tags="t" if i % 3 else None,
-                  properties={"UNIQ_KEY": f"u{i}"} if i % 5 else {"a": "b"})
-        s.put_many("T", [b"many"] * 50, queue_id=1)
-        s.wait_dispatched()
-        if "crash" in kind:
-            s.flush()
-            shutil.copytree(root, f"{root}.image", ignore=shutil.ignore_patterns(".alloc"))
-    if "crash" in kind:
-        shutil.rmtree(root)
-        Path(f"{root}.image").rename(root)
-    return options
-
-
-def bases(directory: Path) -> list[tuple[str, Path, dict[str, Any]]]:
-    """(name, root, options) of every store that is damaged."""
-    found = []
-    for name in GOLDEN:
-        case = GoldenCase(name, directory / "base" / name / "store")
-        if not case.store.exists():
-            unpack(name, directory / "base" / name)
-        found.append((name, case.store, {**case.config, "compat": case.compat}))
-    for name in ("ours", "ours-pool-crc", "ours-ext-crash"):
-        root = directory / "base" / name
-        options = make_ours(root, name) if not root.exists() else None
-        found.append((name, root, options or OURS | {"consumequeue_ext_enabled": "ext" in name}))
-    return found
-
-
-def known(root: Path, options: dict[str, Any]) -> dict[int, bytes]:
-    """Record bytes by log offset, of the undamaged store."""
-    with MessageStore.open(root, readonly=True, **usable(options)) as s:
-        return {m.offset: m.raw for m in s.scan()}
-
-
-def usable(options: dict[str, Any]) -> dict[str, Any]:
-    """What a store is opened for reading with: sizes alone."""
-    return {k: v for k, v in options.items() if k not in ("write_path", "record_crc")}
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file()} if directory.is_dir() else {}
-
-
-def look(m: Any) -> None:
-    """Every field of a message."""
-    _ = (m.topic, m.queue_id, m.queue_offset, m.offset, m.size, bytes(m.body), m.tags, m.keys, m.properties, m.flag, m.sys_flag,
-         m.born_timestamp, m.store_timestamp, m.born_host, m.store_host, m.reconsume_times, m.msg_id, m.body_crc_ok, m.raw,
-         m.unique_key, m.prepared_transaction_offset, m.properties_raw, repr(m))
-
-
-def tolerate(calls: Iterator[Any]) -> None:
-    try:
-        for _ in calls:
-            pass
-    except ALLOWED:
-        pass
-
-
-def read_log(s: MessageStore) -> Iterator[None]:
-    for m in s.scan():
-        look(m)
-        yield
-
-
-def read_queue(s: MessageStore, topic: str, queue: int, log: dict[int, bytes] | None) -> Iterator[None]:
-    at, high = s.min_offset(topic, queue), s.max_offset(topic, queue)
-    for step in itertools.count():
-        result = s.get(topic, queue, at, 32)
-        for m in result:
-            look(m)
-            if m.topic != topic or m.queue_id != queue:
-                raise Finding(f"{topic}/{queue} gave a message of {m.topic}/{m.queue_id}")
-            if log is not None and log.get(m.offset) != m.raw:
-                raise Finding(f"{topic}/{queue}@{m.queue_offset} gave bytes that were never put, at {m.offset}")
-        if result.next_offset <= at or at >= high:
-            break
-        at = result.next_offset
-        if step > STEPS_MAX:
-            break                       # entries beyond number: a name said so; each call was answered
-        yield
-    for offset in (-1, 0, high - 1, high, high + 1, 1 << 62):
-        s.get(topic, queue, offset)
-        s.raw_entry(topic, queue, offset)
-        yield
-    for t in (0, -1, 1_700_000_000_000, (1 << 63) - 1):
-        for boundary in ("lower", "upper", "nearest"):
-            s.offset_by_time(topic, queue, t, boundary=boundary)
-        yield
-    s.earliest_time(topic, queue)
-
-
-def read_keys(s: MessageStore, topic: str) -> Iterator[None]:
-    for key in ("k1", "Aa", "k399", "u1", "BB", "nothing"):
-        for m in s.query_key(topic, key):
-            look(m)
-        s.message_by_unique_key(topic, key)
-        yield
-
-
-def read_all(s: MessageStore, log: dict[int, bytes] | None) -> None:
-    s.stats()
-    tolerate(read_log(s))
-    for topic in s.topics():
-        for queue in s.queues(topic):
-            tolerate(read_queue(s, topic, queue, log))
-        tolerate(read_keys(s, topic))
-    for offset in (-1, 0, 1, 91, 65536, 1 << 40, (1 << 63) - 1):
-        s.message_at(offset)
-    s.earliest_time()
-
-
-def put_some(root: Path, options: dict[str, Any], log: dict[int, bytes] | None) -> None:
-    """Opens for writing, reads, puts, closes; what was put is there afterwards."""
-    with MessageStore.open(root, _io=ProbeIo(keep_bytes=False), **options) as s:
-        read_all(s, log)
-        put = [s.put("T", b"after %d" % i, queue_id=i % 2, keys="after") for i in range(4)]
-        s.flush()
-        if not s.wait_dispatched(20):
-            raise Finding("what was put is not dispatched")
-        check(s, put)
-    with MessageStore.open(root, _io=ProbeIo(keep_bytes=False), **options) as s:
-        if s.stats()["recovered"]:
-            raise Finding("a closed store recovers")
-        if s.cut_bytes == 0:
-            check(s, put)
-        elif not kept_aside(root, len(put)):
-            # Upstream's rule: damage in one of the last files, met only now, cuts the log.
-            raise Finding("what was put was cut off and is not in .salvage/")
-
-
-def kept_aside(root: Path, count: int) -> bool:
-    data = b"".join(p.read_bytes() for p in sorted((root / ".salvage").iterdir()))
-    return all(b"after %d" % i in data for i in range(count))
-
-
-def check(s: MessageStore, put: list[Any]) -> None:
-    for i, place in enumerate(put):
-        m, got = s.message_at(place.offset), s.get("T", i % 2, place.queue_offset, 1)
-        if m is None or bytes(m.body) != b"after %d" % i:
-            raise Finding(f"put {i} is not at {place.offset}")
-        if len(got) != 1 or got[0].offset != place.offset:
-            raise Finding(f"put {i} is not in its queue at {place.queue_offset}: {got!r}")
-
-
-def one(seed: str, n: int, base: tuple[str, Path, dict[str, Any]], log: dict[int, bytes], root: Path) -> dict[str, Any]:
-    """Damages a copy and tries it. What was found, if anything."""
-    random = Random(f"{seed}:{n}")
-    name, original, options = base
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(original, root, symlinks=True)
-    done = damage(random, root)
-    say(case=n, base=name, damage=done)
-    whole = content(root / "commitlog") == content(original / "commitlog")
-    given = usable(options) if random.random() < 0.6 else {k: v for k, v in usable(options).items() if "compat" in k}
-    answers = []
-    steps = (lambda: tools(root, given), lambda: readonly(root, given, log if whole else None),
-             lambda: put_some(root, given, log if whole else None))
-    for step in steps:
-        try:
-            step()
-            answers.append("fine")
-        except Finding as finding:
-            return {"finding": str(finding)}
-        except ALLOWED as error:
-            if not str(error).strip():
-                return {"finding": f"{type(error).__name__} says nothing"}
-            answers.append(type(error).__name__)
-        except BaseException:
-            return {"finding": traceback.format_exc()}
-    return {"answers": answers}
-
-
-def tools(root: Path, options: dict[str, Any]) -> None:
-    """What is there to be used on damaged stores: it finds, and repairs a copy, or says why not."""
-    found = [str(f) for f in verify(root, **options)]
-    steps = repair(root, dry_run=True, restore=True, **options).steps
-    if not found and steps:
-        raise Finding(f"nothing is wrong, and repair would {steps}")
-    copy = root.with_name("repaired")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(root, copy, symlinks=True, ignore=ignore_specials)
-    result = repair(copy, dry_run=False, open_store=MessageStore.open, **options)
-    if result.left and not any(s.kind == "none" for s in result.steps):
-        again = repair(copy, dry_run=False, open_store=MessageStore.open, **options)
-        if again.left:
-            raise Finding(f"repair leaves {[str(f) for f in again.left][:3]} after {[s.kind for s in result.steps]}")
-
-
-def ignore_specials(directory: str, names: list[str]) -> list[str]:
-    return [n for n in names if (Path(directory) / n).is_fifo()]
-
-
-def readonly(root: Path, options: dict[str, Any], log: dict[int, bytes] | None) -> None:
-    with MessageStore.open(root, readonly=True, _io=ProbeIo(keep_bytes=False), **options) as s:
-        read_all(s, log)
+SANITIZED = "san" in os.environ.get("LD_PRELOAD", "")
+SLOW = float(os.environ.get("RMQ_FUZZ_SLOW", "5" if SANITIZED else "1"))
+MEMORY = int(os.environ.get("RMQ_FUZZ_MEMORY", "0" if SANITIZED else "4096")) << 20
+COMPLAINTS = ("runtime error:", "ERROR: AddressSanitizer", "WARNING: ThreadSanitizer")
+FILE_SIZE = 256 << 20           # nobody writes more into memory's disk than the machine has
+CPU_SECONDS = int(10 * SLOW)
+WALL_SECONDS = 40 * SLOW        # with much room: the machine may be busy
+ASLEEP_SECONDS = 3 * SLOW       # without a tick of processor time
+NOBODY = 65534
+Action = Callable[[Case], None]
 
 
 def say(**fields: Any) -> None:
     print(json.dumps(fields), flush=True)
 
 
+# ---- the child
+
+def run_all(actions: list[Action], case: Case, out: int) -> None:
+    """One action after the other, told on `out`."""
+    for action in actions:
+        os.write(out, f"begin {action.__name__}\n".encode())
+        answer: dict[str, Any] = {"action": action.__name__}
+        _limits()
+        faulthandler.dump_traceback_later(WALL_SECONDS - 1)
+        try:
+            action(case)
+            answer["is"] = "fine"
+        except Finding as finding:
+            answer |= {"finding": str(finding), "stack": traceback.format_exc()}
+        except ALLOWED as error:
+            answer["is"] = type(error).__name__
+            try:
+                told(error)
+            except Finding as finding:
+                answer |= {"finding": str(finding), "stack": traceback.format_exc()}
+        except BaseException as error:
+            answer |= {"finding": f"untyped {type(error).__name__}: {str(error)[:300]}", "stack": traceback.format_exc()}
+        faulthandler.cancel_dump_traceback_later()
+        with suppress(BufferError):
+            gc.collect()
+        os.write(out, f"end {json.dumps(answer)}\n".encode())
+
+
+def _limits() -> None:
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(spent.ru_utime + spent.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
+
+
+def _child(actions: list[Action], case: Case, out: int, errors: Path) -> None:
+    fd = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(fd, 2)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
+    if MEMORY:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable(2)
+    faulthandler.register(signal.SIGXCPU, file=2, chain=True)
+    run_all(actions, case, out)
+
+
+# ---- the parent
+
+def _ticks(pid: int) -> int:
+    """Processor time so far; -1 while it could run and has to wait for a processor."""
+    with open(f"/proc/{pid}/stat") as f:
+        parts = f.read().rpartition(")")[2].split()
+    return -1 if parts[0] == "R" else int(parts[11]) + int(parts[12])
+
+
+def _lines(pid: int, fd: int) -> Iterator[str | None]:
+    """Lines as they come; None where the child hangs, which is then dead."""
+    text, begun, moved, ticks = b"", time.monotonic(), time.monotonic(), -1
+    while True:
+        if not select.select([fd], [], [], 0.5)[0]:
+            now, last = time.monotonic(), ticks
+            with suppress(OSError):
+                ticks = _ticks(pid)
+            moved = now if ticks != last or ticks < 0 else moved
+            if now - begun > WALL_SECONDS or now - moved > ASLEEP_SECONDS:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)        # faulthandler tells where it is
+                yield None
+                return
+            continue
+        data = os.read(fd, 1 << 16)
+        if not data:
+            return
+        begun = moved = time.monotonic()
+        text += data
+        *whole, text = text.split(b"\n")
+        yield from (line.decode() for line in whole)
+
+
+def attempt(actions: list[Action], case: Case, errors: Path) -> Iterator[dict[str, str]]:
+    """The answer of each action; whoever dies is followed by another child, which goes on behind it."""
+    left, deaths = list(actions), 0
+    while left and deaths < 3:
+        read, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.close(read)
+                _child(left, case, write_end, errors)
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(write_end)
+        at, hung = left[0].__name__, False
+        for line in _lines(pid, read):
+            if line is None:
+                hung = True
+            elif line.startswith("begin "):
+                at = line[6:]
+            else:
+                yield json.loads(line[4:])
+                left = left[1:]
+        os.close(read)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        said = errors.read_text(errors="replace")
+        if status != 0 or hung:
+            deaths += 1
+            how = "hangs" if hung or status == -signal.SIGXCPU else f"ends with {status}"
+            yield {"action": at, "finding": how, "stack": said[-6000:]}
+            left = left[1:]
+        elif any(complaint in said for complaint in COMPLAINTS):
+            yield {"action": at, "finding": "the sanitizer complains", "stack": said[-6000:]}
+
+
+def one(seed: str, n: int, base: Base, room: Path, only: set[int] | None, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Case `n`: what was done to the store, then the answer of each action."""
+    random = Random(f"{seed}:{n}:actions")
+    place = room / "case"
+    done = build(seed, n, base, place, only)
+    yield {"case": n, "base": base.name, "damage": done}
+    given, trusted = (base.sizes, True) if random.random() < 0.7 else ({k: base.sizes[k] for k in ("compat",)}, False)
+    writers = [write, random.choice(WRITERS)]
+    must = Must(base, place / "store")
+    inside, beside = snapshot(place / "store"), snapshot(place / "decoys")
+    around = sorted(os.listdir(room))
+
+    def case() -> Case:
+        return Case(base, place / "store", must, Random(f"{seed}:{n}:case"), dict(given), trusted)
+
+    readers = [a for a in READERS if a.__name__ in names
+               or (not names and random.random() < (0.3 if a.__name__.startswith("cli") else 0.7))]
+    yield from attempt(readers, case(), room / "stderr")
+    if changed := differs(inside, snapshot(place / "store")):
+        yield {"action": "+".join(sorted(names)) or "readers", "finding": f"a reader wrote: {changed}"}
+    yield from _outside(beside, place, around, room, "readers")
+    for action in writers if not names else [a for a in [write, *WRITERS] if a.__name__ in names]:
+        build(seed, n, base, place, only)
+        beside = snapshot(place / "decoys")
+        yield from attempt([action], case(), room / "stderr")
+        yield from _outside(beside, place, around, room, action.__name__)
+
+
+def _outside(before: Any, place: Path, around: list[str], room: Path, who: str) -> Iterator[dict[str, Any]]:
+    """Decoys, and the names beside the store, are as they were."""
+    after = snapshot(place / "decoys")
+    files, tree = ({k: v for k, v in s.items() if k.startswith("files")} for s in (before, after))
+    changed = differs(files, tree) or differs(before, after, added=False)
+    others = sorted(set(os.listdir(room)) - set(around) - {"stderr"}) + sorted(
+        set(os.listdir(place)) - {"store", "decoys", "made"})
+    if changed or others:
+        yield {"action": who, "finding": f"outside the store: {changed} {others}"}
+
+
+def _become_nobody(room: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(room, NOBODY, NOBODY)
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, 0)         # root comes back to make devices, and for nothing else
+    os.listdir(room)                            # a room that nobody can enter: an error here and not in every case
+
+
+def _import_all() -> None:
+    """The checkout, or Python itself, may be closed to nobody."""
+    for package in (rmq_store, encodings):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if not module.name.endswith("__main__"):
+                with suppress(ImportError):
+                    importlib.import_module(module.name)
+
+
+def _base(directory: Path, name: str) -> Base:
+    found = load_base(directory, name)
+    if found is None:
+        wipe(directory / name)
+        if (pid := os.fork()) == 0:
+            code = 1
+            try:
+                make_base(directory, name)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.waitpid(pid, 0)
+        found = load_base(directory, name)
+        if found is None:
+            raise SystemExit(f"the store {name}, which is to be damaged, could not be made")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--begin", type=int, required=True)
     parser.add_argument("--end", type=int, required=True)
-    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--dir", type=Path, required=True, help="a directory of its own; what it holds is kept between runs")
+    parser.add_argument("--only", type=int, action="append", help="these damages of each case alone, counted from 0")
+    parser.add_argument("--action", action="append", default=[], help="these actions alone")
     args = parser.parse_args()
     logging.getLogger("rmq_store").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    faulthandler.enable(sys.stderr)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    stores = bases(args.dir)
-    logs: dict[str, dict[int, bytes]] = {}
+    _import_all()
+    args.dir.mkdir(exist_ok=True)
+    _become_nobody(args.dir)
     for n in range(args.begin, args.end):
-        base = stores[n % len(stores)]
-        if base[0] not in logs:
-            logs[base[0]] = known(base[1], base[2])
-        # A case that spins is killed; the clock counts this process's own work, not the time it waits or is stopped.
-        spent = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(spent.ru_utime + spent.ru_stime) + CPU_SECONDS
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        say(case=n, **one(args.seed, n, base, logs[base[0]], args.dir / "store"))
-        with contextlib.suppress(BufferError):
-            gc.collect()
+        answers: dict[str, str] = {}
+        base = _base(args.dir / "base", choose(args.seed, n))
+        for line in one(args.seed, n, base, args.dir, set(args.only) if args.only else None, set(args.action)):
+            if "is" in line:
+                answers[line["action"]] = line["is"]
+            if "damage" in line or "finding" in line:
+                say(**{"case": n, **line})
+        say(case=n, answers=answers)
+    wipe(args.dir / "case")
 
 
 if __name__ == "__main__":
