@@ -1,16 +1,31 @@
 """How `rmqstore stat` shows the figures that a running store publishes (stats_file_interval_ms): as a block, and as lines."""
+import io
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli.output import Output
+from rmq_store.statistics.live import live_path, read_live
 
-__all__ = ["HEAD", "block", "line", "row"]
+__all__ = ["HEAD", "block", "line", "look", "row"]
 
 MIB = 1 << 20
 HEAD = (f"{'time':>8}  {'puts/s':>10}  {'MiB/s':>7}  {'got/s':>7}  {'unflushed':>9}  {'undispatched':>12}  "
         f"{'flush p99 ms':>12}  {'visible p99 ms':>14}  {'behind':>9}  {'log MiB':>9}  {'disk %':>6}")
+
+
+def look(root: str) -> tuple[dict[str, Any] | None, str]:
+    """As read_live, and only what can be shown: a file that somebody has changed may have any shape."""
+    figures, age = read_live(root)
+    if figures is None:
+        return None, age
+    try:
+        line(row(figures, {**figures, "written_ms": figures["written_ms"] - 1}, root))
+        block(figures, age, Output(False, io.StringIO()))
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        return None, f"no live figures: {live_path(root)} is damaged ({error!r}); it can be deleted"
+    return figures, age
 
 
 def row(figures: Mapping[str, Any], before: Mapping[str, Any] | None, root: str) -> dict[str, Any]:

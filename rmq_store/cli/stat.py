@@ -18,7 +18,6 @@ from rmq_store.cli.common import FINDINGS, FINE, WAIT_MAX_S, open_store, store_a
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
-from rmq_store.statistics.live import read_live
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
                   for queue_id in sorted(store.queues(topic))]
         delays = store.delay_levels()
-    figures, age = read_live(args.store)
+    figures, age = live.look(args.store)
     if out.as_json:
         out.record({"kind": "store", "path": args.store, **stats})
         for queue in queues:
@@ -85,7 +84,7 @@ def _lines(args: argparse.Namespace, out: Output, log: logging.Logger) -> int:
     while args.times is None or lines < args.times:
         if lines:
             time.sleep(args.watch)
-        figures, why = read_live(args.store) if args.topic is None else (None, "")
+        figures, why = live.look(args.store) if args.topic is None else (None, "")
         if lines == 1 and not args.verbose:         # what each look at the files would warn of is said once
             log.setLevel(logging.ERROR)
         now: Any = _look(args) if figures is None else figures

@@ -110,7 +110,7 @@ def read_live(root: str, now_ms: int | None = None) -> tuple[dict[str, Any] | No
         return None, "no live figures: the store is not open, or without the option stats_file_interval_ms"
     except OSError as error:
         return None, f"no live figures: {path}: {error.strerror}"
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         return None, f"no live figures: {path} is damaged ({error!r}); it can be deleted"
     if number != FORMAT:
         return None, f"no live figures: {path} has format {number}, this version reads {FORMAT}"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.statistics.live import read_live
+from rmq_store.statistics.live import live_path, read_live
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 OPTIONS = [part for name, value in SMALL.items() for part in ("-o", f"{name}={value}")]
@@ -58,7 +58,7 @@ def test_what_needs_attention_is_said(store, rmqstore, monkeypatch):
     published(store, 1)
     figures, age = read_live(store.path)
     figures["stats"] |= {"errno": 5, "disk_full": True, "put_lock_ms": 900}
-    monkeypatch.setattr("rmq_store.cli.stat.read_live", lambda root: (figures, age))
+    monkeypatch.setattr("rmq_store.cli.live.read_live", lambda root: (figures, age))
     _, out, _ = rmqstore("stat", store.path, "-w", "1", "-n", "1", *OPTIONS)
     assert out.splitlines()[-1].endswith("FAILED, errno 5  DISK FULL  put lock held for 900 ms")
 
@@ -101,3 +101,21 @@ def test_what_is_no_period(store, rmqstore, arguments, words):
 def test_watching_the_files_of_an_open_store_warns_once(store, rmqstore):
     code, out, err = rmqstore("stat", store.path, "-w", "0.001", "-n", "4", "-t", "T", *OPTIONS)
     assert code == 0 and len(out.splitlines()) == 5 and err.count("was not closed cleanly") == 1
+
+
+@pytest.mark.parametrize("spoil", [
+    {"recent": {}}, {"recent": 7}, {"stats": {}}, {"rates": {"puts": [1]}}, {"groups": {"G": 7}}, {"delayed": "x", "groups": 7},
+    {"stats": {"puts": "x"}}, None])
+@pytest.mark.parametrize("arguments", [["--watch", "0.01", "--times", "1"], []])
+def test_figures_of_another_shape_are_damaged_ones(store, rmqstore, spoil, arguments):
+    published(store, 1)
+    path = live_path(store.path)
+    with open(path) as file:
+        figures = json.load(file)
+    with open(path, "w") as file:
+        file.write("[" * 100_000 if spoil is None else json.dumps({
+            name: (value | spoil[name] if isinstance(spoil.get(name), dict) and spoil[name] else spoil.get(name, value))
+            for name, value in figures.items()}))
+    code, out, err = rmqstore("stat", store.path, *arguments, *OPTIONS)
+    assert code == (0 if arguments else 1), err       # 1: a store that is open was not closed
+    assert not arguments or (f"{path} is damaged" in out and "messages/s" in out)

@@ -165,7 +165,7 @@ def open_readonly(c: Case) -> None:
     with MessageStore.open(c.root, readonly=True, _io=c.io(), **c.given) as s:
         found = read_all(s)
         if c.trusted and c.must.queues_whole and c.must.log_whole and not s.stats()["needs_recovery"]:
-            demand(s, found, c.must.now, "readonly")
+            demand(s, found, c.must.there, "readonly")
 
 
 def open_readonly_bare(c: Case) -> None:

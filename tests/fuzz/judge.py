@@ -110,11 +110,14 @@ class Must:
                  if self.begin <= what[0] and what[0] + what[1] <= self.end}
         self.whole: dict[Place, What] = whole       # once repair is through
         settled = _same(base.root, root, "abort") and _same(base.root, root, "checkpoint")
-        self.now: dict[Place, What] = {}            # as soon as it opens
+        self.there: dict[Place, What] = {}          # without that anything is dispatched
+        self.now: dict[Place, What] = {}            # as soon as it is open for writing
         before, after = _Entries(base, base.root), _Entries(base, root)
         for place, what in whole.items():
             old, new = before.at(place), after.at(place)
-            if old == new if old is not None else settled and self.log_whole:
+            if old is not None and old == new:
+                self.there[place] = self.now[place] = what
+            elif old is None and settled and self.log_whole:
                 self.now[place] = what
         self.queues_whole = all(_same_tree(base.root, root, name) for name in ("consumequeue", "consumequeue_ext"))
 
