@@ -117,7 +117,7 @@ class Must:
             old, new = before.at(place), after.at(place)
             if old is not None and old == new:
                 self.there[place] = self.now[place] = what
-            elif old is None and settled and self.log_whole:
+            elif old is None and new is None and settled and self.log_whole:
                 self.now[place] = what
         self.queues_whole = all(_same_tree(base.root, root, name) for name in ("consumequeue", "consumequeue_ext"))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 HUGE = 1 << 40
+PRECIOUS = ["tree/precious.txt", "tree/inner/also-precious.txt", "tree/7", "tree/00000000000000000000.keep"]
 # Names that a store reads or makes, and may not have at the moment.
 SMALL = ["abort", "checkpoint", "checkpoint.tmp", "lock", ".stats.json", ".stats.json.tmp", "config/consumerOffset.json",
          "config/consumerOffset.json.bak", "config/delayOffset.json", "config/topics.json", "config/subscriptionGroup.json",
@@ -30,8 +31,8 @@ def make_decoys(place: Path) -> None:
     for name, data in (("text", b"precious\n"), ("empty", b""), ("page", b"p" * 4096), ("log", b"\xda\xa3\x20\xa7" * 4096),
                        ("queue", b"q" * 4000), ("json", b'{"offsetTable":{}}'), ("abort", b"1")):
         (place / "files" / name).write_bytes(data)
-    for name in ("precious.txt", "inner/also-precious.txt", "7", "00000000000000000000.keep"):
-        (place / "tree" / name).write_bytes(b"precious\n")
+    for name in PRECIOUS:
+        (place / name).write_bytes(b"precious\n")
 
 
 def _any(random: Random, root: Path, *kinds: Callable[[Path], bool]) -> Path:
