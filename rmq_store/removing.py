@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RemovedQueues", "expired_queues", "is_system_topic", "remove_expired", "remove_topics", "removed_queues"]
 
 FILE = "removedQueues.json"
+OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
 SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
                     "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT"))
 
@@ -80,8 +81,10 @@ def _take(content: Any) -> dict[tuple[str, int], int]:
     found = {}
     for key, offset in content["removed"].items():
         topic, _, queue_id = key.rpartition("@")
-        if not isinstance(offset, int):
-            raise ValueError(f"offset of {key} is {offset!r}, not a number")
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
+            raise ValueError(f"offset of {key} is {offset!r}, no place in a log")
+        if not 0 <= int(queue_id) <= QUEUE_ID_MAX:
+            raise ValueError(f"{key} names queue {queue_id}, ids go from 0 to {QUEUE_ID_MAX}")
         found[topic, int(queue_id)] = offset
     return found
 

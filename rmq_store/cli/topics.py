@@ -85,8 +85,9 @@ def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[in
     said = "not in config/topics.json"
     if entry is not None:
         perm = entry.get("perm", 0)
-        said = (f"read queues {entry.get('readQueueNums')}, write queues {entry.get('writeQueueNums')}, "
-                f"perm {''.join(name for name, bit in PERMISSIONS.items() if name != 'rw' and perm & bit) or 'none'}"
+        may = (''.join(name for name, bit in PERMISSIONS.items() if name != "rw" and perm & bit) or "none"
+               if isinstance(perm, int) else repr(perm))
+        said = (f"read queues {entry.get('readQueueNums')}, write queues {entry.get('writeQueueNums')}, perm {may}"
                 + (", order" if entry.get("order") else ""))
     out.line(f"{topic}  {said}; {len(queues)} queues have or had messages")
 

@@ -37,7 +37,9 @@ class ConfigFile:
         for path in (self.path, self.path + ".bak"):
             try:
                 text = self._read(path)
-                found = take(parse_json(text.decode()))
+                content = parse_json(text.decode())
+                dump_json(content).encode()         # what could not be written again must not be met when the store closes
+                found = take(content)
             except FileNotFoundError:
                 continue
             except (ValueError, TypeError, KeyError, AttributeError) as error:

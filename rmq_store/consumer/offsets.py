@@ -134,8 +134,8 @@ def _take(content: Any) -> tuple[Table, dict[str, Any]]:
 
 def _checked(key: str, queues: Any) -> Iterator[tuple[int, int]]:
     for queue_id, offset in queues.items():
-        if isinstance(offset, bool) or not isinstance(offset, int):
-            raise ValueError(f"offset of {key} queue {queue_id} is {offset!r}, not a number")
+        if isinstance(offset, bool) or not isinstance(offset, int) or not -_MAX <= offset <= _MAX:
+            raise ValueError(f"offset of {key} queue {queue_id} is {offset!r}, no number of 64 bits")
         yield int(queue_id), offset
 
 

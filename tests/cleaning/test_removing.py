@@ -125,3 +125,12 @@ def test_verify_knows_what_was_removed(tmp_path):
     (root / "config" / "removedQueues.json").write_text("{")
     assert {(f.kind, f.topic) for f in verify(root)} == {("queue_missing", "Kept"), ("queue_missing", "Gone"),
                                                          ("queue_other", "Gone"), ("config_file", None)}
+
+
+@pytest.mark.parametrize("removed", [
+    'T@0":9223372036854775808', 'T@0":-1', 'T@2147483648":7', 'T@-1":7', 'T@0":true', 'T@0":1.5'])
+def test_numbers_that_no_store_has_are_damage(tmp_path, removed):
+    (tmp_path / "s" / "config").mkdir(parents=True)
+    (tmp_path / "s" / "config" / "removedQueues.json").write_text('{"removed":{"' + removed + "}}")
+    with pytest.raises(errors.ConfigFileCorrupted, match="removedQueues"):
+        MessageStore.open(tmp_path / "s", **SMALL)

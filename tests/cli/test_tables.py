@@ -74,3 +74,11 @@ def test_wrong_arguments(store, rmqstore, arguments, words):
     assert (code, out) == (64, "") and words in err and "Traceback" not in err
     with MessageStore.open(store, readonly=True, **SMALL) as s:
         assert s.topics() == ["Old", "T"] and s.topic_table.names() == []
+
+
+@pytest.mark.parametrize("perm", ['"7"', "null", "[]", "1.5"])
+def test_a_permission_that_is_no_number_is_shown_as_it_is(store, rmqstore, perm):
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"T":{"perm":' + perm + "}}}")
+    code, out, _ = rmqstore("topics", "list", store)
+    assert code == 0 and f"perm {json.loads(perm)!r}" in out

@@ -248,3 +248,22 @@ def test_forgetting_a_group(tmp_path):
     with MessageStore.open(root, **SMALL) as s:
         assert s.offsets.remove("ConsumerA", "Topic-01") == 4 and s.offsets.remove("ConsumerA") == 1
         assert s.offsets.remove("ConsumerA") == 0
+
+
+@pytest.mark.parametrize(("name", "text", "words"), [
+    ("consumerOffset_json", '{"offsetTable":{"T@G":{0:9223372036854775808}}}', "9223372036854775808"),
+    ("consumerOffset_json", '{"offsetTable":{"T@G":{0:-9223372036854775809}}}', "-9223372036854775809"),
+    ("consumerOffset_json", '{"offsetTable":{"\\ud800@G":{0:1}}}', "surrogates"),
+    ("consumerOffset_json", '{"offsetTable":{},"more":1e400}', "JSON compliant"),
+    ("topics_json", '{"topicConfigTable":{"T":{"order":NaN}}}', "JSON compliant"),
+    ("topics_json", '{"topicConfigTable":{},"more":' + "[" * 70 + "]" * 70 + "}", "nested too deeply"),
+    ("subscriptionGroup_json", '{"subscriptionGroupTable":{"\\udfff":{}}}', "surrogates")])
+def test_what_could_not_be_used_or_written_again_is_damage(tmp_path, name, text, words):
+    """It was an OverflowError in poll(), or a ValueError in close()."""
+    root = store_with(tmp_path / "s", **{name: text})
+    with MessageStore.open(root, **SMALL) as s:
+        s.put("T", b"x", wait=True)
+        assert s.wait_dispatched(10)
+        with pytest.raises(errors.ConfigFileCorrupted, match=words), s.consumer("G", "T") as c:
+            c.poll(timeout=0)
+    assert (root / "config" / name.replace("_", ".")).read_text() == text
