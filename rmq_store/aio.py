@@ -398,8 +398,9 @@ class Subscription:
 
     def _look(self) -> None:
         # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.
-        queue_id = self._due.pop()
+        queue_id = next(iter(self._due))
         result = self._store.get(self._topic, queue_id, self._read[queue_id], self._max_count, self._tags)
+        self._due.discard(queue_id)         # not before: a look that failed is taken again
         self._read[queue_id] = result.next_offset
         if not result.messages and not self._ready:
             self.offsets[queue_id] = result.next_offset

@@ -71,9 +71,9 @@ class AsyncConsumer:
         the loop looks at it only while somebody waits, or it would never sleep."""
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
-        if len(self._waiters) == 1:
-            self._loop.add_reader(fd, self._wake)
         try:
+            if len(self._waiters) == 1:
+                self._loop.add_reader(fd, self._wake)
             async with asyncio.timeout(seconds):
                 await waiter
         except TimeoutError:

@@ -106,14 +106,14 @@ class Batch(Sequence["Message"]):
     def ack(self) -> None:
         """All of it is done. Calling it again changes nothing."""
         if not self._settled:
-            self._settled = True
             self._consumer._settle(self._queue, self.begin, again=None)
+            self._settled = True        # not before: what failed can be said again
 
     def nack(self) -> None:
         """None of it is done: the next poll hands all of it out again."""
         if not self._settled:
-            self._settled = True
             self._consumer._settle(self._queue, self.begin, again=(self.begin, self.end))
+            self._settled = True
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """This message failed: see Consumer.retry. The batch still needs its ack."""
@@ -263,14 +263,17 @@ class Consumer:
             if self._ordered and queue.out:
                 continue
             for _ in range(EMPTY_GETS_MAX):
-                begin, limit = queue.again.popleft() if queue.again else (queue.next, None)
+                begin, limit = queue.again[0] if queue.again else (queue.next, None)
                 batch, end = self._get(queue, begin, limit, max_count)
+                if batch is not None:       # in its new place before it leaves the old one: nothing is ever in none
+                    queue.out[begin] = end
                 if limit is None:
                     queue.next = end
                 elif end < limit:
-                    queue.again.appendleft((end, limit))
+                    queue.again[0] = (end, limit)
+                else:
+                    queue.again.popleft()
                 if batch is not None:
-                    queue.out[begin] = end
                     return batch, False
                 self._commit(queue)         # what the tags left out is done
                 if end <= begin:
@@ -303,9 +306,9 @@ class Consumer:
 
     def _settle(self, queue: _Queue, begin: int, again: tuple[int, int] | None) -> None:
         with self._lock:
-            queue.out.pop(begin, None)
-            if again is not None:
+            if again is not None and begin in queue.out and again not in queue.again:
                 queue.again.append(again)
+            queue.out.pop(begin, None)
             if not self._closed:
                 self._commit(queue)
                 if again is not None or self._ordered:
@@ -369,15 +372,15 @@ class Consumer:
 
     def _look(self) -> None:
         """Finds queues, also those that are new."""
-        self._looked = time.monotonic()
         for topic, queue_id, _, _ in self._store._queue_list():
             if topic in self.topics and (topic, queue_id) not in self._queues:
                 queue = _Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
-                self._queues[topic, queue_id] = queue
-                self._turn.append(queue)
                 if queue_id != 0:           # that one is watched from the beginning, whether it is there or not
                     self._hub.watch(topic, queue_id)
+                self._queues[topic, queue_id] = queue
+                self._turn.append(queue)
         self._first_look = False
+        self._looked = time.monotonic()     # last: a look that failed is taken again
 
     def _begin(self, topic: str, queue_id: int) -> int:
         committed = self._offsets.query(self.group, topic, queue_id)
@@ -399,13 +402,12 @@ class Consumer:
         """Ends it; who waits in poll is let out. What is acknowledged is on the device when it returns; what is still out is
         handed out again by the next consumer. Idempotent. Raises OSError."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._hub.wake()
-            if self._waiting == 0:
-                self._hub.close()
-        if not self._store.closed:
+            if not self._closed:
+                self._closed = True
+                self._hub.wake()
+                if self._waiting == 0:
+                    self._hub.close()
+        if not self._store.closed:          # also the second time: the first may have failed here
             self._offsets.flush()
 
     def __enter__(self) -> "Consumer":

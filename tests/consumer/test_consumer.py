@@ -1,4 +1,5 @@
 """The consumer: every message at least once, none passed over; failed ones again, then as dead letters, as a broker does it."""
+import errno
 import logging
 import random
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.consumer.consumer import origin_topic
+from rmq_store.consumer.counts import GroupCounts
 from rmq_store.io._io import ProbeIo
 
 # store_only: what is tried again is there at once.
@@ -150,6 +152,58 @@ def test_waiting_is_woken_by_a_put_a_close_and_the_store(store):
 
 
 # ---- failures
+
+def test_a_read_that_fails_loses_nothing_that_was_given_back(tmp_path):
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL) as s, s.consumer("G", "T") as c:
+        fill(s, 6)
+        c.poll(4).nack()
+        io.fail("pread", errno=errno.EIO, path="/consumequeue/T/")
+        with pytest.raises(OSError, match=r"[Ii]nput/output"):
+            c.poll(2)
+        assert s.offsets.query("G", "T", 0) <= 0
+        assert drain(c) == [0, 1, 2, 3, 4, 5]
+        assert s.offsets.query("G", "T", 0) == 6
+
+
+class Failing(GroupCounts):
+    """Counts that cannot be taken: whatever fails behind a get, the messages that it found are not lost."""
+
+    fails = True
+
+    def got(self, *arguments):
+        if self.fails:
+            raise MemoryError("counts")
+        super().got(*arguments)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["new", "given back"])
+def test_what_fails_behind_a_read_loses_nothing(store, again):
+    fill(store, 6)
+    with store.consumer("G", "T") as c:
+        if again:
+            c.poll(4).nack()
+        queue = c._queues["T", 0]
+        queue.counts = Failing("G", "T")
+        with pytest.raises(MemoryError):
+            c.poll(2)
+        queue.counts.fails = False
+        assert drain(c) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack"])
+def test_a_batch_whose_settling_fails_can_be_settled_again(store, settle, monkeypatch):
+    fill(store, 4)
+    with store.consumer("G", "T") as c:
+        batch = c.poll(2)
+        with monkeypatch.context() as m:
+            m.setattr(c._offsets, "commit", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                getattr(batch, settle)()
+        getattr(batch, settle)()
+        assert store.offsets.query("G", "T", 0) == (2 if settle == "ack" else 0)
+        assert drain(c) == ([2, 3] if settle == "ack" else [0, 1, 2, 3])
+
 
 def test_a_failed_message_comes_again_with_a_brokers_properties(store):
     store.put("T", b"7", tags="x", keys="k", properties={"UNIQ_KEY": "U1", "color": "red", "WAIT": "true"}, flag=3)
