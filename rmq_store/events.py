@@ -101,7 +101,8 @@ class Event(Enum):
         "%(count)d delayed messages of %(path)s could not be delivered and were passed over, the last one at offset "
         "%(offset)d: unreadable, damaged, or without a real topic and queue; they stay in SCHEDULE_TOPIC_XXXX")
     DELAY_REPEATED = "delay", _WARNING, (
-        "delivering delayed messages of %(path)s failed %(count)d times (errno %(errno)d last) and is tried again")
+        "delivering delayed messages of %(path)s failed %(count)d times (errno %(errno)d last) and is tried again; with errno "
+        "90 (EMSGSIZE) one is larger than the pool: reopen with the message_size_max_bytes that it was put with, or more")
 
     # cleaning
     LOG_FILES_DELETED = "cleaning", _INFO, (

@@ -18,8 +18,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmq_store.codec._delay cimport SCHEDULE_TOPIC_SIZE
-from rmq_store.codec._record cimport (BLANK_SIZE, PROPERTIES_SIZE_MAX, RecordArgs, RecordView, body_crc32, record_prepare,
-                                      rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._record cimport (BLANK_SIZE, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX, RecordArgs, RecordView, body_crc32,
+                                      record_prepare, rmq_get32, rmq_get64, topic_fits)
 from rmq_store.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append,
                                        log_dispatch_wake, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
@@ -34,6 +34,7 @@ from rmq_store.writer._put cimport find_property
 
 cdef extern from * nogil:
     """
+    #include <errno.h>
     #include <poll.h>
     #include <stdint.h>
     #include <sys/timerfd.h>
@@ -60,6 +61,7 @@ cdef extern from * nogil:
         (void)n;
     }
     """
+    enum: EMSGSIZE
     void rmq_wake_fd(int fd)
     int rmq_clock_fd()
     void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms)
@@ -69,6 +71,7 @@ cdef enum:
     BLANK_SIZE_FIELD = 0x7FFFFFFF
     RETRY_MS = 100              # upstream's DELAY_FOR_A_WHILE
     SKIPPED = 1
+    WAITS_MAX = 100             # for room or for a file, before it is tried again later
 
 cdef int64_t EXT_ADDRESS_MAX = -2147483649
 cdef int64_t SLICE_NS = 100_000_000
@@ -114,6 +117,7 @@ cdef int _copy(Timer *t, const RecordView *v, RecordArgs *a) noexcept nogil:
     if (not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &topic_size)
             or not find_property(v.properties, v.properties_size, b"REAL_QID", 8, &queue, &queue_size)
             or not _number(queue, queue_size, &a.queue_id) or not topic_fits(topic, <int32_t> topic_size)
+            or (topic_size > TOPIC_SIZE_V1_MAX and not t.compat5)       # 4.9 cannot read a record of version 2
             or (topic_size == 24 and memcmp(topic, HALF_TOPIC, 24) == 0)):
         return SKIPPED
     a.topic = topic
@@ -149,7 +153,7 @@ cdef int _append(Timer *t, RecordArgs *a) noexcept nogil:
     cdef Queue *q = queues_find(t.queues, a.topic, a.topic_size, a.queue_id, True)
     cdef Appended out
     cdef int64_t now
-    cdef int status, rc
+    cdef int status, rc, waits = 0
     if q == NULL:
         return -ENOMEM
     while True:
@@ -160,6 +164,9 @@ cdef int _append(Timer *t, RecordArgs *a) noexcept nogil:
         if status == APPEND_OK:
             break
         if status == APPEND_NEED_ROOM:
+            # The pool was larger when it was put: it waits for one that is again. The rest of a file may have to fit, too.
+            if a.size > t.log.pool.size or (waits > 0 and 2 * a.size + BLANK_SIZE > t.log.pool.size):
+                return -EMSGSIZE
             rc = log_wait_room(t.log, a.size, SLICE_NS)
         elif status == APPEND_NEED_FILE:
             rc = log_wait_file(t.log, a.size, SLICE_NS)
@@ -167,6 +174,9 @@ cdef int _append(Timer *t, RecordArgs *a) noexcept nogil:
             return -rmq_load32(&t.log.fence) if status == APPEND_FENCED else -ENOMEM
         if rc < 0:
             return rc
+        waits += 1
+        if waits == WAITS_MAX or rmq_load32(&t.stop) != 0:
+            return -ETIMEDOUT   # close() need not wait for room or for a file
     rmq_store(&t.delivered_end, out.offset + a.size)
     if t.sync_mode and rmq_load32(&t.log.flush_asleep) != 0:
         rmq_event_wake(&t.log.flush_wanted)

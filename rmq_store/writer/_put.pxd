@@ -58,6 +58,7 @@ cdef class StorePut(StoreCore):
     cdef object _properties(self, RecordArgs *a, properties, tags, keys)
     cdef int _check_size(self, RecordArgs *a) except -1
     cdef int _refuse_busy(self) except -1
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1

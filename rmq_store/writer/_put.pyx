@@ -295,6 +295,14 @@ cdef class StorePut(StoreCore):
                                                        "split the body, or use larger commit-log files (segment_size_bytes)"))
         return 0
 
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1:
+        # As _check_size, for the record as it will be delivered: with the name of its real topic.
+        cdef RecordArgs a = waiting[0]
+        a.topic = real.text
+        a.topic_size = real.size
+        record_prepare(&a)
+        return self._check_size(&a)
+
     cdef int _wait_for(self, int status, int64_t size) except -1:
         # The put lock is free. Waits for what the append lacked; raises what makes waiting useless.
         cdef int64_t waited = 0
@@ -376,6 +384,7 @@ cdef class StorePut(StoreCore):
         cdef Py_buffer view
         cdef bint viewed = False
         cdef Topic t
+        cdef Topic real = None
         cdef Queue *q
         cdef PutResult r
         cdef const char *value = NULL
@@ -393,7 +402,8 @@ cdef class StorePut(StoreCore):
         wants[0] = self.sync_mode
         if kept is not None:
             if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
-                topic, queue_id, kept = self._delayed(topic, queue_id, kept, <object> v[SYS_FLAG])
+                real = self._topic(topic)
+                topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
             wants[0] = self.sync_mode and asks_to_wait(&a)
@@ -424,6 +434,8 @@ cdef class StorePut(StoreCore):
                 raise errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max,
                                                            "split or compress it, or raise message_size_max_bytes"))
             a.body_size = <int32_t> size
+            if real is not None:
+                self._check_delivered(&a, real)
             record_prepare(&a)
             self._check_size(&a)
             if viewed:
@@ -448,12 +460,17 @@ cdef class StorePut(StoreCore):
         r.host = self.host
         return r
 
-    def _delayed(self, topic, queue_id, bytes properties, sys_flag):
-        """Upstream's rewriting of a message with a delay level. Until something delivers it, it must be asked for."""
-        rewritten = delay_rewrite(topic, queue_id, properties, sys_flag=sys_flag, levels=self.options.delay_levels,
-                                  compat=self.options.compat)
+    def _delayed(self, Topic topic not None, queue_id, bytes properties, sys_flag):
+        """Upstream's rewriting of a message with a delay level, for a place that it can be delivered to. Until something
+        delivers it, it must be asked for."""
+        name, number = topic.name.decode("utf-8"), int(_integer(queue_id, "queue_id", 0, 0x7FFFFFFF))
+        rewritten = delay_rewrite(name, number, properties, sys_flag=_integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF),
+                                  levels=self.options.delay_levels, compat=self.options.compat)
         if rewritten is None:
-            return topic, queue_id, properties
+            return name, number, properties
+        if name == "RMQ_SYS_TRANS_HALF_TOPIC":
+            raise errors.MessageIllegal(f"topic is {name!r}: upstream's own, a delayed message is never delivered to it; put "
+                                        "it without a delay level")
         if not self.delay_allowed:
             raise errors.ServiceNotAvailable(
                 "the message has a delay level, and this store is open with delay='refuse': open it without, or with "

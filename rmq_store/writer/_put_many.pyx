@@ -252,7 +252,7 @@ cdef class StorePutMany(StorePut):
                     raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
                                                 "body and any of tags, keys, properties, flag")
                 own.update(message)
-            self._check_message(i, topic, own, sys_flag)
+            self._check_message(i, topic, queue_id, own, sys_flag)
             each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"]))
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
@@ -274,9 +274,10 @@ cdef class StorePutMany(StorePut):
             r.store_timestamp = one.store_timestamp
         return self._finish_many(r, any_wants)
 
-    def _check_message(self, i, topic, message, sys_flag):
+    def _check_message(self, i, topic, queue_id, message, sys_flag):
         """The checks of one put without its append, so that put_many refuses all or nothing."""
         cdef RecordArgs a
+        cdef Topic real = self._topic(topic)
         try:
             size = memoryview(message["body"]).nbytes
         except TypeError:
@@ -284,12 +285,13 @@ cdef class StorePutMany(StorePut):
                                         "contiguous buffer (encode text first)") from None
         kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
         if kept is not None and b"DELAY\x01" in kept:
-            _, _, kept = self._delayed(topic, 0, kept, sys_flag)
+            topic, _, kept = self._delayed(real, queue_id, kept, sys_flag)
             a.properties_size = <int32_t> len(kept)
             a.properties = PyBytes_AS_STRING(kept)
         self._arguments(&a, message["flag"], sys_flag, None, None, _ZERO, _ZERO)
         a.topic_size = self._topic(topic).size
         a.body_size = <int32_t> min(size, 0x3FFFFFFF)
+        self._check_delivered(&a, real)
         record_prepare(&a)
         self._check_size(&a)
 

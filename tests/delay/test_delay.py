@@ -240,6 +240,27 @@ def test_what_leads_nowhere_is_passed_over_and_said(tmp_path, caplog):
         assert "4 delayed messages" in caplog.text
 
 
+def test_a_message_larger_than_the_pool_waits_for_a_larger_one(tmp_path, caplog):
+    """It was put before the pool was made smaller. The timer must not spin on it, close() not wait for it, and it is not lost."""
+    clock, large, small = Clock(), {"message_size_max_bytes": 1 << 19}, {"message_size_max_bytes": 1 << 12}
+    pool = {"write_path": "pool", "pool_window_size_bytes": 4096, "pool_window_count": 1}
+    with clock.open(tmp_path / "s", **pool | large) as s:
+        s.put("T", bytes(1 << 18), delay_level=1)
+        assert s.wait_dispatched(60)
+    clock.set(NOW + 1000)
+    with clock.open(tmp_path / "s", **pool | small) as s:
+        assert s.stats()["pool_bytes"] < 1 << 18
+        deadline = time.monotonic() + 60
+        while s._delay.timer.state()[3] == 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert s._delay.timer.state()[4] == errno.EMSGSIZE
+        s._delay.write()
+        assert s.delay_levels()[0].waiting == 1
+        assert f"errno {errno.EMSGSIZE}" in caplog.text
+    with clock.open(tmp_path / "s", **pool | large) as s:
+        assert bodies(s, "T", 0, 1) == [bytes(1 << 18)]
+
+
 def test_store_only_refuse_and_readonly_deliver_nothing(tmp_path):
     clock = Clock()
     with clock.open(tmp_path / "s", delay="store_only") as s:
