@@ -18,7 +18,7 @@ from rmq_store.cleaning.cleaner import Cleaned
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.progress import Lag
 from rmq_store.delay.service import DelayLevel
-from rmq_store.errors import StoreClosed
+from rmq_store.errors import ForkedProcess, StoreClosed
 from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.scrubbing import ScrubResult
@@ -73,7 +73,7 @@ class AsyncMessageStore:
                         trace: TracebackType | None) -> None:
         try:
             await self.close()
-        except BufferError:
+        except (BufferError, ForkedProcess):
             pass        # as in the `with` of a MessageStore: views that are alive stay good
 
     @property
@@ -380,6 +380,7 @@ class Subscription:
 
     async def __anext__(self) -> Message:
         while not self._ready:
+            self._store._check_open()       # in a child of fork nobody would wake it
             if not self._due:
                 for queue_id in await self._ear.listen():
                     if queue_id not in self._read:          # a queue that came after the subscription: from its beginning

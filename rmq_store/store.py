@@ -1,11 +1,12 @@
 """MessageStore: the public face. Opens the rooms in order, closes them in reverse; the work is done below.
 
-Thread-safety: every method may be called from any thread. Durability: see the README's table. Fork: a child gets ForkedProcess
-from every call and leaves the parent's store alone.
+Thread-safety: every method may be called from any thread. Durability: see the README's table. Signal handlers may call close();
+the rule for that is io/_lock.pyx. Fork: a child gets ForkedProcess from every call and leaves the parent's store alone.
 """
 import asyncio
 import atexit
 import bisect
+import functools
 import os
 import signal
 import threading
@@ -23,12 +24,13 @@ from rmq_store.consumer.progress import Lag, lag_of, reset
 from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
-from rmq_store.errors import DiskFull, DurabilityError, RmqStoreError, StoreNotWriteable, StoreStateError
+from rmq_store.errors import DiskFull, DurabilityError, ForkedProcess, RmqStoreError, StoreNotWriteable, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
 from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
+from rmq_store.io._lock import StoreLock, put_off
 from rmq_store.io.files import ControlFiles
 from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
 from rmq_store.publishing import Publisher
@@ -58,9 +60,9 @@ class MessageStore(StoreReports):
     _lock_fd: int | None = None
     _files: ControlFiles
     _completer: Completer
-    _close_lock: threading.RLock
-    _listeners_lock: threading.Lock
-    _options_lock: threading.Lock
+    _close_lock: StoreLock
+    _listeners_lock: StoreLock
+    _options_lock: StoreLock
     _watch: Watch | None = None
     _sealer: Sealer | None = None
     _publisher: Publisher | None = None
@@ -68,7 +70,6 @@ class MessageStore(StoreReports):
     _delay: DelayService | None = None
     _cleaner: Cleaner | None = None
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
-    _closer: int = 0                # the thread inside close()
     _ended: bool = False            # close() is through
 
     @classmethod
@@ -119,10 +120,10 @@ class MessageStore(StoreReports):
         self._files = ControlFiles(io)
         self._completer = Completer(self)
         self._loop_hubs = {}
-        self._close_lock = threading.RLock()
-        self._listeners_lock = threading.Lock()
-        self._options_lock = threading.Lock()
-        self._rates = Rates()
+        self._close_lock = StoreLock(self.path, "closing")
+        self._listeners_lock = StoreLock(self.path, "the listeners")
+        self._options_lock = StoreLock(self.path, "reconfigure")
+        self._rates = Rates(self.path)
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
         if not self.readonly:
             places = Places(self.path, self.options)
@@ -168,9 +169,10 @@ class MessageStore(StoreReports):
         Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
         listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
         self._check_open()
-        with self._listeners_lock:      # not close()'s: a signal handler may close the store here
+        with self._listeners_lock:
             if self._listeners is None:
                 self._listeners = Listeners(self)
+        self._check_open()      # a close() that was put off until here
         self._listeners.add(listener)
 
     def remove_arriving_listener(self, listener: ArrivingListener) -> None:
@@ -217,33 +219,27 @@ class MessageStore(StoreReports):
         The abort file goes only if nothing failed and nothing is behind. With message views alive everything but the unmapping
         of their files is done, then BufferError is raised. Raises DurabilityError where the last flush, or another write or
         sync of closing, failed; everything is released all the same. Any thread, also in a callback or a listener: there it
-        returns at once if another thread is closing, which waits for the callback to end.
+        returns at once if another thread is closing, which waits for the callback to end. In a signal handler, too: where that
+        has interrupted a call that has a lock of a store, close() returns at once and is done when the call lets go of it.
+        Raises ForkedProcess in a child of fork.
         """
-        if self._forked() or self._closer == threading.get_ident():
-            return          # the latter: a signal handler, inside the close() of this thread, which goes on
-        _open_stores.discard(self)
-        own = self._own_thread()
-        if own and not self._close_lock.acquire(blocking=False):
+        if self._forked():
+            raise ForkedProcess(self.path)
+        if put_off(self.close):
             return
+        _open_stores.discard(self)
         try:
-            with self._close_lock:
-                self._closer = threading.get_ident()        # before the look: a handler may have closed all of it up to here
-                try:
-                    if self._ended:
-                        return
-                    problems, behind = ([], None) if self.readonly else self._shut()
-                    leases = self.leases
-                    self._end()
-                    self._ended = True
-                finally:
-                    self._closer = 0
+            with self._close_lock.attempt(wait=not self._own_thread()) as mine:
+                if not mine or self._ended:
+                    return
+                problems, behind = ([], None) if self.readonly else self._shut()
+                leases = self.leases
+                self._end()
+                self._ended = True
         except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
             if not self._ended:
                 _open_stores.add(self)
             raise
-        finally:
-            if own:
-                self._close_lock.release()
         if leases:
             emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
         if problems:
@@ -275,9 +271,11 @@ class MessageStore(StoreReports):
         self._completer.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
         if not problems:        # else the log may have less than the offsets would say
-            self._attempt(problems, "writing consumer offsets", self._consuming.flush)
+            self._attempt(problems, "writing consumer offsets", self._consuming.end)
             if self._delay is not None:
                 self._attempt(problems, "writing delay offsets", self._delay.write)
+        else:
+            self._consuming.end(write=False)
         if self._cleaner is not None:
             self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
@@ -338,10 +336,10 @@ class MessageStore(StoreReports):
 
     def __exit__(self, *exc: object) -> None:
         """close(), except that message views that are still alive are only logged: the loop variable of a `for message in …`
-        is one, and it stays good."""
+        is one, and it stays good. In a child of fork that leaves the block there is nothing to close."""
         try:
             self.close()
-        except BufferError:
+        except (BufferError, ForkedProcess):
             pass
 
     def __reduce__(self) -> Any:
@@ -552,17 +550,23 @@ def _close_on_signals() -> None:
             continue
 
         def handler(signum: int, frame: Any, before: Any = before) -> None:
-            for store in list(_open_stores):
-                emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
-                _close_quietly(store)
-            if callable(before):
-                before(signum, frame)
-            elif before == signal.SIG_DFL:
-                signal.signal(signum, signal.SIG_DFL)
-                os.kill(os.getpid(), signum)
+            act = functools.partial(_act_on_signal, signum, before)
+            if not put_off(act):        # else acting would end the process before the stores are closed
+                act(frame)
 
         handler._rmq_store = True       # type: ignore[attr-defined]
         signal.signal(number, handler)
+
+
+def _act_on_signal(signum: int, before: Any, frame: Any = None) -> None:
+    for store in list(_open_stores):
+        emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
+        _close_quietly(store)
+    if callable(before):
+        before(signum, frame)
+    elif before == signal.SIG_DFL:
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
 
 
 atexit.register(_close_all)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_store.cleaning.cleaner import Cleaner
+from rmq_store.errors import StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.integrity.rows import live_log_findings
 from rmq_store.opening import Places
@@ -62,12 +63,14 @@ def known_offsets(store: "MessageStore") -> dict[tuple[str, str], dict[int, int]
 
 
 def log_flusher(store: "MessageStore") -> Callable[[], object]:
-    """Makes what was put durable; once the store closes, that is close()'s business, and done. Holds the store weakly."""
-    weak = weakref.ref(store)
+    """Makes what was put durable, and raises StoreClosed once the store closes: what is written then, close() writes, when it has
+    flushed the log. Holds the store weakly."""
+    weak, path = weakref.ref(store), store.path
 
     def flush() -> None:
         found = weak()
-        if found is not None and not found.closed:
-            found.flush()
+        if found is None:
+            raise StoreClosed(path)
+        found.flush()
 
     return flush

@@ -8,17 +8,17 @@ _clean.pyx; here is only their order, and what is said about it.
 Thread-safety: one lock; a round by hand waits for the one that runs. Crash-safety: any step may be the last one; the next open
 finds a shorter log, and queues and index that begin earlier than it, which their readers correct.
 """
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmq_store.cleaning import _clean
 from rmq_store.cleaning.clock import AgeClock
 from rmq_store.cleaning.rules import Limits, expired, judge, used_percent
 from rmq_store.config.load import Options
 from rmq_store.events import Event, emit
+from rmq_store.io._lock import StoreLock, owing
 from rmq_store.io.files import ControlFiles
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = ["Cleaned", "Cleaner", "Lost", "keep_ms"]
 
 HOUR_MS = 3_600_000
 HOURS_MAX = 1_000_000        # as of retention_hours
+SLICE_S = 0.1
 # Of a store: (topic, group) -> queue id -> next offset to consume. Called with the store, so that nobody holds it for that.
 Known = Callable[[Any], Mapping[tuple[str, str], Mapping[int, int]]]
 
@@ -77,6 +78,29 @@ def _counted(name: str, value: int | None) -> int | None:
     return value
 
 
+class Stop(Protocol):
+    """What ends a round early, between two files: the event of the control thread, or its like."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float) -> bool: ...
+
+
+class _ByHand:
+    """Of a round by hand: the store closes, or a signal handler wants to close it and has put that off until the round ends."""
+
+    def __init__(self, store: "StoreQuery") -> None:
+        self._store = store
+
+    def is_set(self) -> bool:
+        return owing() or self._store.closed
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while not self.is_set() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE_S))
+        return self.is_set()
+
+
 class Cleaner:
     """Made when a store is opened for writing. `used` measures a disk: tests put their own in its place."""
 
@@ -85,7 +109,7 @@ class Cleaner:
         self._log_dir, self._queue_dir = log_dir, queue_dir
         self._known = known
         self._clock = AgeClock(files, root)
-        self._lock = threading.Lock()
+        self._lock = StoreLock(root, "cleaning")
         self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
         self._told_held = False
         self._followed = 0                              # queues and index were cleaned up to this log offset
@@ -98,7 +122,7 @@ class Cleaner:
 
     # ---- by the clock and the disk
 
-    def tick(self, store: "StoreQuery", stop: threading.Event) -> Cleaned:
+    def tick(self, store: "StoreQuery", stop: Stop) -> Cleaned:
         """One look, and a round if there is a reason. Ends early, between two files, once `stop` is set."""
         options = store.options
         log_pct, queue_pct = self.used(self._log_dir), self.used(self._queue_dir)
@@ -126,7 +150,7 @@ class Cleaner:
         with self._lock:
             return self._round(store, keep_ms, self._files.wall_ms(), True, "asked for",
                                files_max if files_max is not None else 1 << 62,
-                               store.options.clean_pace_ms if pace_ms is None else pace_ms, threading.Event())
+                               store.options.clean_pace_ms if pace_ms is None else pace_ms, _ByHand(store))
 
     def due(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None) -> list[int]:
         """Log offsets of the files that `clean` would delete. Raises ValueError."""
@@ -148,7 +172,7 @@ class Cleaner:
     # ---- a round
 
     def _round(self, store: "StoreQuery", keep_ms: int | None, now: int, look: bool, reason: str, files_max: int,
-               pace_ms: int, stop: threading.Event) -> Cleaned:
+               pace_ms: int, stop: Stop) -> Cleaned:
         """keep_ms None: whatever their age at `now`. look False: nothing new goes, only what an earlier round has begun."""
         done = Cleaned()
         self._delete_held(store, done)
@@ -165,11 +189,11 @@ class Cleaner:
         return done
 
     def _delete_old(self, store: "StoreQuery", keep_ms: int | None, now: int, files_max: int, pace_ms: int,
-                    stop: threading.Event, done: Cleaned) -> None:
+                    stop: Stop, done: Cleaned) -> None:
         for start, modified in _clean.log_files(store):
             if done.log_files >= files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):
                 break
-            if done.log_files and stop.wait(pace_ms / 1000):
+            if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
                 break
             self._held = _clean.withdraw(store, start)
             self._told_held = False
@@ -198,7 +222,7 @@ class Cleaner:
         done.log_files += 1
         done.log_bytes += held.size
 
-    def _follow(self, store: "StoreQuery", done: Cleaned, stop: threading.Event) -> None:
+    def _follow(self, store: "StoreQuery", done: Cleaned, stop: Stop) -> None:
         """Queues and index lose the files that lead below the log's beginning; a pause follows each queue that lost one."""
         low = done.min_log_offset if self._held is None else self._held.start
         for number in range(_clean.queue_total(store)):

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.io._lock import StoreLock
 from rmq_store.status import GetStatus
 from rmq_store.waiting._arrivals import Arrivals
 
@@ -154,7 +155,7 @@ class Consumer:
         self.max_retries = groups.retry_max(group) if max_retries is None else max_retries
         self._store, self._offsets = store, offsets
         self._at_end, self._ordered = start == "last", ordered
-        self._lock = threading.Lock()
+        self._lock = StoreLock(store.path, f"the consumer of group {group}")
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._turn: deque[_Queue] = deque()
         self._looked = 0.0
@@ -414,7 +415,10 @@ class Consumer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        try:
+            self.close()
+        except ForkedProcess:       # a child of fork leaves the block: there is nothing to close
+            pass
 
     def __repr__(self) -> str:
         return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r})"

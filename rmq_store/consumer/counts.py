@@ -2,11 +2,11 @@
 
 Counted where a batch is taken, so the cost is a batch's. Kept from the opening of the store on, whatever consumers come and go.
 """
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmq_store.histogram._histogram import Histogram
+from rmq_store.io._lock import StoreLock
 
 if TYPE_CHECKING:
     from rmq_store.reader._get import GetResult
@@ -57,8 +57,8 @@ class GroupCounts:
 class CountTable:
     """All of one store. Any thread."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, path: str) -> None:
+        self._lock = StoreLock(path, "counts of consumers")
         self._counts: dict[tuple[str, str], GroupCounts] = {}
 
     def of(self, group: str, topic: str) -> GroupCounts:

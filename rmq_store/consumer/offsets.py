@@ -7,13 +7,13 @@ writes them at once. After a crash a group therefore meets again what it consume
 log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
 device has. Thread-safety: every method, one lock. Fork: belongs to the store.
 """
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.consumer.config_file import ConfigFile
-from rmq_store.errors import StoreNotWriteable
+from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.io._lock import StoreLock
 
 __all__ = ["ConsumerOffsets", "next_version"]
 
@@ -31,12 +31,12 @@ class ConsumerOffsets:
         self._file = file
         self._readonly = readonly
         self._flush_log = flush_log
-        self._lock = threading.Lock()
-        self._write_lock = threading.Lock()     # taken first; commits do not wait for the device
+        self._lock = StoreLock(file.path, file.name)
+        self._write_lock = StoreLock(file.path, "writing " + file.name)     # taken first; commits do not wait for the device
         self._table: Table = {}
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
-        self._dirty = False
+        self._dirty = self._ended = False
         self._load()
 
     def _load(self) -> None:
@@ -97,26 +97,41 @@ class ConsumerOffsets:
         return count
 
     def flush(self) -> None:
-        """Writes what was committed; durable when it returns. Raises OSError: what was committed is kept, and tried again."""
-        if self._readonly:
-            return
+        """Writes what was committed; durable when it returns. Raises OSError, StoreClosed: what was committed is kept, and tried
+        again."""
+        if not self._readonly:
+            with self._write_lock:
+                if self._dirty and self._ended:
+                    raise StoreClosed(self._file.path)
+                self._write(self._flush_log)
+
+    def end(self, write: bool) -> None:
+        """The store closes, and the log is flushed: the last write, if any; the directory may be another process's from then
+        on."""
         with self._write_lock:
+            try:
+                if write and not self._readonly:
+                    self._write(lambda: None)
+            finally:
+                self._ended = True
+
+    def _write(self, flush_log: Callable[[], object]) -> None:
+        try:
             with self._lock:
                 if not self._dirty:
                     return
                 self._dirty = False
                 table = {f"{topic}@{group}": dict(queues) for (topic, group), queues in self._table.items()}
-            try:
-                self._flush_log()       # after the offsets were read: what they stand for was put before
-                content = dict(self._more)
-                if self._versioned:
-                    content["dataVersion"] = next_version(content.get("dataVersion"))
-                content["offsetTable"] = table
-                self._file.save(dict(sorted(content.items())))
-            except BaseException:
-                self._dirty = True
-                raise
-            self._more = {name: value for name, value in content.items() if name != "offsetTable"}
+            flush_log()             # after the offsets were read: what they stand for was put before
+            content = dict(self._more)
+            if self._versioned:
+                content["dataVersion"] = next_version(content.get("dataVersion"))
+            content["offsetTable"] = table
+            self._file.save(dict(sorted(content.items())))
+        except BaseException:
+            self._dirty = True
+            raise
+        self._more = {name: value for name, value in content.items() if name != "offsetTable"}
 
 
 def _check_name(what: str, name: object) -> None:

@@ -1,7 +1,6 @@
 """What an open store knows of its consumers: offsets, groups and topics from config/, each read when it is first asked for, and
 the consumers that are open. Thread-safety: every method."""
 import re
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import StoreNotWriteable, StoreStateError
+from rmq_store.io._lock import StoreLock
 from rmq_store.io.files import ControlFiles
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Consuming:
 
     def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object]) -> None:
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
-        self._lock = threading.Lock()
+        self._lock = StoreLock(root, "consumers")
         self._offsets: ConsumerOffsets | None = None
         self._groups: GroupTable | None = None
         self._topics: TopicTable | None = None
         self._open: weakref.WeakValueDictionary[str, Consumer] = weakref.WeakValueDictionary()
-        self._counts = CountTable()
+        self._counts = CountTable(root)
 
     def _file(self, name: str) -> ConfigFile:
         return ConfigFile(self._files, self._root, name)
@@ -103,6 +103,19 @@ class Consuming:
 
     def flush(self) -> None:
         """Writes what changed in any of the three files."""
-        for table in (self._offsets, self._groups, self._topics):
-            if table is not None:
-                table.flush()
+        for table in self._tables():
+            table.flush()
+
+    def end(self, write: bool = True) -> None:
+        """The store closes, and the log is flushed: writes what changed, unless that failed; from then on flush() is refused."""
+        failed: list[OSError] = []
+        for table in self._tables():
+            try:
+                table.end(write)
+            except OSError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _tables(self) -> list[ConsumerOffsets | GroupTable | TopicTable]:
+        return [table for table in (self._offsets, self._groups, self._topics) if table is not None]

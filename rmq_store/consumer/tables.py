@@ -5,14 +5,14 @@ Entries are upstream's beans as dicts, with its names and defaults; what an entr
 needs neither file: a put makes its topic. They are for a broker that takes the directory over, and for the retry limits of
 groups. Thread-safety: every method, one lock.
 """
-import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from rmq_store.consumer.config_file import ConfigFile
 from rmq_store.consumer.offsets import next_version
-from rmq_store.errors import StoreNotWriteable
+from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.io._lock import StoreLock
 
 __all__ = ["PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable"]
 
@@ -30,12 +30,12 @@ class _Table:
     def __init__(self, file: ConfigFile, *, compat: str, readonly: bool) -> None:
         self._file = file
         self._readonly = readonly
-        self._lock = threading.Lock()
+        self._lock = StoreLock(file.path, file.name)
         self._defaults = dict(self.defaults) | (dict(self.defaults_5x) if compat == "5.x" else {})
         self._state = compat == "5.x"
         self._entries: dict[str, dict[str, Any]] = {}
         self._more: dict[str, Any] = {}
-        self._dirty = False
+        self._dirty = self._ended = False
         found = file.load(self._take)
         if found is not None:
             self._entries, self._more = found
@@ -89,14 +89,28 @@ class _Table:
             return found
 
     def flush(self) -> None:
-        """Writes what changed; durable when it returns. Raises OSError."""
+        """Writes what changed; durable when it returns. Raises OSError, StoreClosed."""
         with self._lock:
-            if not self._dirty:
-                return
-            self._more["dataVersion"] = next_version(self._more.get("dataVersion"), state=self._state)
-            content = self._more | {self.key: {name: dict(sorted(entry.items())) for name, entry in self._entries.items()}}
-            self._file.save(dict(sorted(content.items())))
-            self._dirty = False
+            if self._dirty and self._ended:
+                raise StoreClosed(self._file.path)
+            self._write()
+
+    def end(self, write: bool) -> None:
+        """The store closes: the last write, if any; the directory may be another process's from then on."""
+        with self._lock:
+            try:
+                if write:
+                    self._write()
+            finally:
+                self._ended = True
+
+    def _write(self) -> None:
+        if not self._dirty:
+            return
+        self._more["dataVersion"] = next_version(self._more.get("dataVersion"), state=self._state)
+        content = self._more | {self.key: {name: dict(sorted(entry.items())) for name, entry in self._entries.items()}}
+        self._file.save(dict(sorted(content.items())))
+        self._dirty = False
 
 
 class TopicTable(_Table):

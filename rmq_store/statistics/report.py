@@ -4,12 +4,12 @@ Nothing here is on a message's way: the numbers are counters that native threads
 flush, dispatch and one get in 16 feed, and snapshots that the control thread takes once a second for the rates.
 Thread-safety: any.
 """
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from rmq_store.histogram._histogram import Histogram
+from rmq_store.io._lock import StoreLock
 from rmq_store.statistics import _counts
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class _Snapshot(NamedTuple):
 class Rates:
     """Rates over the last 10, 60 and 600 seconds from a snapshot a second (StoreStatsService.getPutTps and its like)."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, path: str) -> None:
+        self._lock = StoreLock(path, "rates")
         self._taken: deque[_Snapshot] = deque(maxlen=SNAPSHOTS_MAX)
         self.boot_ms = int(time.time() * 1000)
         self._boot = time.monotonic()

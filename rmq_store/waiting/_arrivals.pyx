@@ -100,7 +100,7 @@ cdef class Arrivals:
         """Takes one watch() back; also after the store was closed."""
         cdef bytes name = topic.encode("utf-8", "surrogatepass")
         cdef Queue *q
-        if self.hub == NULL or self.store.queues == NULL:
+        if self.hub == NULL or self.store.queues == NULL or self.store.alive[0] != 1:
             return
         q = queues_find(self.store.queues, name, <int32_t> len(name), queue_id, False)
         if q != NULL:
@@ -112,6 +112,7 @@ cdef class Arrivals:
         cdef Queue *some[AT_ONCE]
         cdef int i, n = AT_ONCE
         found = []
+        self.store._check_open()        # in a child of fork the eventfd is the parent's: what is read there, it would miss
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from rmq_store.errors import StoreStateError
+from rmq_store.io._lock import StoreLock
 from rmq_store.waiting._arrivals import Arrivals
 from rmq_store.waiting._wait import StoreWait
 
@@ -23,7 +24,7 @@ class Listeners:
     def __init__(self, store: StoreWait) -> None:
         self._hub = Arrivals(store, everything=True)
         self._listeners: tuple[ArrivingListener, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = StoreLock(store.path, "the listeners")
         self.thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
         self.thread.start()
 

@@ -29,6 +29,7 @@ cdef class Completer:
     cdef Ahead *_ahead
     cdef object _callbacks      # Callbacks, from the first one on
     cdef object _starting       # a lock, only ever tried
+    cdef object _making         # StoreLock: the thread of callbacks is being made
     cdef object _last_loop      # the loop whose task waited last, and its Sunk
     cdef Sunk _last_sunk
     cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its Sunk and its thread; or NULL

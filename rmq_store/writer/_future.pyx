@@ -1,7 +1,8 @@
 """Light futures of asynchronous puts (upstream: CompletableFuture<PutMessageResult>). Contract in _future.pxd.
 
-No locks that wait: a signal handler that closes the store may run anywhere in the main thread, also inside these methods. Steps
-that belong together are compiled code without a call into Python, which the GIL makes one.
+No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler that closes the store may run anywhere in the
+main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
+makes one.
 """
 import asyncio
 import logging
@@ -25,6 +26,7 @@ from rmq_store.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahea
 from rmq_store.writer._put cimport PutResult, StorePut
 
 from rmq_store import errors
+from rmq_store.io._lock import StoreLock
 from rmq_store.status import PutStatus
 
 cdef extern from *:
@@ -458,6 +460,7 @@ cdef class Completer:
         self._ahead.log = store.log
         self._ahead.told = -1
         self._starting = threading.Lock()
+        self._making = StoreLock(store.path, "callbacks")
 
     def __dealloc__(self):
         if self._ahead != NULL and not self._ahead.running:
@@ -520,12 +523,10 @@ cdef class Completer:
             f._settle(None)
             return False
         if self._callbacks is None:
-            callbacks = _Callbacks(self)
-            if self._callbacks is None:
-                self._callbacks = callbacks
-            else:
-                callbacks.close()
-        if not self._ahead.running:
+            with self._making:      # a close() in a handler comes behind it: it would not see a thread that is being made
+                if self._callbacks is None and not self._closed:
+                    self._callbacks = _Callbacks(self)
+        if self._callbacks is None or not self._ahead.running:
             f._settle(None)     # no thread: the caller waits in its place
             return False
         return self._callbacks.sunk.add(f, callback)
@@ -546,5 +547,7 @@ cdef class Completer:
                 ahead_stop(a)
         with nogil:
             ahead_signal(a)
+        with self._making:
+            pass                # whoever makes the thread now is through
         if self._callbacks is not None:
             self._callbacks.close()

@@ -208,7 +208,7 @@ def test_rates_look_back_as_far_as_asked():
         def _get_stats(self):
             return {"gets_found": 0, "gets_missed": 0, "got_messages": 0}
 
-    rates, store = Rates(), Counting()
+    rates, store = Rates("s"), Counting()
     assert rates.text("puts") == "0.0 0.0 0.0"
     for second in range(700):
         rates.take(store, float(second))
