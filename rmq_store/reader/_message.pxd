@@ -5,6 +5,17 @@ from rmq_store.codec._record cimport RecordView
 from rmq_store.segment._file cimport LogFile
 
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    typedef struct rmq_lent { struct rmq_lent *next, **before; void *map; size_t size; int fd; } rmq_lent;
+    """
+    ctypedef struct rmq_lent:
+        # What a lease shows, in the list of all: a child of fork maps it again.
+        void *map               # NULL: memory that comes along
+        size_t size
+        int fd
+
 cdef class LeaseCount:
     # How many leases of one store are alive. Shared by the store and its leases, so that it outlives the store.
     cdef int64_t alive
@@ -14,6 +25,8 @@ cdef class Lease:
     # One hold on one file for all views a call made over it. They have it as a memoryview, from which those of bodies are made.
     cdef LogFile *file
     cdef LeaseCount count
+    cdef rmq_lent lent
+    cdef int forks              # how many there had been when it was made
 
 
 cdef class Message:

@@ -16,7 +16,47 @@ from rmq_store.segment._file cimport LogFile, log_file_release
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.message_id import host_text
 
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <sys/mman.h>
+    #ifndef MAP_FIXED_NOREPLACE
+    #define MAP_FIXED_NOREPLACE 0x100000
+    #endif
+    /* Writable maps do not come along to a child of fork. What views look at does, read-only, where it was: before anything else
+       in the child can take the addresses. Under the GIL, and only where the child has it: any other runs no Python. */
+    static rmq_lent *rmq_all_lent;
+    static int rmq_lent_forks;
+    static void rmq_lent_forked(void) {
+        rmq_lent_forks++;
+        if (!PyGILState_Check()) return;
+        for (rmq_lent *l = rmq_all_lent; l; l = l->next) {
+            if (!l->map) continue;
+            void *at = mmap(l->map, l->size, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, l->fd, 0);
+            if (at != MAP_FAILED && at != l->map) munmap(at, l->size);  /* a kernel before 4.17 */
+        }
+    }
+    static int rmq_watch_lent(void) { return pthread_atfork(NULL, NULL, rmq_lent_forked); }
+    static void rmq_lend(rmq_lent *l) {
+        l->before = &rmq_all_lent;
+        l->next = rmq_all_lent;
+        if (l->next) l->next->before = &l->next;
+        rmq_all_lent = l;
+    }
+    static void rmq_give_back(rmq_lent *l) {
+        *l->before = l->next;
+        if (l->next) l->next->before = l->before;
+    }
+    """
+    int rmq_lent_forks
+    int rmq_watch_lent()
+    void rmq_lend(rmq_lent *l)
+    void rmq_give_back(rmq_lent *l)
+
 cdef const char *_NOTHING = b""
+
+if rmq_watch_lent() != 0:
+    raise MemoryError("no room for a fork handler")
 
 
 @cython.final
@@ -28,7 +68,10 @@ cdef class LeaseCount:
 @cython.freelist(64)
 cdef class Lease:
     def __dealloc__(self):
-        if self.file != NULL:
+        if self.file == NULL:
+            return
+        rmq_give_back(&self.lent)
+        if self.forks == rmq_lent_forks:    # else it is the parent's: here its map may be another's by now, and stays
             log_file_release(self.file)
             self.count.alive -= 1
 
@@ -41,6 +84,11 @@ cdef object lease_new(LogFile *f, LeaseCount count):
     cdef Lease lease = Lease.__new__(Lease)
     lease.file = f
     lease.count = count
+    lease.forks = rmq_lent_forks
+    lease.lent.map = NULL if f.copied else f.map
+    lease.lent.size = f.size
+    lease.lent.fd = f.fd
+    rmq_lend(&lease.lent)
     count.alive += 1
     return PyMemoryView_FromObject(lease)
 
@@ -70,7 +118,8 @@ cdef Message message_new(object lease, const RecordView *v):
 cdef class Message:
     """One stored message: a read-only view; nothing is copied until it is asked for. As a buffer it is its body.
 
-    Lifetime: as long as the view lives its file stays mapped, also after the store is closed (close() then raises BufferError).
+    Lifetime: as long as the view lives its file stays mapped, also after the store is closed (close() then raises BufferError),
+    and in a child of fork.
     Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
     """
 
