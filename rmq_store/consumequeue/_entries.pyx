@@ -151,6 +151,12 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         rc = _lend(t, &s.ext)
         if rc >= 0:
             rc = _room(t, q, s)     # lending may have taken the other buffer back
+        while rc >= 0 and s.ext.buffer == NULL:     # and this one: no other is free, as what they hold cannot be written
+            rc = _flush_all(t)
+            if rc >= 0:
+                rc = _lend(t, &s.ext)
+            if rc >= 0:
+                rc = _room(t, q, s)
         if rc >= 0:
             rc = ext_put(t.cache, &s.ext, tags_code, store_timestamp, &tags_code)
     if rc < 0:

@@ -191,6 +191,29 @@ def test_what_failed_can_be_repeated(table_at, tmp_path, kind, ext_file_size):
     assert entries(again, b"T", 0) == entries(table, b"T", 0)
 
 
+@pytest.mark.parametrize("path", ["/consumequeue/", None])
+def test_a_full_disk_leaves_too_few_buffers_for_an_entry_and_its_unit(table_at, path):
+    """Every buffer but one holds an entry that cannot be written; the next one needs two, and each would take the other's."""
+    io = ProbeIo(keep_bytes=False)
+    table = table_at(io=io, ext_file_size=100)
+    io.fail("pwrite", errno=errno.ENOSPC, path=path, sticky=True)
+    done, refused = 0, None
+    while refused is None and done < 1100:
+        try:
+            table.put(b"T%d" % done, 0, done * 100, 100, done, 1, 0)
+            done += 1
+        except OSError as error:
+            refused = error
+    assert refused is not None and refused.errno == errno.ENOSPC and done > 500
+    io.clear()
+    for i in range(done, 1100):
+        table.put(b"T%d" % i, 0, i * 100, 100, i, 1, 0)
+    table.publish()
+    for i in range(1100):
+        ((physical, size, tags),) = entries(table, b"T%d" % i, 0)
+        assert (physical, size, table.read_ext(b"T%d" % i, 0, tags)) == (i * 100, 100, (i, 1, b""))
+
+
 def test_short_writes_are_continued(table_at, tmp_path):
     io = ProbeIo()
     io.fail("pwrite", short=True, sticky=True)
