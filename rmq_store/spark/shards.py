@@ -21,7 +21,8 @@ from rmq_store.errors import ConfigError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
-from rmq_store.spark.staging import directory_of, journal_of, journals, last_done, sweep, sweep_stale, write_journal
+from rmq_store.spark.staging import (directory_of, journal_of, journals, last_done, sweep, sweep_stale, sync_names,
+                                     write_journal)
 
 __all__ = ["Shard", "ShardsMade", "build_shard", "commit_shards"]
 
@@ -88,6 +89,7 @@ def commit_shards(root: str, app: str, version: int, shards: list[Shard], job: s
             return ShardsMade(version, (), 0, repeated=True)
         first = 1 + max((int(m[1]) for m in map(_NAME.fullmatch, os.listdir(root)) if m), default=-1)
         names = {os.path.relpath(shard.path, root): f"shard-{first + i:05d}" for i, shard in enumerate(shards)}
+        sync_names(root, (shard.path for shard in shards))
         write_journal(journal_of(root, app), {"app": app, "done": done, "pending": version, "job": job, "shards": names})
         _step("pending")
         _finish(files, root, {"app": app, "pending": version, "job": job, "shards": names})

@@ -184,6 +184,16 @@ def journals(root: str) -> Iterator[dict[str, Any]]:
             yield entry
 
 
+def sync_names(root: str, paths: Iterable[str]) -> None:
+    """Has the device hold the names of what tasks made below .spark/<job>/: a journal must not speak of what a crash takes."""
+    directories = {os.path.dirname(path) for path in paths}
+    for directory in sorted(directories):
+        sync(directory)
+    if directories:
+        sync(os.path.join(root, ".spark"))
+        sync(root)
+
+
 def write_journal(path: str, entry: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = path + ".tmp"
@@ -239,6 +249,7 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
         store.flush()
         entry = {"app": app, "done": done, "pending": version, "begin": store.max_log_offset, "job": job,
                  "parts": [asdict(p) for p in parts]}
+        sync_names(root, (part.path for part in parts))
         write_journal(journal_of(root, app), entry)
         _step("pending")
         result = _redo(root, store, entry, fsync, resumed=False)
