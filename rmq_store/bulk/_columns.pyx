@@ -519,7 +519,8 @@ cdef class Split:
     cdef object _map(self, int64_t n):
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
         cdef int32_t *ends = <int32_t *> PyBytes_AS_STRING(offsets)
-        cdef Property *s = self.segments
+        cdef Property none
+        cdef Property *s = self.segments if self.segments != NULL else &none      # no property yet: no memory for any
         cdef int64_t i, m = self.segment_count
         ends[0] = 0
         for i in range(n):

@@ -250,11 +250,12 @@ cdef class StoreGet(StorePutMany):
                     break
                 for i in range(n):
                     if f != NULL and i + AHEAD < n:
-                        at = rmq_get64(units + (i + AHEAD) * UNIT_SIZE) - f.start
-                        if 0 <= at < f.size - 64:
+                        at = rmq_get64(units + (i + AHEAD) * UNIT_SIZE)
+                        if f.start <= at < f.start + f.size - 64:
+                            at -= f.start
                             rmq_prefetch(f.map + at)
                             rmq_prefetch(f.map + at + 64)
-                            at += rmq_get32(units + (i + AHEAD) * UNIT_SIZE + 8) - 64
+                            at += <int64_t> rmq_get32(units + (i + AHEAD) * UNIT_SIZE + 8) - 64
                             if 0 <= at < f.size:
                                 rmq_prefetch(f.map + at)    # topic and properties stand at its end
                     physical = rmq_get64(units + i * UNIT_SIZE)
@@ -263,7 +264,7 @@ cdef class StoreGet(StorePutMany):
                     if skip_below >= 0 and physical < skip_below:
                         scanned += 1
                         continue
-                    in_disk = log_end - physical > r.memory_bytes
+                    in_disk = physical < log_end - r.memory_bytes       # whatever an entry says: no overflow
                     if r.found_count > 0:
                         full = (r.found_count >= r.count_max or r.found_bytes + size > r.bytes_max
                                 or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
