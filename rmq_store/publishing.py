@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
+from rmq_store.io.threads import start_thread
 from rmq_store.statistics.live import LiveFile
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class Publisher:
         self._file = LiveFile(files, store.path, interval_ms)
         self._stop = threading.Event()
         self._failed = ""
-        self.thread = threading.Thread(target=self._run, name="rmq-stats", daemon=True)
-        self.thread.start()
+        self.thread = start_thread(self._run, "rmq-stats")
 
     def stop(self) -> None:
         """Writes nothing more."""

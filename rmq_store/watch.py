@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.errors import DiskFull, StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.io.threads import start_thread
 from rmq_store.pool.memory import say_unlocked
 from rmq_store.stacks import dump_threads
 from rmq_store.statistics._counts import flush_times, lock_ms, pool_use
@@ -39,8 +40,7 @@ class Watch:
         self._due = [time.monotonic() + ms / 1000 for _, ms, _ in self._tasks]
         self._failed: dict[str, str] = {}
         self._dumped = False
-        self.thread = threading.Thread(target=self._run, name="rmq-watch", daemon=True)
-        self.thread.start()
+        self.thread = start_thread(self._run, "rmq-watch")
 
     def stop(self) -> None:
         """Says what is left to say, then ends."""

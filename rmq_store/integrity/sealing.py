@@ -14,6 +14,7 @@ from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.integrity import manifest
 from rmq_store.io.files import ControlFiles
+from rmq_store.io.threads import start_thread
 
 if TYPE_CHECKING:
     from rmq_store.store import MessageStore
@@ -35,8 +36,7 @@ class Sealer:
         self._interval_s = store.options.manifest_interval_ms / 1000
         self._stop = threading.Event()
         self._failed = False
-        self.thread = threading.Thread(target=self._run, name="rmq-manifest", daemon=True)
-        self.thread.start()
+        self.thread = start_thread(self._run, "rmq-manifest")
 
     def stop(self) -> None:
         """Ends at the next piece of a file."""

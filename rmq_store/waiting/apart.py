@@ -1,8 +1,9 @@
 """A call that may take seconds, awaited: in a thread of its own that ends with it, as an executor's would stay."""
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from rmq_store.io.threads import start_thread
 
 __all__ = ["apart"]
 
@@ -39,5 +40,5 @@ async def apart(call: Callable[[], T], drop: Callable[[T], object] | None = None
         except RuntimeError:        # the loop is closed
             lost(result, error)
 
-    threading.Thread(target=run, name="rmq-apart", daemon=True).start()
+    start_thread(run, "rmq-apart")
     return await done

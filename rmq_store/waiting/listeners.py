@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from rmq_store.errors import StoreStateError
 from rmq_store.io._lock import StoreLock
+from rmq_store.io.threads import start_thread
 from rmq_store.waiting._arrivals import Arrivals
 from rmq_store.waiting._wait import StoreWait
 
@@ -25,8 +26,7 @@ class Listeners:
         self._hub = Arrivals(store, everything=True)
         self._listeners: tuple[ArrivingListener, ...] = ()
         self._lock = StoreLock(store.path, "the listeners")
-        self.thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
-        self.thread.start()
+        self.thread = start_thread(self._run, "rmq-arrivals")
 
     def add(self, listener: ArrivingListener) -> None:
         with self._lock:

@@ -27,6 +27,7 @@ from rmq_store.writer._put cimport PutResult, StorePut
 
 from rmq_store import errors
 from rmq_store.io._lock import StoreLock
+from rmq_store.io.threads import start_thread
 from rmq_store.status import PutStatus
 
 cdef extern from *:
@@ -395,8 +396,7 @@ class _Callbacks:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.sunk = Sunk(completer, self.fd)
         self.closing = self.closed_here = False
-        self.thread = threading.Thread(target=self.run, name="rmq-complete", daemon=True)
-        self.thread.start()
+        self.thread = start_thread(self.run, "rmq-complete")
 
     def run(self):
         poll = select.poll()
