@@ -23,7 +23,7 @@ def calls(store: MessageStore, things: dict[str, Any]) -> Iterator[tuple[str, Ca
             "broker_stats": store.broker_stats, "runtime_info": store.runtime_info, "dump_threads": store.dump_threads,
             "check_self": store.check_self, "delay_levels": store.delay_levels, "scrub": store.scrub,
             "confirm": lambda: store.confirm(0), "reconfigure": lambda: store.reconfigure(flush_deadline_ms=7000),
-            "add_arriving_listener": lambda: store.add_arriving_listener(print), "consumer": lambda: store.consumer("H", "T"),
+            "add_arriving_listener": lambda: store.add_arriving_listener(id), "consumer": lambda: store.consumer("H", "T"),
             "offsets": lambda: store.offsets, "topic_table": lambda: store.topic_table, "group_table": lambda: store.group_table,
             "reset_offset": lambda: store.reset_offset("G", "T", offset=0), "clean": lambda: store.clean(0),
             "cleanable": lambda: store.cleanable(0), "clean_expired_queues": store.clean_expired_queues,
@@ -33,7 +33,7 @@ def calls(store: MessageStore, things: dict[str, Any]) -> Iterator[tuple[str, Ca
             "earliest_time": store.earliest_time, "offset_by_time": lambda: store.offset_by_time("T", 0, 0),
             "min_log_offset": lambda: store.min_log_offset, "close": store.close}.items():
         yield name, call, True
-    yield "remove_arriving_listener", lambda: store.remove_arriving_listener(print), False
+    yield "remove_arriving_listener", lambda: store.remove_arriving_listener(id), False
     yield "closed", lambda: (store.closed, store.leases, store.options, store.path, repr(store)), False
     yield "with", lambda: store.__exit__(None, None, None), False
     for name, thing in things.items():
@@ -56,7 +56,7 @@ def _thing(name: str, thing: Any) -> Iterator[tuple[str, Callable[[], Any], bool
         yield "retry", lambda: thing.retry(thing[0]), True
     elif name == "future":
         yield name, lambda: (thing.done(), thing.result(60)), False
-        yield "callback", lambda: thing.add_done_callback(print), False
+        yield "callback", lambda: thing.add_done_callback(id), False
     elif name == "walk":
         yield name, lambda: next(thing), False
     elif "message" in name:

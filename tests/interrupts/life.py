@@ -65,7 +65,8 @@ class Life:
         for _ in range(4):
             self.put("put large", lambda b: store.put("U", b), 5000)
         self._many()
-        self.attempt("wait", lambda: store.wait_dispatched(20))
+        seen = self.attempt("wait", lambda: store.wait_dispatched(20))
+        assert seen or store.closed
         self._read()
         self._consume()
         self.attempt("tables", lambda: (store.topic_table.set("T", perm=6), store.topic_table.flush()))
@@ -92,6 +93,7 @@ class Life:
     def _read(self) -> None:
         def read() -> None:
             found = self.store.get("T", 0, 0)
+            assert found.messages, f"{found!r}, dispatched {self.store._position('dispatched')}"
             self.things |= {"result": found, "message": found[0], "view": found[0].body}
             list(self.store.scan("U"))
             self.store.query_key("T", "k")

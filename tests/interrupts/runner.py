@@ -163,10 +163,11 @@ def main(shim: str, directory: str, config: tuple[str, str, str], event: str, ki
             found = judge(root, life, options)
             if found:
                 wrong[n] = [*found, errors[-3000:]]
-            if not life["reached"]:
-                break
         for path in (root, root + ".child"):
             shutil.rmtree(path, ignore_errors=True)
+        os.unlink(root + ".stderr")
+        if life is not None and not life["reached"]:
+            break
     print(json.dumps({"runs": runs, "wrong": wrong}))
 
 
