@@ -51,8 +51,7 @@ cdef enum:
     SPINS_MUTEX = 100
     SPINS_SPIN = 20000
 
-cdef int64_t MS = 1_000_000
-cdef int64_t SLICE_NS = 100_000_000
+cdef int64_t MS = 1_000_000, SLICE_NS = 100_000_000
 cdef tuple _PHASES = ("none", "encode", "roll")
 _PREZERO = {"off": PREZERO_OFF, "window": PREZERO_WINDOW, "full": PREZERO_FULL}
 
@@ -406,8 +405,10 @@ cdef class StoreCore:
         return rc if rc < 0 else dispatch_wait(self.dispatcher, end, timeout_ns)
 
     def _position(self, str name):
-        cdef Log *log = self.log
-        return rmq_load(&log.wrote if name == "wrote" else &log.flushed if name == "flushed" else &log.dispatched)
+        if self.log == NULL:        # close() came between the caller's look and this
+            return self.last_flushed if name == "flushed" else self._refuse()
+        at = &self.log.wrote if name == "wrote" else &self.log.flushed if name == "flushed" else &self.log.dispatched
+        return rmq_load(at)
 
     def _notes(self):
         """What native threads noted, for the watch; None where there are none."""

@@ -150,8 +150,12 @@ class MessageStore(StoreReports):
         sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
                  if getattr(self.options, name) is not None}
         self._check_open()
-        return scrub(self.path, _limit=self._position("flushed"), remember=how.pop("remember", not self.readonly),
-                     **sizes | how)
+        try:
+            return scrub(self.path, _limit=self._position("flushed"), remember=how.pop("remember", not self.readonly),
+                         **sizes | how)
+        except FileNotFoundError:
+            self._check_open()      # close() removes what it has made ahead
+            raise
 
     def flush(self) -> int:
         """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""

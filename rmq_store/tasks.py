@@ -63,8 +63,8 @@ def known_offsets(store: "MessageStore") -> dict[tuple[str, str], dict[int, int]
 
 
 def log_flusher(store: "MessageStore") -> Callable[[], object]:
-    """Makes what was put durable, and raises StoreClosed once the store closes: what is written then, close() writes, when it has
-    flushed the log. Holds the store weakly."""
+    """Makes what was put durable, and raises StoreClosed once the store closes: what is written then, close() writes, when it
+    has flushed the log. Holds the store weakly."""
     weak, path = weakref.ref(store), store.path
 
     def flush() -> None:

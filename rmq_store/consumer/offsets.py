@@ -97,8 +97,8 @@ class ConsumerOffsets:
         return count
 
     def flush(self) -> None:
-        """Writes what was committed; durable when it returns. Raises OSError, StoreClosed: what was committed is kept, and tried
-        again."""
+        """Writes what was committed; durable when it returns. Raises OSError, StoreClosed: what was committed is kept, and
+        tried again."""
         if not self._readonly:
             with self._write_lock:
                 if self._dirty and self._ended:
@@ -106,8 +106,7 @@ class ConsumerOffsets:
                 self._write(self._flush_log)
 
     def end(self, write: bool) -> None:
-        """The store closes, and the log is flushed: the last write, if any; the directory may be another process's from then
-        on."""
+        """The store closes, its log is flushed: the last write, if any; the directory may be another process's from then on."""
         with self._write_lock:
             try:
                 if write and not self._readonly:

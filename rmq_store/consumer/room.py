@@ -107,7 +107,7 @@ class Consuming:
             table.flush()
 
     def end(self, write: bool = True) -> None:
-        """The store closes, and the log is flushed: writes what changed, unless that failed; from then on flush() is refused."""
+        """The store closes, its log is flushed: writes what changed, unless that failed; from then on flush() is refused."""
         failed: list[OSError] = []
         for table in self._tables():
             try:

@@ -1,12 +1,12 @@
 """The lock of a store's control plane, and what a signal handler may do while the thread it interrupted has one.
 
-A handler runs between any two steps of the main thread, also where that has a lock. Were close() to run there, it would wait for
-that lock, or join a thread that waits for it; were the lock re-entrant, it would find things half done. So there is one rule:
-inside of a StoreLock nothing of a store is closed. `put_off` keeps the call, and it runs when the thread has let go of the last
-lock it has, as if the handler had come then.
+A handler runs between any two steps of the main thread, also where that has a lock. Were close() to run there, it would wait
+for that lock, or join a thread that waits for it; were the lock re-entrant, it would find things half done. So there is one
+rule: inside of a StoreLock nothing of a store is closed. `put_off` keeps the call, and it runs when the thread has let go of
+the last lock it has, as if the handler had come then.
 
-Compiled, because a handler runs between two steps of Python and never between two of these. Fork: a lock that was made before it
-raises ForkedProcess in the child, where whoever had it may be gone. Thread-safety: any.
+Compiled, because a handler runs between two steps of Python and never between two of these. Fork: a lock that was made before
+it raises ForkedProcess in the child, where whoever had it may be gone. Thread-safety: any.
 """
 import threading
 
@@ -90,8 +90,8 @@ cdef class StoreLock:
             raise errors.ForkedProcess(self.path)
         me = threading.get_ident()
         if self.owner == me:
-            raise errors.StoreStateError(f"{self.name} of {self.path} is in use by this thread: a signal handler, or a handler of "
-                                         "log records, has interrupted it and called the same again; only close() may be called")
+            raise errors.StoreStateError(f"{self.name} of {self.path} is in use by this thread: a signal handler, or a handler "
+                                         "of log records, has interrupted it and called the same again; close() alone may be")
         rmq_inside += 1
         try:
             taken = self.lock.acquire(wait)     # while it waits, handlers run

@@ -23,8 +23,8 @@ cdef extern from *:
     #ifndef MAP_FIXED_NOREPLACE
     #define MAP_FIXED_NOREPLACE 0x100000
     #endif
-    /* Writable maps do not come along to a child of fork. What views look at does, read-only, where it was: before anything else
-       in the child can take the addresses. Under the GIL, and only where the child has it: any other runs no Python. */
+    /* Writable maps do not come along to a child of fork. What views look at does, read-only, where it was: before anything
+       else in the child can take the addresses. Under the GIL, and only where the child has it: any other runs no Python. */
     static rmq_lent *rmq_all_lent;
     static int rmq_lent_forks;
     static void rmq_lent_forked(void) {

@@ -21,8 +21,7 @@ from rmq_store.errors import ConfigError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
-from rmq_store.spark.staging import (directory_of, journal_of, journals, last_done, sweep, sweep_stale, sync_names,
-                                     write_journal)
+from rmq_store.spark.staging import directory_of, journal_of, journals, last_done, sweep, sweep_stale, sync_names, write_journal
 
 __all__ = ["Shard", "ShardsMade", "build_shard", "commit_shards"]
 

@@ -325,6 +325,19 @@ def test_many_threads_share_one_consumer(store):
     assert [x.behind for x in store.lag("G", "T")] == [0, 0, 0]
 
 
+def test_a_close_that_fails_can_be_called_again(tmp_path):
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL) as s:
+        fill(s, 2)
+        c = s.consumer("G", "T")
+        c.poll(1).ack()
+        io.fail("rename", errno=errno.EIO, path="/config/")
+        with pytest.raises(OSError, match=r"[Ii]nput/output"):
+            c.close()
+        c.close()
+        assert '"T@G":{0:1' in (tmp_path / "s/config/consumerOffset.json").read_text()
+
+
 # ---- limits and odd places
 
 def test_one_open_consumer_a_group(store):

@@ -241,7 +241,7 @@ def test_what_leads_nowhere_is_passed_over_and_said(tmp_path, caplog):
 
 
 def test_a_message_larger_than_the_pool_waits_for_a_larger_one(tmp_path, caplog):
-    """It was put before the pool was made smaller. The timer must not spin on it, close() not wait for it, and it is not lost."""
+    """It was put before the pool was made smaller. The timer does not spin on it, close() does not wait, and it is not lost."""
     clock, large, small = Clock(), {"message_size_max_bytes": 1 << 19}, {"message_size_max_bytes": 1 << 12}
     pool = {"write_path": "pool", "pool_window_size_bytes": 4096, "pool_window_count": 1}
     with clock.open(tmp_path / "s", **pool | large) as s:

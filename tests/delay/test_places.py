@@ -58,7 +58,7 @@ def test_a_waiting_topic_that_4_9_cannot_read_is_passed_over(tmp_path):
         assert s._delay.timer.state()[1] == 1 and [t for t in s.topics() if s.max_offset(t, 0)] == [SCHEDULE, "T"]
 
 
-class Name(str, enum.Enum):
+class Name(str, enum.Enum):     # noqa: UP042 (it is about this kind)
     """As services keep their topics: what it prints is not what it is."""
 
     PAID = "T"

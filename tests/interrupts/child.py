@@ -24,7 +24,8 @@ def calls(store: MessageStore, things: dict[str, Any]) -> Iterator[tuple[str, Ca
             "check_self": store.check_self, "delay_levels": store.delay_levels, "scrub": store.scrub,
             "confirm": lambda: store.confirm(0), "reconfigure": lambda: store.reconfigure(flush_deadline_ms=7000),
             "add_arriving_listener": lambda: store.add_arriving_listener(id), "consumer": lambda: store.consumer("H", "T"),
-            "offsets": lambda: store.offsets, "topic_table": lambda: store.topic_table, "group_table": lambda: store.group_table,
+            "offsets": lambda: store.offsets, "topic_table": lambda: store.topic_table,
+            "group_table": lambda: store.group_table,
             "reset_offset": lambda: store.reset_offset("G", "T", offset=0), "clean": lambda: store.clean(0),
             "cleanable": lambda: store.cleanable(0), "clean_expired_queues": store.clean_expired_queues,
             "delete_topics": lambda: store.delete_topics("T"), "clean_unused_topics": lambda: store.clean_unused_topics([]),
@@ -42,7 +43,8 @@ def calls(store: MessageStore, things: dict[str, Any]) -> Iterator[tuple[str, Ca
 
 def _thing(name: str, thing: Any) -> Iterator[tuple[str, Callable[[], Any], bool]]:
     if name == "offsets":
-        for call in (lambda: thing.commit("G", "T", 0, 9), lambda: thing.query("G", "T", 0), thing.table, thing.groups, thing.flush):
+        for call in (lambda: thing.commit("G", "T", 0, 9), lambda: thing.query("G", "T", 0),
+                     thing.table, thing.groups, thing.flush):
             yield "offsets", call, True
     elif name in ("topics", "groups"):
         for call in (lambda: thing.set("X"), lambda: thing.add("X"), lambda: thing.remove("T"), thing.names, thing.flush):
@@ -60,8 +62,8 @@ def _thing(name: str, thing: Any) -> Iterator[tuple[str, Callable[[], Any], bool
     elif name == "walk":
         yield name, lambda: next(thing), False
     elif "message" in name:
-        yield name, lambda: (bytes(thing.body), thing.topic, thing.properties, thing.raw, thing.msg_id, thing.inflated(), repr(thing),
-                             thing.body_crc_ok), False
+        yield name, lambda: (bytes(thing.body), thing.topic, thing.properties, thing.raw, thing.msg_id, thing.inflated(),
+                             repr(thing), thing.body_crc_ok), False
     elif "view" in name:
         yield name, lambda: bytes(thing), False
     elif "result" in name:

@@ -20,7 +20,8 @@ GROUP = "G"
 
 
 class Life:
-    """One run. After it: acked, log offset and body of what was promised; offset, what the group's offset is on the device at least."""
+    """One run. After it: acked, log offset and body of what was promised; offset, what the group's offset on the device is at
+    least."""
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
@@ -71,7 +72,8 @@ class Life:
         self._consume()
         self.attempt("tables", lambda: (store.topic_table.set("T", perm=6), store.topic_table.flush()))
         self.attempt("flush", store.flush)
-        self.attempt("reports", lambda: (store.stats(), store.lag(), store.runtime_info(), store.delay_levels(), store.check_self()))
+        self.attempt("reports", lambda: (store.stats(), store.lag(), store.runtime_info(), store.delay_levels(),
+                                         store.check_self()))
         self.attempt("reconfigure", lambda: store.reconfigure(flush_deadline_ms=5001))
         self.attempt("delete", lambda: store.delete_topics("V"))
         self.put("delayed", lambda b: store.put("T", b, delay_level=1))

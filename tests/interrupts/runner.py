@@ -3,7 +3,7 @@
     python -m tests.interrupts.runner SHIM DIRECTORY WRITE_PATH FLUSH_MODE BACKEND EVENT KIND FIRST STEP
 
 EVENT: signal (the main thread's handler closes the store), fork (a child tries every call), close (another thread closes).
-KIND: plain or aio. A run that does not end is dumped and killed by a watchdog. Prints one line of JSON: runs, and what was wrong.
+KIND: plain or aio. A run that does not end is dumped and killed by a watchdog. Prints a line of JSON: runs, and what was wrong.
 """
 import asyncio
 import ctypes
@@ -76,7 +76,7 @@ def one(shim: str, root: str, options: dict[str, Any], event: str, kind: str, n:
         if event == "signal":
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         elif event == "close":
-            close()
+            life.attempt("close elsewhere", close)
         else:
             fork(store, life, root, options, grandchildren)
             stop.go_on()
@@ -99,7 +99,8 @@ def one(shim: str, root: str, options: dict[str, Any], event: str, kind: str, n:
             life.errors.append(f"the child of fork ended with {status}")
     if not store._ended:
         life.errors.append("the store is not closed")
-    return {"reached": bool(reached), "acked": [(offset, b.hex()) for offset, b in life.acked], "offset": life.offset, "errors": life.errors}
+    return {"reached": bool(reached), "acked": [(offset, b.hex()) for offset, b in life.acked], "offset": life.offset,
+            "errors": life.errors}
 
 
 def fork(store: MessageStore, life: Life, root: str, options: dict[str, Any], made: list[int]) -> None:

@@ -1,5 +1,5 @@
-/* Stops one call of an I/O table: the n-th one writes a byte to a pipe and waits for an answer, a tenth of a second at most, since
- * whoever answers may need what the caller has. Then it is made. Every call is one step, also those that no trace has. */
+/* Stops one call of an I/O table: the n-th one writes a byte to a pipe and waits for an answer, a tenth of a second at most,
+ * since whoever answers may need what the caller has. Then it is made. Every call is one step, also those no trace has. */
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-"""A signal whose handler closes the store, a fork, a close() in another thread: at every I/O call of a small life. Nothing hangs,
-nothing crashes, and what was acknowledged is there afterwards."""
+"""A signal whose handler closes the store, a fork, a close() in another thread: at every I/O call of a small life. Nothing
+hangs, nothing crashes, and what was acknowledged is there afterwards."""
 import json
 import os
 import shutil

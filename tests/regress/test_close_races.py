@@ -72,6 +72,97 @@ def test_a_handler_that_closes_where_a_listener_is_added(tmp_path, monkeypatch):
     assert not [t for t in threading.enumerate() if t.name == "rmq-arrivals"]
 
 
+def test_what_is_asked_of_a_store_that_was_closed_meanwhile(tmp_path):
+    """As where close() comes between the look whether it is open and the question."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    s.put("T", b"x")
+    end = s.flush()
+    s.close()
+    assert s._position("flushed") >= end        # of a flush that was awaited
+    with pytest.raises(errors.StoreClosed):
+        s._position("wrote")
+
+
+def test_offsets_are_never_written_ahead_of_a_log_that_closes(tmp_path):
+    """close() refuses calls before it flushes the log: who writes offsets in between must not leave the log behind."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    offsets, topics = s.offsets, s.topic_table
+    s.put("T", b"x")
+    offsets.commit("G", "T", 0, 1)
+    file, stop = tmp_path / "s/config/consumerOffset.json", s._stop
+
+    def closing(timeout_ms):
+        with pytest.raises(errors.StoreClosed):
+            offsets.flush()
+        assert not file.exists()
+        return stop(timeout_ms)
+
+    s._stop = closing
+    s.close()
+    assert '"T@G":{0:1' in file.read_text()
+    offsets.commit("G", "T", 0, 2)
+    topics.set("U")
+    for table in (offsets, topics):         # the directory may be another process's
+        with pytest.raises(errors.StoreClosed):
+            table.flush()
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert s.offsets.query("G", "T", 0) == 1
+
+
+def test_a_close_inside_of_a_lock_is_put_off(tmp_path, monkeypatch):
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    s.put("T", b"x")
+    s.offsets.commit("G", "T", 0, 1)
+    seen = []
+    save = s.offsets._file.save
+
+    def interrupted(content):
+        s.close()
+        seen.append(s.closed)
+        with pytest.raises(errors.StoreStateError, match="in use by this thread"):
+            s.offsets.flush()
+        save(content)
+
+    monkeypatch.setattr(s.offsets._file, "save", interrupted)
+    flusher = in_thread(s.offsets.flush)
+    flusher.join(30)
+    assert not flusher.is_alive() and seen == [False] and s.closed
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert s.offsets.query("G", "T", 0) == 1
+
+
+def test_a_round_of_cleaning_ends_for_a_close_that_is_put_off(tmp_path, monkeypatch):
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    s.put_many("T", [b"x" * 100_000] * 12)
+    s.flush()
+    s.wait_dispatched(30)
+    monkeypatch.setattr(s._cleaner, "_note_lost", lambda *_: s.close())
+    done = []
+    cleaner = in_thread(lambda: done.append(s.clean(0, pace_ms=3_600_000)))
+    cleaner.join(30)
+    assert not cleaner.is_alive() and done[0].log_files == 1 and s.closed
+
+
+def test_an_exception_of_a_handler_leaves_no_lock_behind(tmp_path, monkeypatch):
+    """Ctrl-C inside of a lock, and a close() that was put off just before."""
+    s = MessageStore.open(tmp_path / "s", **SMALL)
+    offsets = s.offsets
+    offsets.commit("G", "T", 0, 1)
+    save = offsets._file.save
+
+    def interrupted(content):
+        monkeypatch.setattr(offsets._file, "save", save)
+        s.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(offsets._file, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        offsets.flush()
+    assert s.closed and offsets.query("G", "T", 0) == 1
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert s.offsets.query("G", "T", 0) == 1
+
+
 def test_arrivals_made_while_the_store_closes(tmp_path, monkeypatch):
     """Making the eventfd lets the GIL go: the queues may be gone when it is back."""
     s = MessageStore.open(tmp_path / "s", **SMALL)

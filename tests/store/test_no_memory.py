@@ -49,7 +49,8 @@ print(json.dumps({"refused": sorted(refused), "bad": bad, "steps": step}))
 
 @pytest.mark.parametrize("options", [{}, {"write_path": "pool", "flush_backend": "fdatasync"}], ids=["mmap", "pool"])
 def test_open_under_a_limit_on_address_space(tmp_path, options):
-    done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path / "s"), json.dumps(options)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path / "s"), json.dumps(options)], capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["refused"] and found["steps"] > 3 and not found["bad"], found

@@ -394,3 +394,19 @@ def test_loops_of_several_threads_share_a_store(tmp_path, run, request):
             t.join()
     assert not failed and not wrong
     assert len(set(durable)) == 3 * 8 * 200
+
+
+def test_a_look_that_fails_is_taken_again(tmp_path, run):
+    """A subscription forgets a queue that has something only once it has read it."""
+    async def main():
+        io = ProbeIo(keep_bytes=False)
+        async with await AsyncMessageStore.open(tmp_path / "s", _io=io, **SMALL) as s:
+            await s.put("T", b"x")
+            assert await s.wait_dispatched(30)
+            with s.subscribe("T", 0, offset=0) as subscription:
+                io.fail("pread", errno=5, path="/consumequeue/T/")
+                with pytest.raises(OSError, match=r"[Ii]nput/output"):
+                    await subscription.__anext__()
+                assert bytes((await asyncio.wait_for(subscription.__anext__(), 30)).body) == b"x"
+
+    run(main())
