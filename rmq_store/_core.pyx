@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
 from rmq_store.consumequeue._owner cimport QueueTableOwner
-from rmq_store.consumequeue._queue cimport queues_count, queues_make_ahead
+from rmq_store.consumequeue._queue cimport queues_count, queues_filling, queues_make_ahead
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -314,10 +314,32 @@ cdef class StoreCore:
         if rmq_load(&self.log.confirm) < end:
             end = rmq_load(&self.log.confirm)
         with nogil:
-            rc = dispatch_to(self.dispatcher, end)
+            rc = self._fill(end)
         _check(rc, self.path)
         if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
             rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there
+
+    cdef int _fill(self, int64_t end) noexcept nogil:
+        # A gap in a queue says that entries before it are lost: once more from there, and the gap that is left then is the log's.
+        cdef int64_t begun = rmq_load(&self.log.dispatched)
+        cdef int64_t low = row_start(self.row)
+        cdef int64_t lacking_from
+        cdef bint filling = True
+        cdef int rc
+        queues_filling(self.queues, True)
+        while True:
+            rc = dispatch_to(self.dispatcher, end)
+            lacking_from = queues_filling(self.queues, filling)
+            if rc < 0 or lacking_from == INT64_MAX:
+                break
+            if lacking_from < low:
+                lacking_from = low
+            filling = filling and lacking_from < begun
+            queues_filling(self.queues, filling)
+            begun = lacking_from
+            rmq_store(&self.log.dispatched, begun)
+        queues_filling(self.queues, False)
+        return rc
 
     def _start(self, int checkpoint_fd, times):
         """Starts the native threads. `times`: the checkpoint's five values."""

@@ -146,6 +146,11 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         entry_append(s, 0, BLANK_SIZE_FIELD, 0)
     if cq_offset != 0 and cq_offset < s.next_index:
         return 0
+    if t.filling and cq_offset > s.next_index:
+        # Not to be put in the place of one that is lost: dispatch has to begin further back.
+        if q.max_physical_offset < t.lacking_from:
+            t.lacking_from = q.max_physical_offset
+        return 0
     rc = _room(t, q, s)
     if rc >= 0 and t.ext_file_size > 0:
         rc = _lend(t, &s.ext)

@@ -4,7 +4,7 @@ A queue costs memory and, from its first entry on, a directory and sparse files;
 done next door: _table finds queues, _entries takes entries in, _recover finds and moves their ends, _files and _descriptors
 do the I/O.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.consumequeue._descriptors cimport UnitFiles
@@ -83,6 +83,13 @@ cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nog
 
 cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
     t.state.log_begin = offset
+
+
+cdef int64_t queues_filling(QueueTable *t, bint begin) noexcept nogil:
+    cdef int64_t lacking_from = t.state.lacking_from
+    t.state.filling = begin
+    t.state.lacking_from = INT64_MAX
+    return lacking_from
 
 
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:

@@ -19,6 +19,7 @@ from rmq_store.io._sync cimport EIO, rmq_load, rmq_store
 cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking
     FILES_HALVED = 3                # after a stop in order
+    BLOCKS_BEHIND = 8
 
 cdef struct End:
     int64_t position                # behind the last valid entry
@@ -126,19 +127,24 @@ cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
 
 
 cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
-    # 1 where a stop in order cannot have left this end: something stands behind it.
-    cdef unsigned char[UNIT_SIZE] u
-    cdef int rc, i
+    # 1 where a stop in order cannot have left this end: something stands behind it. Not all of a file is looked at, as one that
+    # was copied has no holes.
+    cdef unsigned char[BLOCK_SIZE] block
+    cdef int64_t stop = position + BLOCKS_BEHIND * BLOCK_SIZE
+    cdef int64_t got, i
     if position <= f.end - f.file_size:
         return 1
-    if position == f.end:
-        return 0
-    rc = _read(t, f, u, position)
-    if rc < 0:
-        return rc
-    for i in range(UNIT_SIZE):
-        if u[i] != 0:
-            return 1
+    while position < f.end and position < stop:
+        position = files_next_data(t.cache, f, position)
+        if position < 0:
+            return <int> position
+        got = files_read(t.cache, f, block, BLOCK_SIZE, position)
+        if got < 0:
+            return <int> got
+        for i in range(got):
+            if block[i] != 0:
+                return 1
+        position += got if got > 0 else BLOCK_SIZE
     return 0
 
 

@@ -138,7 +138,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
         if not pinned and log_file_lost(d.file, at, v.size if status == RECORD_OK else 0):
             rc = -EIO
             break
-        if status == RECORD_OK:
+        if status == RECORD_OK and v.physical_offset == at:
             rmq_prefetch(v.start + v.size)
             rmq_prefetch(v.start + v.size + 64)
             rc = _record(d, &v)
@@ -154,7 +154,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
         elif status == RECORD_BAD_SIZE and limit < end and (limit - at < 8 or at + v.size > limit):
             break       # the limit cuts through this record: it is dispatched when all of it may be
         else:
-            # Cannot be read at all. Upstream's master goes on behind what it has of this file.
+            # Cannot be read at all, or is a record of another place. Upstream's master goes on behind what it has of this file.
             d.stopped_at = at
             rmq_count(&d.bad_records, 1)
             at = end if end < limit else limit
@@ -182,6 +182,10 @@ cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil:
         rc = _round(d, limit)
         if rc < 0:
             return rc
+    if d.log.dispatched < limit and limit == rmq_load(&d.log.wrote):
+        # What seems to lead over the log's end is no record, and nothing more will come of it: new ones begin there.
+        rmq_count(&d.bad_records, 1)
+        rmq_store(&d.log.dispatched, limit)
     return 0
 
 

@@ -165,7 +165,7 @@ cdef int64_t _last_nonzero(const rmq_io *io, const LogFile *f, int64_t begin, un
         end = (i + 1) * CHUNK if (i + 1) * CHUNK < f.size else f.size
         while end > from_position and f.map[end - 1] == 0:
             end -= 1
-            while end >= from_position + 8 and (<const int64_t *> (f.map + end - 8))[0] == 0:
+            while end >= from_position + 8 and rmq_get64(f.map + end - 8) == 0:
                 end -= 8
         if end > from_position:
             last = end
