@@ -20,6 +20,7 @@ typedef enum rmq_call_kind {
     RMQ_CALL_FTRUNCATE, RMQ_CALL_RENAME, RMQ_CALL_UNLINK, RMQ_CALL_MKDIR, RMQ_CALL_RMDIR, RMQ_CALL_SYNC_DIR, RMQ_CALL_LOCK,
     RMQ_CALL_DIRECT_ALIGN, RMQ_CALL_RING_SETUP, RMQ_CALL_RING_BUFFERS, RMQ_CALL_RING_FILES, RMQ_CALL_RING_FILE,
     RMQ_CALL_RING_SUBMIT, RMQ_CALL_RING_WRITE, RMQ_CALL_RING_SYNC, RMQ_CALL_RING_REAP, RMQ_CALL_MAP_STORE,
+    RMQ_CALL_MONO_NS, /* never traced and never spoilt: a place where a gate can stop a thread between its calls */
     RMQ_CALL_MARK, /* no call: a note of the test's, see rmq_probe_mark */
     RMQ_CALL_KINDS
 } rmq_call_kind;
@@ -71,10 +72,28 @@ int rmq_probe_hold(rmq_probe *p, uint64_t kinds, const char *path);
 /* Waits until n calls are held. Returns 0 or -ETIMEDOUT. */
 int rmq_probe_wait_held(rmq_probe *p, int n, int64_t timeout_ns);
 
+/* ---- gates: a call that one matches stands still before it is made, until it is let go by its ticket. A ring's completion
+ * (RMQ_CALL_RING_REAP) stands after the kernel gave it and before anybody learns of it: its write is still under way. */
+typedef struct rmq_standing {
+    int64_t ticket; /* from 1 on, in the order of arrival */
+    rmq_call_kind kind;
+    int thread;       /* gettid() */
+    const char *path; /* owned by the probe; NULL: none */
+} rmq_standing;
+/* One more gate; thread 0: any. 0 or -ENOMEM. */
+int rmq_probe_gate(rmq_probe *p, uint64_t kinds, const char *path, int thread);
+void rmq_probe_ungate(rmq_probe *p);                                    /* no gate any more; all go on */
+int rmq_probe_let(rmq_probe *p, int64_t ticket);                        /* 0; -EINVAL: it stands nowhere */
+int rmq_probe_standing(rmq_probe *p, int i, rmq_standing *out);         /* the i-th oldest; -EINVAL: fewer stand */
+int rmq_probe_wait_standing(rmq_probe *p, int n, int64_t timeout_ns);   /* until n stand: 0 or -ETIMEDOUT */
+
 /* ---- clock: wall_ms gives ms, then ms + step, then ms + 2 step ...; real != 0: the table below again. */
 void rmq_probe_clock(rmq_probe *p, int real, int64_t ms, int64_t step);
 
 /* ---- trace */
+/* Traces no more than so many calls and kept bytes: what comes later is made and counted, not traced. */
+void rmq_probe_limit(rmq_probe *p, int64_t calls, int64_t bytes);
+int rmq_probe_full(rmq_probe *p);                 /* 1: that happened */
 int rmq_probe_mark(rmq_probe *p, int64_t number); /* 0 or -ENOMEM */
 int64_t rmq_probe_length(rmq_probe *p);           /* -ENOMEM: the trace has a hole */
 int rmq_probe_at(rmq_probe *p, int64_t i, rmq_call *out); /* -EINVAL: no such call */

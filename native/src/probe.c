@@ -27,7 +27,8 @@ struct probe_rule {
 static const char *const kind_names[RMQ_CALL_KINDS] = {
     "open", "close", "size", "modified_ms", "links", "next_data", "pread", "pwrite", "mmap", "munmap", "msync", "fdatasync",
     "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "direct_align", "ring_setup",
-    "ring_buffers", "ring_files", "ring_file", "ring_submit", "ring_write", "ring_sync", "ring_reap", "map_store", "mark",
+    "ring_buffers", "ring_files", "ring_file", "ring_submit", "ring_write", "ring_sync", "ring_reap", "map_store", "mono_ns",
+    "mark",
 };
 
 const char *rmq_probe_kind_name(rmq_call_kind kind) { return kind_names[kind]; }
@@ -82,6 +83,12 @@ static int64_t probe_wall_ms(void *ctx) {
 }
 static int64_t probe_mono_ns(void *ctx) {
     rmq_probe *p = ctx;
+    if (rmq_load32(&p->clock_gates) != 0) {
+        probe_lock(p);
+        int gated = probe_gated(p, RMQ_CALLS(RMQ_CALL_MONO_NS), NULL);
+        probe_unlock(p);
+        if (gated) probe_stand(p, RMQ_CALL_MONO_NS, NULL);
+    }
     return p->below->mono_ns(p->below->ctx);
 }
 
@@ -101,6 +108,7 @@ rmq_probe *rmq_probe_new(const rmq_io *below, int keep_bytes) {
 void rmq_probe_free(rmq_probe *p) {
     if (p == NULL) return;
     rmq_probe_clear(p);
+    rmq_probe_ungate(p);
     for (probe_chunk *c = p->memory, *next; c != NULL; c = next) {
         next = c->next;
         free(c);
@@ -124,11 +132,12 @@ void rmq_probe_clock(rmq_probe *p, int real, int64_t ms, int64_t step) {
 
 /* ---- rules */
 
-static int matches(uint64_t kinds, const char *in_path, uint64_t bits, const char *path) {
+int probe_matches(uint64_t kinds, const char *in_path, uint64_t bits, const char *path) {
     return (kinds & bits) != 0 && (in_path == NULL || (path != NULL && strstr(path, in_path) != NULL));
 }
 
 static int add_rule(rmq_probe *p, probe_rule rule, const char *path) {
+    rule.kinds &= ~RMQ_CALLS(RMQ_CALL_MONO_NS);
     if (rule.kinds == 0 || rule.nth < 1) return -EINVAL;
     probe_rule *r = malloc(sizeof(probe_rule));
     char *copy = path == NULL ? NULL : strdup(path);
@@ -207,7 +216,7 @@ static void apply_rules(probe_step *s, uint64_t bits) {
     rmq_probe *p = s->p;
     int fired = 0;
     for (probe_rule *r = p->rules; r != NULL; r = r->next) {
-        if (!matches(r->kinds, r->path, bits, s->call.path)) continue;
+        if (!probe_matches(r->kinds, r->path, bits, s->call.path)) continue;
         r->seen++;
         if (fired || !(r->seen == r->nth || (r->sticky && r->seen > r->nth))) continue;
         if (r->effect == RULE_FAIL) s->error = r->error;
@@ -239,7 +248,7 @@ static void wait_released(probe_step *s, uint64_t bits) {
     for (;;) {
         int ticket = rmq_event_ticket(&p->released);
         rmq_mutex_lock(&p->lock);
-        int wait = matches(p->hold_kinds, p->hold_path, bits, s->call.path);
+        int wait = probe_matches(p->hold_kinds, p->hold_path, bits, s->call.path);
         int change = wait != counted;
         if (change) p->held += wait ? 1 : -1;
         counted = wait;
@@ -283,15 +292,20 @@ void probe_begin(probe_step *s, rmq_probe *p, rmq_call_kind kind, int fd, const 
     p->counts[kind]++;
     apply_rules(s, bits);
     if (s->freeze) freeze(p); /* this call is still made; stores through maps are cut off before it is */
-    int hold = matches(p->hold_kinds, p->hold_path, bits, s->call.path);
+    int hold = probe_matches(p->hold_kinds, p->hold_path, bits, s->call.path);
+    int gated = kind != RMQ_CALL_RING_REAP && probe_gated(p, bits, s->call.path);
     rmq_mutex_unlock(&p->lock);
     if (hold) wait_released(s, bits);
+    if (gated) probe_stand(p, kind, s->call.path);
 }
 
 void probe_lock(rmq_probe *p) { rmq_mutex_lock(&p->lock); }
 
 int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size) {
     rmq_probe *p = s->p;
+    if ((p->length_max > 0 && p->length >= p->length_max) || (p->bytes_max > 0 && p->bytes + data_size > p->bytes_max))
+        p->full = 1;
+    if (p->full) return result;
     if (p->length == p->capacity) {
         int64_t capacity = p->capacity * 2 + 256;
         rmq_call *more = realloc(p->calls, (size_t)capacity * sizeof(rmq_call));
@@ -308,6 +322,7 @@ int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t da
         unsigned char *copy = take(p, (size_t)data_size);
         if (copy != NULL) {
             memcpy(copy, data, (size_t)data_size);
+            p->bytes += data_size;
             s->call.data = copy;
             s->call.data_size = data_size;
         }
@@ -326,6 +341,20 @@ int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_
 }
 
 /* ---- trace */
+
+void rmq_probe_limit(rmq_probe *p, int64_t calls, int64_t bytes) {
+    rmq_mutex_lock(&p->lock);
+    p->length_max = calls;
+    p->bytes_max = bytes;
+    rmq_mutex_unlock(&p->lock);
+}
+
+int rmq_probe_full(rmq_probe *p) {
+    rmq_mutex_lock(&p->lock);
+    int full = p->full;
+    rmq_mutex_unlock(&p->lock);
+    return full;
+}
 
 int rmq_probe_mark(rmq_probe *p, int64_t number) {
     probe_step s;

@@ -33,6 +33,19 @@ typedef struct probe_slot { /* one registered file of one ring */
     int fd;
 } probe_slot;
 
+typedef struct probe_gate {
+    struct probe_gate *next;
+    uint64_t kinds;
+    int thread;
+    char *path;
+} probe_gate;
+
+typedef struct probe_standing { /* on the stack of the thread that stands */
+    struct probe_standing *next;
+    rmq_standing what;
+    int go;
+} probe_standing;
+
 typedef struct probe_rule probe_rule;
 typedef struct probe_chunk probe_chunk;
 
@@ -43,6 +56,8 @@ struct rmq_probe {
     rmq_mutex lock; /* guards everything below but the clock and the events */
     rmq_call *calls;
     int64_t length, capacity;
+    int64_t length_max, bytes_max, bytes; /* of the trace; a maximum of 0: none */
+    int full; /* a maximum was reached: nothing is traced any more */
     int torn; /* memory ran out: the trace has a hole */
     int64_t counts[RMQ_CALL_KINDS];
     probe_chunk *memory;
@@ -61,6 +76,10 @@ struct rmq_probe {
     char *hold_path;
     int held;
     rmq_event held_changed, released;
+    probe_gate *gates;
+    probe_standing *standing; /* oldest first */
+    int64_t tickets;
+    int clock_gates; /* atomic: gates for RMQ_CALL_MONO_NS */
     int clock_injected;
     int64_t clock_ms, clock_step;
 };
@@ -83,6 +102,10 @@ int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_
 void probe_lock(rmq_probe *p);
 int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size);
 void probe_unlock(rmq_probe *p);
+/* Whether a gate stops this thread at such a call; the lock is held. Then probe_stand, without it, returns when it may go. */
+int probe_gated(rmq_probe *p, uint64_t bits, const char *path);
+void probe_stand(rmq_probe *p, rmq_call_kind kind, const char *path);
+int probe_matches(uint64_t kinds, const char *in_path, uint64_t bits, const char *path);
 /* Memory that lives as long as the probe; the lock is held. NULL marks the trace as torn. */
 const char *probe_text(rmq_probe *p, const char *text);
 /* The lock is held. NULL: out of memory. */

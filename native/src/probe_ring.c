@@ -96,9 +96,10 @@ static void submit_one(rmq_probe *p, const struct io_uring *ring, struct io_urin
     }
     if (f.forced) spoil(sqe, s.skip && !s.error ? IORING_OP_NOP : sqe->opcode);
     probe_lock(p);
-    f.call = p->length;
+    f.call = p->full ? -1 : p->length; /* the append below may be the first that the trace does not take */
     remember(p, &f);
     probe_append(&s, 0, data, s.error ? 0 : (int64_t)n);
+    if (p->full) p->flights[p->flight_count - 1].call = -1;
     probe_unlock(p);
     free(copy);
 }
@@ -120,6 +121,20 @@ static int probe_ring_submit(void *ctx, void *ring_ptr, unsigned wait) {
     return (int)probe_end(&s, p->below->ring_submit(p->below->ctx, ring_ptr, wait), NULL, 0);
 }
 
+/* Where a gate waits for the completion of this flight. */
+static void stand_as(rmq_probe *p, uint64_t tag) {
+    const char *path = NULL;
+    probe_lock(p);
+    for (int i = 0; i < p->flight_count; i++)
+        if (p->flights[i].tag == tag && p->flights[i].call >= 0) {
+            path = p->calls[p->flights[i].call].path;
+            break;
+        }
+    int gated = probe_gated(p, RMQ_CALLS(RMQ_CALL_RING_REAP), path);
+    probe_unlock(p);
+    if (gated) probe_stand(p, RMQ_CALL_RING_REAP, path);
+}
+
 static int probe_ring_reap(void *ctx, void *ring, uint64_t *tag, int *result) {
     rmq_probe *p = ctx;
     probe_step s;
@@ -128,6 +143,7 @@ static int probe_ring_reap(void *ctx, void *ring, uint64_t *tag, int *result) {
     int rc = p->below->ring_reap(p->below->ctx, ring, tag, result);
     if (rc == 0) return 0; /* nothing there: counted, not traced */
     if (rc < 0) return (int)probe_end(&s, rc, NULL, 0);
+    stand_as(p, *tag);
     probe_lock(p);
     s.call.begin = -1;
     for (int i = 0; i < p->flight_count; i++) {
@@ -136,8 +152,10 @@ static int probe_ring_reap(void *ctx, void *ring, uint64_t *tag, int *result) {
         if (f->forced && *result == f->expected) *result = f->result;
         s.call.begin = f->call;
         s.call.length = f->length;
-        s.call.fd = p->calls[f->call].fd;
-        s.call.path = p->calls[f->call].path;
+        if (f->call >= 0) {
+            s.call.fd = p->calls[f->call].fd;
+            s.call.path = p->calls[f->call].path;
+        }
         memmove(f, f + 1, (size_t)(--p->flight_count - i) * sizeof(probe_flight));
         break;
     }

@@ -59,6 +59,18 @@ cdef extern from "rmq_probe.h" nogil:
     int64_t rmq_probe_hits(rmq_probe *p)
     int rmq_probe_hold(rmq_probe *p, uint64_t kinds, const char *path)
     int rmq_probe_wait_held(rmq_probe *p, int n, int64_t timeout_ns)
+    ctypedef struct rmq_standing:
+        int64_t ticket
+        int kind
+        int thread
+        const char *path
+    int rmq_probe_gate(rmq_probe *p, uint64_t kinds, const char *path, int thread)
+    void rmq_probe_ungate(rmq_probe *p)
+    int rmq_probe_let(rmq_probe *p, int64_t ticket)
+    int rmq_probe_standing(rmq_probe *p, int i, rmq_standing *out)
+    int rmq_probe_wait_standing(rmq_probe *p, int n, int64_t timeout_ns)
+    void rmq_probe_limit(rmq_probe *p, int64_t calls, int64_t bytes)
+    int rmq_probe_full(rmq_probe *p)
     void rmq_probe_clock(rmq_probe *p, int real, int64_t ms, int64_t step)
     int rmq_probe_mark(rmq_probe *p, int64_t number)
     int64_t rmq_probe_length(rmq_probe *p)
@@ -68,6 +80,7 @@ cdef extern from "rmq_probe.h" nogil:
 
 
 Call = namedtuple("Call", "kind fd path target offset length result flags begin time_ns ignored data note")
+Standing = namedtuple("Standing", "ticket kind path thread")
 
 
 cdef int64_t _check(int64_t rc, object path) except -1:
@@ -353,17 +366,18 @@ cdef class ProbeIo(IoTable):
     `kind` is the name of a call ("pwrite", "fsync", …), several joined by "|", or a set: "write", "sync", "any", or "mutate"
     (what changes the directory). `path`: only calls on paths that contain it; write "/commitlog/", as the name of a test's own
     directory may contain "commitlog". Rules count from the moment they are set.
-    keep_bytes=False: the trace holds no written bytes.
+    keep_bytes=False: the trace holds no written bytes. calls_max, bytes_max: the trace ends there (`full`), the probe goes on.
 
     Thread-safety: every method from any thread; rules, holds and clock reach native threads at once.
     Lifetime: outlives every store, descriptor and map made through it.
     """
 
-    def __cinit__(self, *, bint keep_bytes=True):
+    def __cinit__(self, *, bint keep_bytes=True, int64_t calls_max=0, int64_t bytes_max=0):
         self.notes = []
         self.probe = rmq_probe_new(rmq_io_system(), keep_bytes)
         if self.probe == NULL:
             raise MemoryError("probe")
+        rmq_probe_limit(self.probe, calls_max, bytes_max)
         self.table = rmq_probe_table(self.probe)
 
     def __dealloc__(self):
@@ -426,6 +440,52 @@ cdef class ProbeIo(IoTable):
         if rc == -ETIMEDOUT:
             raise TimeoutError(f"fewer than {count} calls were held after {timeout} s")
 
+    def gate(self, kind, path=None, int thread=0):
+        """From now on such calls stand still, each by itself, until `let`; one more gate beside those that are there.
+
+        kind: as above, and "mono_ns", a thread's look at the clock; a "ring_reap" stands with the completion in its hand.
+        thread: only calls of that native thread id.
+        """
+        cdef bytes name = None if path is None else os.fsencode(path)
+        if rmq_probe_gate(self.probe, _kinds(kind), _text(name), thread) < 0:
+            raise MemoryError("gate")
+
+    def ungate(self):
+        """Takes all gates away and lets everything go on."""
+        rmq_probe_ungate(self.probe)
+
+    def standing(self):
+        """What stands at a gate: list of Standing(ticket, kind, path, thread), oldest first."""
+        cdef rmq_standing s
+        out = []
+        while rmq_probe_standing(self.probe, <int> len(out), &s) == 0:
+            out.append(Standing(s.ticket, _NAMES[s.kind], None if s.path == NULL else os.fsdecode(s.path), s.thread))
+        return out
+
+    def let(self, int64_t ticket):
+        """Lets one call go on. ValueError where it does not stand."""
+        if rmq_probe_let(self.probe, ticket) < 0:
+            raise ValueError(f"no call with ticket {ticket} stands at a gate")
+
+    def wait_standing(self, int count=1, double timeout=10.0):
+        """Waits until `count` calls stand at gates; TimeoutError after `timeout` seconds."""
+        cdef int64_t timeout_ns = <int64_t> (timeout * 1e9)
+        cdef int rc
+        with nogil:
+            rc = rmq_probe_wait_standing(self.probe, count, timeout_ns)
+        if rc == -ETIMEDOUT:
+            raise TimeoutError(f"fewer than {count} calls stood at gates after {timeout} s")
+
+    @property
+    def full(self):
+        """True where the trace ended at calls_max or bytes_max: bool."""
+        return rmq_probe_full(self.probe) != 0
+
+    @property
+    def length(self):
+        """Number of calls in the trace: int."""
+        return max(0, rmq_probe_length(self.probe))
+
     def set_clock(self, ms, int64_t step=0):
         """wall_ms gives `ms`, then `ms` + step, then …; a negative step runs backwards. None: the real clock again."""
         rmq_probe_clock(self.probe, ms is None, 0 if ms is None else ms, step)
@@ -436,12 +496,14 @@ cdef class ProbeIo(IoTable):
         if rmq_probe_mark(self.probe, len(self.notes) - 1) < 0:
             raise MemoryError("trace")
 
-    def trace(self, int64_t start=0):
-        """The calls from number `start` on: a list of Call, in the order in which they ended."""
+    def trace(self, int64_t start=0, int64_t stop=-1):
+        """The calls from number `start` on, up to `stop` (-1: the end): a list of Call, in the order in which they ended."""
         cdef int64_t i, n = rmq_probe_length(self.probe)
         cdef rmq_call c
         if n < 0:
             raise MemoryError("the trace has a hole: memory ran out")
+        if 0 <= stop < n:
+            n = stop
         out = []
         for i in range(start, n):
             rmq_probe_at(self.probe, i, &c)

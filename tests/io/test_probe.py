@@ -174,6 +174,72 @@ def test_hold_chooses_by_kind_and_path(probe, open_file):
         probe.wait_held(1, timeout=0.01)
 
 
+# ---- gates
+
+def standing(probe, count):
+    probe.wait_standing(count)
+    return probe.standing()
+
+
+def test_calls_stand_one_by_one_and_are_let_go_one_by_one(probe, open_file):
+    fd = open_file(probe)
+    probe.gate("pwrite", "/f")
+    threads = []
+    for i in range(3):
+        threads.append(threading.Thread(target=probe.pwrite, args=(fd, bytes([65 + i]), 0)))
+        threads[-1].start()
+        standing(probe, i + 1)
+    probe.fdatasync(fd)                                         # no gate for that
+    tickets = [(s.ticket, s.kind, os.path.basename(s.path), s.thread) for s in probe.standing()]
+    assert tickets == [(i + 1, "pwrite", "f", threads[i].native_id) for i in range(3)]
+    for ticket in (3, 1, 2):
+        probe.let(ticket)
+        threads[ticket - 1].join()
+        assert probe.pread(fd, 1, 0) == bytes([64 + ticket])
+    assert probe.standing() == [] and [c.data for c in probe.trace() if c.kind == "pwrite"] == [b"C", b"A", b"B"]
+    with pytest.raises(ValueError):
+        probe.let(1)
+    with pytest.raises(TimeoutError):
+        probe.wait_standing(1, timeout=0.01)
+
+
+def test_a_gate_for_one_thread_and_its_looks_at_the_clock(probe, open_file):
+    fd = open_file(probe)
+    seen = []
+
+    def look():
+        probe.gate("mono_ns", thread=threading.get_native_id())
+        seen.append(probe.mono_ns())
+        probe.pwrite(fd, b"x", 0)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    (one,) = standing(probe, 1)
+    assert (one.kind, one.path, one.thread) == ("mono_ns", None, thread.native_id)
+    assert probe.mono_ns() > 0 and not seen                     # this thread's are not stopped
+    probe.ungate()
+    thread.join()
+    assert seen and probe.pread(fd, 1, 0) == b"x" and "mono_ns" not in {c.kind for c in probe.trace()}
+
+
+def test_nothing_spoils_the_clock(probe):
+    with pytest.raises(ValueError):
+        probe.fail("mono_ns", 1, EIO)
+
+
+# ---- the end of a trace
+
+@pytest.mark.parametrize(("limit", "kept"), [({"calls_max": 3}, 2), ({"bytes_max": 10}, 2)])
+def test_a_trace_ends_where_it_is_told_to(open_file, limit, kept):
+    p = ProbeIo(**limit)
+    fd = open_file(p)
+    for i in range(5):
+        p.pwrite(fd, b"fives"[:5], i * 5)
+    assert p.full and p.length == len(p.trace()) and p.counts()["pwrite"] == 5
+    assert [c.offset for c in p.trace() if c.kind == "pwrite"] == [0, 5][:kept]
+    assert p.trace(1, 2) == p.trace()[1:2] and p.pread(fd, 99, 0) == b"fives" * 5
+
+
 # ---- clock
 
 def test_clock_stands_steps_and_runs_backwards(probe):
