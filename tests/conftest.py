@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden_store import GoldenCase, unpack
+from tests.trace.checker import RULES
+from tests.trace.recorder import Recorder
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,3 +95,26 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()
     left = held(directory)
     assert not left, f"still held after the test: {sorted(left)}"
+
+
+# Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
+TRACED = {"cleaning", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
+          "integrity", "io", "property", "reader", "recovery", "regress", "statistics", "store", "threads", "waiting", "writer"}
+TRACED_RULES = RULES - {"cut", "early"}     # those two are judged where tests/trace asks for them
+
+
+@pytest.fixture(autouse=True)
+def traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder | None]:
+    """Every store of the test runs on a probe, and what it tells is judged against the trace (tests/trace/checker.py)."""
+    marker = request.node.get_closest_marker("untraced")
+    room = request.path.parent.name
+    if marker is not None or room not in TRACED:
+        yield None
+        return
+    recorder = Recorder()
+    recorder.watch(monkeypatch)
+    failures = request.session.testsfailed
+    yield recorder
+    if request.session.testsfailed == failures:
+        findings = recorder.findings(TRACED_RULES)
+        assert not findings, "the trace of this test shows:\n  " + "\n  ".join(findings[:5])

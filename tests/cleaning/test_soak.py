@@ -12,6 +12,7 @@ from rmq_store import MessageStore
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 50, "index_slots": 100, "index_entries_max": 200,
          "consumequeue_fd_max": 16, "clean_queue_pace_ms": 0}
 ROUNDS = 40
+pytestmark = pytest.mark.untraced       # a trace grows from round to round
 
 
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])

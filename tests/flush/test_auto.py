@@ -98,6 +98,7 @@ def test_switched_off_by_an_option(tmp_path, caplog):
     assert "uring_direct is off" in chosen(caplog)[0]
 
 
+@pytest.mark.untraced       # what a probe makes of the calls is tried each time
 def test_tried_once_a_process_for_each_device_and_set_of_options(tmp_path, caplog, monkeypatch):
     tries = []
     real = backend.choose_uring

@@ -16,6 +16,7 @@ if scenario.RING_HERE:
     CONFIGS += [("pool", "async", "io_uring"), ("pool", "sync", "io_uring")]
 
 
+@pytest.mark.untraced       # it counts the memory of the process
 @pytest.mark.parametrize("body", [100, 20_000])
 @pytest.mark.parametrize("config", CONFIGS, ids="-".join)
 def test_a_device_that_does_not_answer_costs_no_memory_beyond_the_pool(tmp_path, config, body):
