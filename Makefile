@@ -1,8 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-races test-sanitized test-bare test-interop test-slow test-spark \
-        test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak wheel clean
+.PHONY: build debug check test demo test-crash test-schedules test-races test-sanitized test-bare test-interop test-slow \
+        test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak wheel clean
 
 build:
 	tools/bootstrap
@@ -23,6 +23,11 @@ demo:
 test-crash:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m crash $(ARGS)
+
+# RMQ_SCHEDULES (60) chosen orders of I/O calls for each scenario and configuration; RMQ_SEED chooses others.
+test-schedules:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "" tests/trace tests/crash/test_states_producers.py $(ARGS)
 
 # Under the thread sanitizer; a build of its own, under build/races.
 test-races:
