@@ -141,12 +141,12 @@ def judge(root: str, notes: list[Any], options: dict[str, Any]) -> str | None:
     try:
         with MessageStore.open(root, **plain) as store:
             low = store.min_log_offset
-            found = [(bytes(m.body), m.offset, m.queue_id, m.queue_offset) for m in store.scan()]
+            found = [(bytes(m.body), m.offset, m.queue_id, m.queue_offset, m.keys) for m in store.scan()]
             queues = {q: [(m.offset, m.queue_offset) for m in store.scan("T", q)] for q in {f[2] for f in found}}
     except (RmqStoreError, OSError, ValueError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
-    for body, offset, queue_id, queue_offset in found:
-        if body not in sent or sent[body][1] != queue_id:
+    for body, offset, queue_id, queue_offset, keys in found:
+        if body not in sent or sent[body] != (keys, queue_id):
             return f"the message at {offset} was never put: {body[:16]!r}"
         place = places.get(sent[body][0])
         if place is not None and place[:2] != (offset, queue_offset):
