@@ -100,7 +100,7 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
 TRACED = {"cleaning", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
           "integrity", "io", "property", "reader", "recovery", "regress", "statistics", "store", "threads", "waiting", "writer"}
-TRACED_RULES = RULES - {"cut", "early"}     # those two are judged where tests/trace asks for them
+TRACED_RULES = RULES - {"cut"}     # that one is judged where tests/trace asks for it
 
 
 @pytest.fixture(autouse=True)
