@@ -1,8 +1,8 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-schedules test-races test-sanitized test-bare test-interop test-slow \
-        test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak wheel clean
+.PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
+        test-slow test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak wheel clean
 
 build:
 	tools/bootstrap
@@ -28,6 +28,12 @@ test-crash:
 test-schedules:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m "" tests/trace tests/crash/test_states_producers.py $(ARGS)
+
+# Power cuts below real ext4 and XFS; root, FUSE 3 (libfuse3-dev), loop devices. RMQ_POWER_STATES (2000) and RMQ_SEED say how many
+# states, and which; a kept recording can be judged again: python -m tests.power.campaign --replay DIR.
+test-power:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "" tests/power -s $(ARGS)
 
 # Under the thread sanitizer; a build of its own, under build/races.
 test-races:
