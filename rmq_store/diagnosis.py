@@ -167,6 +167,15 @@ def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         yield Finding("ok", "syncs", fact, "writing zeros ahead would gain little here")
 
 
+def _unwritten(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+    """What a bare loop without a store loses, too, with every kind of sync (tests/power/shutdown.py)."""
+    if c.file_system in ("ext4", "xfs") and o.segment_prezero == "off":
+        yield Finding("note", "never written blocks", f"the log grows into blocks of {c.file_system} that were never written "
+                      "(segment_prezero off)", "if the file system itself fails or is shut down, what the last syncs confirmed "
+                      "there can be gone, whatever the flush back end; a power cut or a kill does not do that",
+                      "segment_prezero='window'")
+
+
 def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     refusal = c.uring_refusal()
     wanted = "finding" if o.flush_backend == "io_uring" else "note"
@@ -322,4 +331,5 @@ def _limit(value: int | None) -> str:
 
 
 _Rule = Callable[[Capability, Options, str], Iterator[Finding]]
-_RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _uring, _backend, _memory, _limits, _store)
+_RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _unwritten, _uring, _backend, _memory, _limits,
+                             _store)

@@ -171,6 +171,15 @@ def test_unwritten_blocks_are_explained():
     assert "2,000 µs on reserved blocks, 300 µs on written ones; journal commits a sync: 1.0 and 0.0" in item.fact
 
 
+@pytest.mark.parametrize(("facts", "options", "told"), [
+    ({}, {}, True), ({}, {"flush_mode": "sync"}, False), ({}, {"flush_mode": "sync", "segment_prezero": "off"}, True),
+    ({}, {"segment_prezero": "full"}, False), ({"file_system": "xfs"}, {}, True), ({"file_system": "btrfs"}, {}, False)])
+@pytest.mark.parametrize("backend", ["msync", "fdatasync", "auto"])
+def test_what_a_failing_file_system_forgets_is_told_whatever_the_back_end(facts, options, told, backend):
+    items = [i for i in judged(healthy(**facts), flush_backend=backend, **options) if i.subject == "never written blocks"]
+    assert [i.level for i in items] == ["note"] * told and all("segment_prezero" in i.cure for i in items)
+
+
 def test_a_store_that_was_not_closed(tmp_path):
     with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 20, index_enabled=False) as store:
         store.put("T", b"x")
