@@ -25,7 +25,7 @@ from rmq_store.recovery import lockfile
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, is_number, load_names, make_end
 from rmq_store.removing import removed_queues
-from rmq_store.sizing import fit
+from rmq_store.sizing import cut_index, fit
 
 __all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
 
@@ -80,7 +80,7 @@ def infer_sizes(root: str, options: Options) -> dict[str, int]:
         if size and size % 20 == 0:
             found["consumequeue_file_size_bytes"] = size
     if not options.given("index_slots") and not options.given("index_entries_max"):
-        geometry = _index_geometry(places.index)
+        geometry = _index_geometry(places.index, options)
         if geometry:
             found["index_slots"], found["index_entries_max"] = geometry
     return found
@@ -96,8 +96,9 @@ def fit_sizes(root: str, options: Options) -> Options:
     return fitted
 
 
-def _index_geometry(directory: str) -> tuple[int, int] | None:
-    """Slots and entries of the first index file that tells; None where the default fits or none tells."""
+def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
+    """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
+    the default fits, or nothing."""
     size = _row_size(directory, 17)
     if size in (0, INDEX_FILE_SIZE_DEFAULT):
         return None
@@ -113,7 +114,7 @@ def _index_geometry(directory: str) -> tuple[int, int] | None:
             found = find_geometry(read, size)
         if found:
             return found
-    return None
+    return cut_index(options, size)
 
 
 def _numbered(directory: str, digits: int) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 from rmq_store.config.load import Options
 from rmq_store.machine import free_bytes, memory_limit
 
-__all__ = ["DISK_SHARE", "INDEX_SHARE", "MEMORY_SHARE", "fit"]
+__all__ = ["DISK_SHARE", "INDEX_SHARE", "MEMORY_SHARE", "cut_index", "fit"]
 
 MEMORY_SHARE = 8            # the pool takes at most this part of memory: 1/8
 DISK_SHARE = 8              # two commit-log files (the one written and the next) take at most this part of the free space
@@ -54,10 +54,21 @@ def _segment(options: Options, free: int) -> int:
 
 
 def _index(options: Options, free: int) -> dict[str, Any]:
-    slots, entries = options.index_slots, options.index_entries_max
-    while (40 + 4 * slots + 20 * entries) * INDEX_SHARE > free and slots // 2 >= _SLOTS_LEAST:
-        slots, entries = slots // 2, max(entries // 2, 2)
+    slots, entries = _halved(options, free // INDEX_SHARE)
     return {} if slots == options.index_slots else {"index_slots": slots, "index_entries_max": entries}
+
+
+def _halved(options: Options, size: int) -> tuple[int, int]:
+    slots, entries = options.index_slots, options.index_entries_max
+    while 40 + 4 * slots + 20 * entries > size and slots // 2 >= _SLOTS_LEAST:
+        slots, entries = slots // 2, max(entries // 2, 2)
+    return slots, entries
+
+
+def cut_index(options: Options, size: int) -> tuple[int, int] | None:
+    """Slots and entries of an index file that was cut to its disk, by its size alone: what a power cut may leave of it."""
+    slots, entries = _halved(options, size)
+    return (slots, entries) if 40 + 4 * slots + 20 * entries == size else None
 
 
 def _files(directory: str) -> bool:

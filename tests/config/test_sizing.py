@@ -95,6 +95,25 @@ def tree(tmp_path, files):
     return str(tmp_path)
 
 
+def test_an_index_that_was_cut_to_its_disk_is_known_without_its_header(tmp_path, monkeypatch):
+    """What a power cut may leave: the file has its length and its name, and nothing else of it is on the device."""
+    monkeypatch.setattr(sizing, "free_bytes", lambda path: 400 * MIB)
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=MIB) as store:
+        store.put("T", b"x", keys="k")
+        cut = store.options.index_slots, store.options.index_entries_max
+    assert cut[0] < 5_000_000
+    (index,) = (tmp_path / "s" / "index").iterdir()
+    size = index.stat().st_size
+    with open(index, "r+b") as file:
+        file.truncate(0)
+        file.truncate(size)
+    (tmp_path / "s" / "abort").touch()
+    (tmp_path / "s" / "checkpoint").unlink()
+    with MessageStore.open(tmp_path / "s") as store:
+        assert (store.options.index_slots, store.options.index_entries_max) == cut
+        assert [m.keys for m in store.query_key("T", "k")] == ["k"]
+
+
 @pytest.mark.parametrize(("files", "expected"), [
     ({"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": V2, "sys/fs/cgroup/a/memory.max": "268435456\n",
       "sys/fs/cgroup/a/b/memory.max": "max\n"}, 256 * MIB),
