@@ -168,11 +168,33 @@ def journal_of(root: str, app: str) -> str:
 def read_journal(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
-            return dict(json.load(file))
+            entry = json.load(file)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError(path, None, "a journal of commits", str(error)) from error
+    wrong = _wrong_in(entry)
+    if wrong is not None:
+        raise CorruptionError(path, None, "a journal of commits", wrong)
+    return dict(entry)
+
+
+def _wrong_in(entry: Any) -> str | None:
+    """What no commit has written. The directory it names is removed with all that is in it: it must be one of .spark/."""
+    if not isinstance(entry, dict):
+        return f"{type(entry).__name__} instead of an object"
+    job, parts = entry.get("job"), entry.get("parts", [])
+    if job is not None and not (isinstance(job, str) and re.fullmatch(r"[\w-]{1,255}", job) and job != "journal"):
+        return f"job {job!r}, which is no name of a directory below .spark/"
+    for name, kinds in (("app", str), ("done", int | None), ("pending", int | None), ("begin", int | None)):
+        if not isinstance(entry.get(name), kinds):
+            return f"{name} {entry.get(name)!r}"
+    fields = {"path": str, "size": int, "records": int, "crc": int}
+    for part in parts if isinstance(parts, list) else (parts,):
+        if not isinstance(part, dict) or part.keys() != fields.keys() or not all(
+                isinstance(part[name], kind) for name, kind in fields.items()):
+            return f"part {part!r}"
+    return None
 
 
 def journals(root: str) -> Iterator[dict[str, Any]]:
