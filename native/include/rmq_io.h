@@ -18,7 +18,9 @@ typedef struct rmq_io {
     int (*close)(void *ctx, int fd);
     int64_t (*size)(void *ctx, int fd); /* fstat: length in bytes */
     int64_t (*modified_ms)(void *ctx, int fd); /* fstat: time of the last modification, ms since 1970 */
-    int64_t (*links)(void *ctx, int fd); /* fstat: how many names the file has */
+    /* 1: the file has no name, and nobody but the holders of this very descriptor has it open or mapped, in whatever process; so
+     * nobody ever will. 0: somebody has, or this file system cannot tell. */
+    int (*alone)(void *ctx, int fd);
     /* SEEK_DATA: start of the first data at or beyond offset; the file's length where only a hole follows (a file system
      * without holes says offset itself). Moves the descriptor's own position, which nobody uses. */
     int64_t (*next_data)(void *ctx, int fd, int64_t offset);

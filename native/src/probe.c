@@ -25,7 +25,7 @@ struct probe_rule {
 };
 
 static const char *const kind_names[RMQ_CALL_KINDS] = {
-    "open", "close", "size", "modified_ms", "links", "next_data", "pread", "pwrite", "mmap", "munmap", "msync", "fdatasync",
+    "open", "close", "size", "modified_ms", "alone", "next_data", "pread", "pwrite", "mmap", "munmap", "msync", "fdatasync",
     "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "direct_align", "ring_setup",
     "ring_buffers", "ring_files", "ring_file", "ring_submit", "ring_write", "ring_sync", "ring_reap", "map_store", "mono_ns",
     "mark",

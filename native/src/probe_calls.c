@@ -78,11 +78,11 @@ static int64_t probe_modified_ms(void *ctx, int fd) {
     return probe_end(&s, s.error ? -s.error : p->below->modified_ms(p->below->ctx, fd), NULL, 0);
 }
 
-static int64_t probe_links(void *ctx, int fd) {
+static int probe_alone(void *ctx, int fd) {
     rmq_probe *p = ctx;
     probe_step s;
-    probe_begin(&s, p, RMQ_CALL_LINKS, fd, NULL, 0);
-    return probe_end(&s, s.error ? -s.error : p->below->links(p->below->ctx, fd), NULL, 0);
+    probe_begin(&s, p, RMQ_CALL_ALONE, fd, NULL, 0);
+    return (int)probe_end(&s, s.error ? -s.error : p->below->alone(p->below->ctx, fd), NULL, 0);
 }
 
 static int64_t probe_next_data(void *ctx, int fd, int64_t offset) {
@@ -343,7 +343,7 @@ void probe_fill_calls(rmq_io *table) {
     table->close = probe_close;
     table->size = probe_size;
     table->modified_ms = probe_modified_ms;
-    table->links = probe_links;
+    table->alone = probe_alone;
     table->next_data = probe_next_data;
     table->pread = probe_pread;
     table->pwrite = probe_pwrite;

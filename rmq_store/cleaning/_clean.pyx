@@ -30,11 +30,15 @@ cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a n
 
 
 cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
-    # The space of a file without a name goes piece by piece, with a pause as long as each piece took: puts stood still for a
-    # second where ten files of 1 GiB were given back at once, each discarded in one go. What fails here, the last close does.
-    # A file that still has a name, as somebody's hard link, is theirs.
+    # The space of a file goes piece by piece, with a pause as long as each piece took: puts stood still for a second where ten
+    # files of 1 GiB were given back at once, each discarded in one go. Only where it is nobody's any more, neither by a name nor
+    # by a map or descriptor in whatever process: who reads it would lose the ground under its feet. Else the last close does
+    # all of it, whoever makes it.
     cdef int64_t size = f.size, begun, took
-    while size > SLICE and io.links(io.ctx, f.fd) == 0:
+    if f.direct_fd >= 0:            # counts as somebody else's; nobody holds the file but the caller
+        io.close(io.ctx, f.direct_fd)
+        f.direct_fd = -1
+    while size > SLICE and io.alone(io.ctx, f.fd) == 1:
         size -= SLICE
         begun = io.mono_ns(io.ctx)
         if io.ftruncate(io.ctx, f.fd, size) < 0:

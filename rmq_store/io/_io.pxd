@@ -9,7 +9,7 @@ cdef extern from "rmq_io.h" nogil:
         int (*close)(void *ctx, int fd) noexcept nogil
         int64_t (*size)(void *ctx, int fd) noexcept nogil
         int64_t (*modified_ms)(void *ctx, int fd) noexcept nogil
-        int64_t (*links)(void *ctx, int fd) noexcept nogil
+        int (*alone)(void *ctx, int fd) noexcept nogil
         int64_t (*next_data)(void *ctx, int fd, int64_t offset) noexcept nogil
         int64_t (*pread)(void *ctx, int fd, void *to, size_t n, int64_t offset) noexcept nogil
         int64_t (*pwrite)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil

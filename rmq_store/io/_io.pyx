@@ -151,9 +151,10 @@ cdef class IoTable:
         """Time of the last modification, ms since 1970."""
         return _check(self.table.modified_ms(self.table.ctx, fd), None)
 
-    def links(self, int fd):
-        """How many names a file has."""
-        return _check(self.table.links(self.table.ctx, fd), None)
+    def alone(self, int fd):
+        """True where the file has no name and nobody else has it open or mapped, in whatever process; False where that cannot be
+        known, too."""
+        return _check(self.table.alone(self.table.ctx, fd), None) > 0
 
     def next_data(self, int fd, int64_t offset):
         """Start of the first data at or beyond `offset`; the length of the file where only a hole follows."""

@@ -1,6 +1,7 @@
 """The real system calls behind the I/O table: each does what rmq_io.h says, and errors come as they are."""
 import ctypes
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -30,7 +31,6 @@ def test_write_read_size_truncate(table, open_file):
     table.fdatasync(fd)
     table.fsync(fd)
     assert abs(table.modified_ms(fd) - time.time() * 1000) < 60_000
-    assert table.links(fd) == 1
 
 
 def test_fallocate_reserves_and_holes_are_seen(table, open_file):
@@ -53,6 +53,30 @@ def test_map_is_shared_with_the_file(table, open_file):
     table.pwrite(fd, b"M", 4096 + 7)
     assert ctypes.string_at(at + 7, 6) == b"Mapped"
     table.munmap(at, 4096)
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+@pytest.mark.parametrize("mapped", [False, True], ids=["open", "mapped"])
+def test_who_else_has_a_file_is_seen(table, tmp_path, open_file, flags, mapped):
+    fd = open_file(table)
+    table.fallocate(fd, 0, 8192)
+    own = table.mmap(fd, 0, 8192, True)
+    assert not table.alone(fd)                  # it has a name: who wants it may come
+    other = os.open(tmp_path / "f", flags)
+    table.unlink(tmp_path / "f")
+    assert not table.alone(fd)
+    if mapped:
+        seen = mmap.mmap(other, 8192, mmap.MAP_SHARED, mmap.PROT_READ)
+        os.close(other)
+        assert not table.alone(fd)              # a map is enough, its descriptor may be closed
+        seen.close()
+    else:
+        os.close(other)
+    alone = table.alone(fd)                     # one's own map of the same open file does not count
+    table.munmap(own, 8192)
+    if not alone and not table.alone(fd):
+        pytest.skip("this file system does not tell whether somebody else has a file open")
+    assert alone
 
 
 def test_names(table, tmp_path, open_file):
@@ -79,7 +103,7 @@ def test_errors_carry_errno_and_path(table, tmp_path):
                  lambda: table.fdatasync(-1), lambda: table.fsync(-1), lambda: table.fallocate(-1, 0, 1),
                  lambda: table.close(-1), lambda: table.ftruncate(-1, 0),
                  lambda: table.mmap(-1, 0, 4096, False), lambda: table.lock(-1), lambda: table.modified_ms(-1),
-                 lambda: table.links(-1),
+                 lambda: table.alone(-1),
                  lambda: table.next_data(-1, 0)):
         with pytest.raises(OSError) as caught:
             call()

@@ -71,7 +71,7 @@ def test_every_call_can_fail(probe, open_file, tmp_path):
     at = probe.mmap(fd, 0, 4096, False)
     probe.fail("any", 1, EINVAL, sticky=True)
     p = tmp_path / "f"
-    calls = [lambda: probe.open(p, 0), lambda: probe.size(fd), lambda: probe.modified_ms(fd), lambda: probe.links(fd),
+    calls = [lambda: probe.open(p, 0), lambda: probe.size(fd), lambda: probe.modified_ms(fd), lambda: probe.alone(fd),
              lambda: probe.next_data(fd, 0), lambda: probe.pread(fd, 1, 0), lambda: probe.pwrite(fd, b"x", 0),
              lambda: probe.mmap(fd, 0, 4096, False), lambda: probe.munmap(at, 4096), lambda: probe.msync(fd, at, 4096),
              lambda: probe.fdatasync(fd), lambda: probe.fsync(fd), lambda: probe.fallocate(fd, 0, 1),
