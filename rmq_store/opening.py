@@ -16,10 +16,10 @@ from rmq_store.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import choose_backend
-from rmq_store.index.geometry import find_geometry
+from rmq_store.index.geometry import geometry_of
 from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.machine import memory_limit
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
@@ -105,13 +105,8 @@ def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
     for path, length in _numbered(directory, 17):
         if length != size:
             continue
-        with open(path, "rb", buffering=0) as file:
-            fd = file.fileno()
-
-            def read(at: int, n: int, fd: int = fd) -> bytes:
-                return os.pread(fd, n, at)
-
-            found = find_geometry(read, size)
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            found = geometry_of(file.fileno())
         if found:
             return found
     return cut_index(options, size)

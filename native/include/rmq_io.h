@@ -14,7 +14,9 @@
 
 typedef struct rmq_io {
     void *ctx; /* first argument of every function */
-    int (*open)(void *ctx, const char *path, int flags, int mode); /* O_CLOEXEC is added; returns the descriptor */
+    /* Returns the descriptor of a regular file, or with O_DIRECTORY of a directory; O_CLOEXEC is added. What else is there makes
+     * nobody wait: -EISDIR a directory, -ENXIO a pipe, socket or device; with O_NOFOLLOW -ELOOP a link. */
+    int (*open)(void *ctx, const char *path, int flags, int mode);
     int (*close)(void *ctx, int fd);
     int64_t (*size)(void *ctx, int fd); /* fstat: length in bytes */
     int64_t (*modified_ms)(void *ctx, int fd); /* fstat: time of the last modification, ms since 1970 */

@@ -20,7 +20,20 @@ static int result(int rc) { return rc < 0 ? -errno : rc; }
 
 static int sys_open(void *ctx, const char *path, int flags, int mode) {
     (void)ctx;
-    return result(open(path, flags | O_CLOEXEC, mode));
+    struct stat st;
+    int err = 0;
+    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, mode); /* a pipe would make it wait */
+    if (fd < 0) return -errno;
+    if (flags & O_DIRECTORY) return fd;
+    if (fstat(fd, &st) < 0)
+        err = errno;
+    else if (!S_ISREG(st.st_mode))
+        err = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
+    else if (fcntl(fd, F_SETFL, flags & (O_DIRECT | O_APPEND)) < 0) /* a ring takes O_NONBLOCK for its word, also of a file */
+        err = errno;
+    if (err == 0) return fd;
+    close(fd);
+    return -err;
 }
 static int sys_close(void *ctx, int fd) {
     (void)ctx;

@@ -5,6 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, rmq_get32, rmq_get64
+from rmq_store.io.files import open_regular
 
 cdef enum:
     UNIT = 20
@@ -13,7 +14,7 @@ cdef enum:
 
 def _piece(path, int64_t at, int64_t size):
     """Up to `size` bytes of a file at `at`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_regular(path)
     try:
         return os.pread(fd, size, at)
     finally:

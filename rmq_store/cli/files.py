@@ -4,6 +4,9 @@ import os
 import stat
 from pathlib import Path
 
+from rmq_store.io._io import IoTable
+
+_IO = IoTable()
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
 KINDS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint", "abort", "lock")
@@ -48,13 +51,14 @@ class StoreFile:
         self._chunk, self._chunk_at = data, at
         return data[:size]
 
+    def data(self, at: int) -> int:
+        """Position of the first byte at or behind `at` that is in no hole; the file's size where only a hole follows."""
+        return min(_IO.next_data(self._fd, at), self.size) if at < self.size else self.size
+
     def first_nonzero(self, at: int) -> int | None:
         """Position of the first byte that is not zero, from `at` on; None where there is none. Holes cost nothing."""
         while at < self.size:
-            try:
-                at = os.lseek(self._fd, at, os.SEEK_DATA)
-            except OSError:             # ENXIO: only a hole is left
-                return None
+            at = self.data(at)
             data = os.pread(self._fd, CHUNK, at)
             if not data:
                 return None

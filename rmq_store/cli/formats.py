@@ -101,7 +101,7 @@ def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
     fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, layout.INDEX_HEADER_SIZE))
     head = values(fields)
     count = max(head["indexCount"], 1)
-    if slots is None and (found := find_geometry(file.read, file.size)):
+    if slots is None and (found := find_geometry(file.read, file.size, file.data)):
         slots = found[0]
     facts: dict[str, Any] = {}
     if slots is not None:

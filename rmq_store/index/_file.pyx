@@ -149,7 +149,7 @@ cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_
     cdef IndexFile *f = _new(io, dir, name, slots, entries_max, writable)
     if f == NULL:
         return -ENOMEM
-    f.fd = io.open(io.ctx, f.path, O_RDWR if writable else O_RDONLY, 0)
+    f.fd = io.open(io.ctx, f.path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
     rc = f.fd
     if rc >= 0:
         size = io.size(io.ctx, f.fd)

@@ -4,29 +4,48 @@ It is the one for which the last entry leads to the record that the header calls
 whose hash belongs there; the last entry is the one that its slot leads to. Files are read, not mapped: somebody may cut them
 meanwhile.
 """
+import errno
+import os
 import struct
 from collections.abc import Callable, Iterator
 
 from rmq_store.codec.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 
-__all__ = ["find_geometry"]
+__all__ = ["find_geometry", "geometry_of"]
 
 Read = Callable[[int, int], bytes]      # (position, size) -> bytes, fewer at the end of the file
 
 _ENTRY = struct.Struct(">iqii")
-_CHUNK = 1 << 20
+_CHUNK, _MARGIN = 1 << 20, 64
 _CHECKED_SLOTS, _CHECKED_ENTRIES = 4096, 256
 
 
-def find_geometry(read: Read, size: int) -> tuple[int, int] | None:
-    """(hash slots, entries) of an index file of `size` bytes; None where it has no entry yet or no geometry fits."""
+def geometry_of(fd: int) -> tuple[int, int] | None:
+    """find_geometry of the open file behind `fd`; its holes are not read."""
+    def data(at: int) -> int:
+        try:
+            return os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return size                 # only a hole follows
+
+    size = os.fstat(fd).st_size
+    return find_geometry(lambda at, n: os.pread(fd, n, at), size, data)
+
+
+def find_geometry(read: Read, size: int, data: Callable[[int], int] = lambda at: at) -> tuple[int, int] | None:
+    """(hash slots, entries) of an index file of `size` bytes; None where it has no entry yet or no geometry fits.
+
+    data(at): where the first bytes at or behind `at` are that are no hole.
+    """
     header = read(0, INDEX_HEADER_SIZE)
     if len(header) < INDEX_HEADER_SIZE:
         return None
     last = struct.unpack_from(">i", header, 36)[0] - 1
     if last < 1:
         return None
-    for at in _places(read, size, header[24:32]):
+    for at in _places(read, size, header[24:32], data):
         slots, rest = divmod(at - 4 - INDEX_ENTRY_SIZE * last - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE)
         entries, odd = divmod(size - INDEX_HEADER_SIZE - INDEX_SLOT_SIZE * slots, INDEX_ENTRY_SIZE)
         if slots > 0 and rest == odd == 0 and last < entries and _fits(read, slots, last, header):
@@ -34,14 +53,17 @@ def find_geometry(read: Read, size: int) -> tuple[int, int] | None:
     return None
 
 
-def _places(read: Read, size: int, text: bytes) -> Iterator[int]:
-    """Positions behind the header where `text` stands."""
-    for start in range(INDEX_HEADER_SIZE, size, _CHUNK):
-        chunk = read(start, _CHUNK + len(text) - 1)
+def _places(read: Read, size: int, text: bytes, data: Callable[[int], int]) -> Iterator[int]:
+    """Positions behind the header where `text` stands, some of them twice. Holes are left out but for _MARGIN at their ends: the
+    entry that `text` is of has other bytes beside it."""
+    start = data(INDEX_HEADER_SIZE)
+    while start < size:
+        chunk = read(start, _CHUNK + _MARGIN)
         at = chunk.find(text)
         while at >= 0:
             yield start + at
             at = chunk.find(text, at + 1)
+        start = max(start + _CHUNK, data(start + _CHUNK) - _MARGIN)
 
 
 def _fits(read: Read, slots: int, last: int, header: bytes) -> bool:

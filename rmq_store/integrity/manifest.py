@@ -23,7 +23,7 @@ import crc32c
 
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 
 __all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "write"]
 
@@ -93,7 +93,7 @@ def read(root: str, start: int) -> Manifest | None:
     """The manifest of the file at `start`; None where there is none. Raises CorruptionError for one that is damaged itself."""
     path = path_of(root, start)
     try:
-        with open(path, "rb") as f:
+        with open(path, "rb", opener=open_regular) as f:
             data = f.read((1 << 31) // BLOCK_SIZE * 4 * 16 + _HEAD.size)
     except FileNotFoundError:
         return None

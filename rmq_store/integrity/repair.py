@@ -19,7 +19,7 @@ from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.sealing import pacer
 from rmq_store.integrity.verification import Verification, chosen_options
 from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.opening import Places
 from rmq_store.recovery import lockfile
 
@@ -297,7 +297,7 @@ class _Repair:
             return
         for name in sorted(n for n in os.listdir(self.salvage) if len(n) == 20 and n.isascii() and n.isdecimal()):
             path = os.path.join(self.salvage, name)
-            with open(path, "rb") as f:
+            with open(path, "rb", opener=open_regular) as f:
                 data = f.read()
             found = list(_whole_records(data, int(name)))
             if self.dry_run:

@@ -16,6 +16,7 @@ from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.sealing import pacer
 from rmq_store.integrity.verification import Progress, Verification
 from rmq_store.io._io import IoTable
+from rmq_store.io.files import open_regular
 
 __all__ = ["ScrubResult", "scrub"]
 
@@ -104,7 +105,7 @@ def _adopt(v: Verification, start: int) -> None:
 
 def _resume(state: str) -> int:
     try:
-        with open(state, encoding="utf-8") as f:
+        with open(state, encoding="utf-8", opener=open_regular) as f:
             return max(int(json.load(f)["next_offset"]), 0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0

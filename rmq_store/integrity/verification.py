@@ -18,7 +18,7 @@ from rmq_store.integrity.findings import SEVERITY, Finding
 from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.opening import Places, infer_sizes
 from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.removing import removed_queues
@@ -312,7 +312,7 @@ class Verification:
     def checkpoint_findings(self) -> Iterator[Finding]:
         path = self.places.checkpoint
         try:
-            with open(path, "rb") as f:
+            with open(path, "rb", opener=open_regular) as f:
                 data = f.read(5000)
         except OSError as error:
             if self.starts:

@@ -5,11 +5,10 @@ Thread-safety: any thread.
 """
 import errno
 import os
-import stat
 
 from rmq_store.io._io import IoTable
 
-__all__ = ["ControlFiles"]
+__all__ = ["ControlFiles", "open_regular"]
 
 _NO_FILE = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a directory", errno.ENXIO: "a pipe or a device"}
 
@@ -34,16 +33,11 @@ class ControlFiles:
         """Descriptor of a regular file: int. Links are not followed: inside a store there are none. Raises OSError that says
         what is there instead."""
         try:
-            fd = self._table.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)     # a pipe would make it wait
+            return self._table.open(path, flags | os.O_NOFOLLOW, mode)
         except OSError as error:
             if error.errno in _NO_FILE:
                 raise _no_file(error.errno, path) from None
             raise
-        kind = os.fstat(fd).st_mode
-        if not stat.S_ISREG(kind):
-            self._table.close(fd)
-            raise _no_file(errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO, path)
-        return fd
 
     def open_dir(self, path: str) -> int:
         """Descriptor of a directory, to lock it: int."""
@@ -77,6 +71,15 @@ class ControlFiles:
             self.close(fd)
         self.rename(tmp, path)
         self.sync_dir(directory)
+
+
+_SYSTEM = ControlFiles(IoTable())
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """ControlFiles.open of the real system calls, for `open(path, "rb", opener=open_regular)`: how whoever reads a file of a
+    store, and has no I/O table, opens it. Raises OSError."""
+    return _SYSTEM.open(path, flags)
 
 
 def _no_file(code: int, path: str) -> OSError:

@@ -9,7 +9,7 @@ commitlog_path: the directories themselves are locked as well (flock, where the 
 import os
 
 from rmq_store.errors import StoreLocked
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 
 __all__ = ["acquire", "clear_abort", "holder", "release", "set_abort"]
 
@@ -82,7 +82,7 @@ def holder(path: str) -> int | None:
                 if (len(fields) > 5 and fields[1] in ("POSIX", "FLOCK") and fields[5].rpartition(":")[2] == str(inode)
                         and int(fields[4]) > 0):
                     return int(fields[4])
-        with open(path, "rb") as f:
+        with open(path, "rb", opener=open_regular) as f:
             text = f.read(32)[len(_WORD):]
         pid = int(text)
         os.kill(pid, 0)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.io.files import open_regular
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "log_files", "queue_files", "queues"]
 
@@ -40,7 +41,7 @@ class LogFile:
 
     def first_time(self) -> int | None:
         """storeTimestamp of its first record in ms; None where none lies there. Reads 80 bytes."""
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb", buffering=0, opener=open_regular) as file:
             head = file.read(80)
         if len(head) < 80 or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
             return None
@@ -144,7 +145,7 @@ def index_files(root: str) -> list[str]:
 
 
 def _empty(path: str) -> bool:
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         return not file.read(8).strip(b"\0")
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from rmq_store.bulk._queues import index_columns, queue_columns, record_time
 from rmq_store.codec.layout import CHECKPOINT, INDEX_SLOT_SIZE, describe_fields
 from rmq_store.errors import CorruptionError
-from rmq_store.index.geometry import find_geometry
+from rmq_store.index.geometry import geometry_of
+from rmq_store.io.files import open_regular
 from rmq_store.spark.arrow import open_piece
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema
@@ -158,13 +159,8 @@ def _time_at(files: list[LogFile], offset: int) -> int | None:
 
 def _index(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
     for path in task.what:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-
-            def read(at: int, n: int, fd: int = file.fileno()) -> bytes:
-                return os.pread(fd, n, at)
-
-            shape = find_geometry(read, size)
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            shape = geometry_of(file.fileno())
         if shape is None:
             continue
         slots, entries = shape
@@ -206,7 +202,7 @@ def _files(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
         for start, path, size in found:
             add("consumequeue", path, start, size, sealed=path != found[-1][1])
     for path in index_files(task.broker.root):
-        with open(path, "rb", buffering=0) as handle:
+        with open(path, "rb", buffering=0, opener=open_regular) as handle:
             head = handle.read(40)
         add("index", path, None, os.path.getsize(path), first=int.from_bytes(head[:8], "big") or None)
     for name in ("checkpoint", "abort", "lock"):
@@ -220,7 +216,7 @@ def _checkpoint(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
     path = os.path.join(task.broker.root, "checkpoint")
     if not os.path.exists(path):
         return
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         data = file.read(40)
     if len(data) < 24:
         raise CorruptionError(path, 0, "three timestamps", f"{len(data)} bytes")

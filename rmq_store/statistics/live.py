@@ -12,7 +12,7 @@ from typing import Any
 
 from rmq_store.consumer.progress import Lag
 from rmq_store.histogram._histogram import Histogram
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.statistics.report import Rates, StoreStats, durations
 
 __all__ = ["LiveFile", "live_path", "read_live"]
@@ -77,7 +77,7 @@ class LiveFile:
 def _owner(root: str) -> int | None:
     """Who opened the store last, from its `lock` file; None where that does not tell (recovery/lockfile.py)."""
     try:
-        with open(os.path.join(root, "lock"), "rb") as file:
+        with open(os.path.join(root, "lock"), "rb", opener=open_regular) as file:
             return int(file.read(32)[4:])
     except (OSError, ValueError):
         return None
@@ -100,7 +100,7 @@ def read_live(root: str, now_ms: int | None = None) -> tuple[dict[str, Any] | No
     """
     path = live_path(root)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             figures = json.loads(file.read(SIZE_MAX))
         number, pid, written, interval = (int(figures[name]) for name in ("format", "pid", "written_ms", "interval_ms"))
         missing = {"stats", "recent", "rates", "groups", "delayed"} - figures.keys()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmq_store.bulk._rebuild import count_keys, index_part
-from rmq_store.index.geometry import find_geometry
+from rmq_store.index.geometry import geometry_of
+from rmq_store.io.files import open_regular
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory
@@ -98,9 +99,8 @@ def _files(keys: list[int], each: int) -> list[tuple[int, int, int]]:
 
 def _geometry(root: str) -> tuple[int, int]:
     for path in index_files(root):
-        with open(path, "rb", buffering=0) as file:
-            fd = file.fileno()
-            shape = find_geometry(lambda at, n, fd=fd: os.pread(fd, n, at), os.fstat(fd).st_size)   # type: ignore[misc]
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            shape = geometry_of(file.fileno())
         if shape is not None:
             return shape
     return 5_000_000, 20_000_000
