@@ -5,11 +5,12 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 import os
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rmq_store._guard import guard_maps
-from rmq_store.cleaning._clean import note_removed
+from rmq_store.cleaning._clean import let_go, note_removed
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import Emptied, load_queues, remove_empty
@@ -105,10 +106,9 @@ def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
     for path, length in _numbered(directory, 17):
         if length != size:
             continue
-        with open(path, "rb", buffering=0, opener=open_regular) as file:
-            found = geometry_of(file.fileno())
-        if found:
-            return found
+        with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
+            if found := geometry_of(file.fileno()):
+                return found
     return cut_index(options, size)
 
 
@@ -119,7 +119,8 @@ def _numbered(directory: str, digits: int) -> list[tuple[str, int]]:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if len(entry.name) == digits and is_number(entry.name) and entry.is_file(follow_symlinks=False):
-                    found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
+                    with suppress(FileNotFoundError):       # deleted meanwhile
+                        found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found)
@@ -142,7 +143,7 @@ def _queue_file_size(directory: str) -> int:
             for topic in topics:
                 if not topic.is_dir():
                     continue
-                with os.scandir(topic.path) as queues:
+                with suppress(FileNotFoundError), os.scandir(topic.path) as queues:
                     for queue in queues:
                         if is_number(queue.name) and queue.is_dir():
                             lengths += [size for _, size in _numbered(queue.path, 20) if size]
@@ -235,8 +236,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)
-    for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, None if readonly else files):
-        store._add_file(start)
+    _load_log(store, places, options, None if readonly else files)
     table = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
@@ -282,6 +282,22 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     if store.readonly:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+
+
+def _load_log(store: Any, places: Places, options: Options, files: ControlFiles | None) -> None:
+    """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process makes
+    and deletes meanwhile may look like a gap, or be gone, but it is not twice the same. Raises StoreRefusesToLoad, OSError."""
+    said = ""
+    while True:
+        try:
+            for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, files):
+                store._add_file(start)
+            return
+        except (FileNotFoundError, StoreRefusesToLoad) as error:
+            if files is not None or str(error) == said:
+                raise
+            said = str(error)
+            let_go(store)
 
 
 def _settle_names(files: ControlFiles, places: Places) -> None:

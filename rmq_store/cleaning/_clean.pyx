@@ -19,8 +19,8 @@ from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_dele
 from rmq_store.index._index cimport index_drop_before
 from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
-from rmq_store.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end, row_shift,
-                                      row_start)
+from rmq_store.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end, row_pop,
+                                      row_shift, row_start)
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -223,6 +223,14 @@ def queue_ends(StoreCore store not None):
             found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id,
                           rmq_load(&q.max_physical_offset)))
     return found
+
+
+def let_go(StoreCore store not None):
+    """While the store opens: gives up the commit-log files it has, as they are to be listed again."""
+    cdef LogFile *f = row_pop(store.row)
+    while f != NULL:
+        log_file_release(f)
+        f = row_pop(store.row)
 
 
 def note_removed(StoreCore store not None, str topic not None, int32_t queue_id, int64_t offset):

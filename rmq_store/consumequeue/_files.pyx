@@ -65,6 +65,10 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     if n > f.file_size - position:
         n = f.file_size - position
     i = descriptor_acquire(c, f, offset - position)
+    if i == -ENOENT and c.readonly:     # the writer has deleted it, and so all before it
+        if offset - position + f.file_size > rmq_load(&f.first):
+            rmq_store(&f.first, offset - position + f.file_size)
+        return 0
     if i < 0:
         return i
     got = rmq_pread_all(c.io, c.slots[i].fd, to, n, position)

@@ -92,8 +92,19 @@ cdef int64_t queues_filling(QueueTable *t, bint begin) noexcept nogil:
     return lacking_from
 
 
+cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcept nogil:
+    # Beside a writer in another process: files went while they were looked at, so again from the first that is left.
+    if not t.readonly or rc != -EIO or rmq_load(&state_of(q).entries.first) == first[0]:
+        return False
+    first[0] = rmq_load(&state_of(q).entries.first)
+    return True
+
+
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
     cdef int rc = recover_find(&t.state, q, state_of(q), safe)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_find(&t.state, q, state_of(q), safe)
     if rc >= 0 and safe >= 0 and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
         entries_note_unsynced(&t.state, q)
     return rc
@@ -108,11 +119,19 @@ cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
 
 
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil:
-    return recover_truncate(&t.state, q, state_of(q), physical)
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
+    cdef int rc = recover_truncate(&t.state, q, state_of(q), physical)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_truncate(&t.state, q, state_of(q), physical)
+    return rc
 
 
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
-    return recover_min(&t.state, q, state_of(q), physical_min)
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
+    cdef int rc = recover_min(&t.state, q, state_of(q), physical_min)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_min(&t.state, q, state_of(q), physical_min)
+    return rc
 
 
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
@@ -197,7 +216,7 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
-    cdef int64_t got
+    cdef int64_t got, first
     if count > end - from_offset:
         count = end - from_offset
     if count <= 0 or from_offset < 0:
@@ -209,7 +228,14 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
         if got == -ENOENT and from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first):
             return 0                # deleted with the log it led to
         if got >= 0:                # before the first file, or a file shorter than its length
-            return 0 if from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first) else -EIO
+            first = rmq_load(&state_of(q).entries.first)
+            if from_offset * UNIT_SIZE >= first:
+                return -EIO
+            if t.state.readonly:        # nobody else says where the queue begins now
+                first = first // UNIT_SIZE if first // UNIT_SIZE < end else end
+                if first > rmq_load(&q.min_offset):
+                    rmq_store(&q.min_offset, first)
+            return 0
         return got
     return got // UNIT_SIZE
 

@@ -51,11 +51,9 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
         ext_starts = ext.get((topic, queue_id), [])
         try:
-            starts, empty = _files(table, path, table.file_size)
+            starts, empty = _whole(table, path)
             if empty is not None:
                 emptied.append(Emptied(topic, queue_id, empty))
-            if on_damage is not None:       # told before the table has it
-                _refuse_gap(os.fsdecode(path), starts, table.file_size)
             if table.add_queue(topic, queue_id, starts, ext_starts) >= 0:
                 _refuse_gap(os.fsdecode(path), starts, table.file_size)
                 _refuse_gap(f"{table.ext_dir}/{os.fsdecode(topic)}/{queue_id}", ext_starts, table.ext_file_size)
@@ -64,6 +62,21 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
                 raise
             on_damage(error)
     return emptied
+
+
+def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None]:
+    """_files of one queue, without a gap. A listing is of no one moment: files that another process makes and deletes meanwhile
+    may look like damage, but not twice like the same one. Raises CorruptionError."""
+    said = ""
+    while True:
+        try:
+            starts, empty = _files(table, path, table.file_size)
+            _refuse_gap(os.fsdecode(path), starts, table.file_size)
+            return starts, empty
+        except CorruptionError as error:
+            if not table.readonly or str(error) == said:
+                raise
+            said = str(error)
 
 
 def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
@@ -75,13 +88,21 @@ def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
         if not topic.is_dir() or not _TOPIC(topic.name):
             _leave(topic.path, "no directory of a topic")
             continue
-        with os.scandir(topic.path) as entries:
-            for entry in entries:
-                name = entry.name
-                if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
-                    _leave(entry.path, "no directory of a queue")
-                    continue
-                yield topic.name, int(name), entry.path
+        for entry in _entries(topic.path):
+            name = entry.name
+            if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
+                _leave(entry.path, "no directory of a queue")
+                continue
+            yield topic.name, int(name), entry.path
+
+
+def _entries(path: bytes) -> list["os.DirEntry[bytes]"]:
+    """What is in a directory; nothing in one that was removed meanwhile."""
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
 
 
 def remove_empty(table: QueueTableOwner, emptied: Iterable[Emptied]) -> None:
@@ -94,13 +115,15 @@ def remove_empty(table: QueueTableOwner, emptied: Iterable[Emptied]) -> None:
 def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], bytes | None]:
     """Start offsets of the files of one queue, ascending; the path of an empty one behind them."""
     found = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            name = entry.name
-            if not _FILE(name) or int(name) > _OFFSET_MAX or not entry.is_file(follow_symlinks=False):
-                _leave(entry.path, "no file of a queue")
-                continue
+    for entry in _entries(path):
+        name = entry.name
+        if not _FILE(name) or int(name) > _OFFSET_MAX or not entry.is_file(follow_symlinks=False):
+            _leave(entry.path, "no file of a queue")
+            continue
+        try:
             found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))
+        except FileNotFoundError:           # deleted meanwhile, by a writer in another process
+            continue
     found.sort()
     empty = found.pop()[2] if found and found[-1][1] == 0 else None
     for _, length, file in found:
@@ -121,4 +144,6 @@ def _refuse_gap(path: str, starts: list[int], size: int) -> None:
 
 
 def _leave(path: bytes, reason: str) -> None:
+    if not os.path.lexists(path):
+        return                              # gone, whatever it was
     log.warning("%s is %s and is left alone", os.fsdecode(path), reason)

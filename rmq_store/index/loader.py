@@ -25,7 +25,11 @@ def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries
     """
     owner = IndexOwner(path, tmp_path, slots, entries_max, readonly, io)
     for name in _names(path):
-        owner.add_file(name)
+        try:
+            owner.add_file(name)
+        except FileNotFoundError:
+            if not readonly:
+                raise                       # else a writer in another process deleted it meanwhile
     return owner
 
 

@@ -6,7 +6,7 @@ without the GIL and returns notes; verify.py turns them into findings. One threa
 import os
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp
 
@@ -27,6 +27,8 @@ from rmq_store.segment._file cimport (FileRow, LogFile, log_file_open, log_file_
 
 cdef enum:
     NOTES_MAX = 512
+    MARGIN = 8              # size and magic of a record
+    PIECE = 1 << 20
     UNITS = 64
 
 cdef enum Kind:
@@ -195,7 +197,7 @@ cdef class Checker:
         """Looks at the records from `begin` on, about `size` bytes of them. Returns (where to go on, -1 at the end; notes)."""
         cdef int64_t next
         with nogil:
-            next = self._log(begin, begin + size)
+            next = self._log(begin, begin + size if begin <= INT64_MAX - size else INT64_MAX)
         return next, self._taken()
 
     cdef int64_t _log(self, int64_t at, int64_t stop) noexcept nogil:
@@ -224,7 +226,7 @@ cdef class Checker:
                 at += v.size
                 self.end = at
                 continue
-            good = scan_next_good(f, at + 1, end, self.crc_property)
+            good = self._next_good(f, at + 1, end)
             if good >= 0:
                 self._note(HOLE, at, good, 0, 0)
                 at = good
@@ -237,6 +239,43 @@ cdef class Checker:
                 break
         log_file_release(f)
         return at
+
+    cdef int64_t _data(self, LogFile *f, int64_t at) noexcept nogil:
+        # Log offset of the first byte at or beyond `at` that is no hole; f's end where there is none. Never all of a huge file
+        # that holds nothing is read.
+        cdef int64_t found = self.io.table.next_data(self.io.table.ctx, f.fd, at - f.start) if at < f.start + f.size else f.size
+        if found < 0:
+            self.error = <int> found
+            return f.start + f.size
+        return f.start + (found if found < f.size else f.size)
+
+    cdef int64_t _next_good(self, LogFile *f, int64_t at, int64_t end) noexcept nogil:
+        # scan_next_good without the holes. A record's first bytes may be zeros, at the end of one.
+        cdef int64_t stop, data, good
+        while at < end:
+            data = self._data(f, at) - MARGIN
+            if data > at:
+                at = data
+            if at + MARGIN >= f.start + f.size:
+                return -1
+            stop = at + PIECE if end - at > PIECE else end
+            good = scan_next_good(f, at, stop, self.crc_property)
+            if good >= 0:
+                return good
+            at = stop
+        return -1
+
+    cdef int64_t _last_byte(self, LogFile *f, int64_t at) noexcept nogil:
+        # Behind the last byte at or beyond log offset `at` that is not zero; -1: none.
+        cdef int64_t last = -1, stop, i
+        at = self._data(f, at)
+        while at < f.start + f.size:
+            stop = at + PIECE if f.start + f.size - at > PIECE else f.start + f.size
+            for i in range(at - f.start, stop - f.start):
+                if f.map[i] != 0:
+                    last = f.start + i + 1
+            at = self._data(f, stop)
+        return last
 
     cdef bint _begins(self, int64_t start) noexcept nogil:
         # Whether a later file has a record where it begins.
@@ -254,16 +293,13 @@ cdef class Checker:
 
     cdef void _tail(self, LogFile *f, int64_t at) noexcept nogil:
         # What stands behind the end of the data, in this file and in later ones.
-        cdef int64_t last = -1, i
-        cdef int64_t start = f.start + f.size
-        for i in range(at - f.start, f.size):
-            if f.map[i] != 0:
-                last = f.start + i + 1
+        cdef int64_t last = self._last_byte(f, at)
+        cdef int64_t start = f.start + f.size, found
         f = row_find(self.row, start, &self.error)
         while f != NULL:
-            for i in range(f.size):
-                if f.map[i] != 0:
-                    last = f.start + i + 1
+            found = self._last_byte(f, start)
+            if found >= 0:
+                last = found
             start = f.start + f.size
             log_file_release(f)
             f = row_find(self.row, start, &self.error)

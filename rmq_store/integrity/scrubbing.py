@@ -7,11 +7,13 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmq_store.integrity import manifest
 from rmq_store.integrity._check import Checker
+from rmq_store.integrity.again import confirmed
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.sealing import pacer
 from rmq_store.integrity.verification import Progress, Verification
@@ -47,7 +49,7 @@ def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = Fals
     result = ScrubResult()
     pace = pacer(bytes_per_s)
     with Verification(path, options, _io) as v:
-        result.findings += v._log_files()
+        result.findings += v.log_files()
         state = os.path.join(v.root, manifest.DIRECTORY, STATE)
         begin = 0 if restart else _resume(state)
         size = v.options.segment_size_bytes
@@ -56,13 +58,17 @@ def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = Fals
         if begin and todo and todo[0] != sealed[0]:
             result.resumed_at = todo[0]
         for n, start in enumerate(todo):
-            found = list(_file(v, start, pace))
+            try:
+                found = list(confirmed(v, _file(v, start, pace)))
+            except FileNotFoundError:
+                continue                # cleaned since it was listed
             result.findings += found
             result.files += 1
             result.bytes += size
             if make_manifests and not found and manifest.read(v.root, start) is None:
-                _adopt(v, start)
-                result.manifests_made += 1
+                with suppress(FileNotFoundError):
+                    _adopt(v, start)
+                    result.manifests_made += 1
             if remember:
                 _remember(v, state, start + size)
             if progress:

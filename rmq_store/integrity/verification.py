@@ -4,6 +4,7 @@ Upstream has no such tool. One thread; a store that is open elsewhere may be loo
 """
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from rmq_store.consumequeue.loader import load_queues
 from rmq_store.errors import CorruptionError
 from rmq_store.integrity import manifest
 from rmq_store.integrity._check import Checker
+from rmq_store.integrity.again import confirmed
 from rmq_store.integrity.findings import SEVERITY, Finding
 from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
@@ -25,6 +27,7 @@ from rmq_store.removing import removed_queues
 
 __all__ = ["Verification", "chosen_options", "verify"]
 
+OFFSET_MAX = (1 << 63) - 1
 PIECE = 16 << 20                # of the log, looked at between two reports of progress
 Progress = Callable[[str, int, int], None]      # (what, done, of how many)
 Note = tuple[str, int, int, int, int, str | None, int]      # of the checker: kind, offset, three numbers, topic, queue id
@@ -69,6 +72,7 @@ class Verification:
 
     def __init__(self, path: Any, options: dict[str, Any], io: IoTable | None = None) -> None:
         self.root, self.options = chosen_options(path, options)
+        self.asked = options
         self.places = Places(self.root, self.options)
         self.io = io if io is not None else IoTable()
         self.files = ControlFiles(self.io)
@@ -81,6 +85,7 @@ class Verification:
         self.removed: dict[tuple[str, int], int] = {}   # queue -> where the log ended when it was removed
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
+        self.checkpoint: bytes | OSError = b""
 
     def __enter__(self) -> "Verification":
         return self
@@ -91,22 +96,17 @@ class Verification:
 
     def run(self, manifests: bool, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
         """Every finding, in the order log files, log, queues, index, manifests."""
-        yield from self.load()
-        yield from self.merged(self._walk_log(pace, progress))
-        assert self.queues is not None
-        names = self.queues.queues()
-        for n, name in enumerate(names):
-            yield from self.merged(self.queue_findings(*name))
-            progress("queues", n + 1, len(names))
-        for i in range(len(self.index_names)):
-            yield from self.index_findings(i)
-            progress("index", i + 1, len(self.index_names))
+        yield from confirmed(self, self.load())
+        yield from self.merged(confirmed(self, self._walk_log(pace, progress)))
+        yield from self.merged(confirmed(self, self._walk_queues(progress)))
+        yield from confirmed(self, self._walk_index(progress))
         yield from self.checkpoint_findings()
         if manifests:
-            yield from self._manifests(pace, progress)
+            yield from confirmed(self, self._manifests(pace, progress))
 
     def load(self) -> Iterator[Finding]:
         """Opens what there is; yields what is wrong with files as such."""
+        self._read_checkpoint()         # before the log: it never is ahead of that
         if not self.clean:
             yield self._finding("not_closed", self.places.abort, detail="the store is open, or was not closed in order: the "
                                 "next open recovers; what its end lacks in queues and index is added then")
@@ -115,11 +115,7 @@ class Verification:
         except CorruptionError as error:
             yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
                                 detail=f"{error.found}: queues that were removed are taken for lost")
-        yield from self._log_files()
-        self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes, list(self.options.delay_levels),
-                               self.options.record_crc_required)
-        for start in self.starts:
-            self.checker.add_file(start)
+        yield from self._open_log()
         yield from self._load_queues()
         if self.options.index_enabled:
             yield from self._load_index()
@@ -129,18 +125,50 @@ class Verification:
 
     # ---- what there is
 
+    def _open_log(self) -> Iterator[Finding]:
+        """Lists the log's files and opens them, again where some of them are gone before they are open."""
+        while True:
+            findings = list(self.log_files())
+            self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes,
+                                   list(self.options.delay_levels), self.options.record_crc_required)
+            try:
+                for start in self.starts:
+                    self.checker.add_file(start)
+            except FileNotFoundError:
+                self.checker.close()
+                continue
+            yield from findings
+            return
+
+    def log_files(self) -> list[Finding]:
+        """Lists the log's files: what is wrong with them. A listing is of no one moment: files that another process makes and
+        deletes meanwhile may look like a gap, but not twice like the same one."""
+        said: list[Finding] = []
+        while True:
+            found = list(self._log_files())
+            gaps = [f for f in found if f.kind == "log_gap"]
+            if gaps in ([], said):
+                return found
+            said = gaps
+
     def _log_files(self) -> Iterator[Finding]:
         size, found = self.options.segment_size_bytes, []
+        self.starts = []
         for entry in sorted(os.scandir(self.places.commitlog), key=lambda e: e.name):
-            if not (entry.name.isascii() and _LOG_NAME(entry.name)) or not entry.is_file(follow_symlinks=False):
-                yield self._finding("foreign_file", entry.path,
-                                    detail="no file of a commit log; RocketMQ 4.9 refuses a directory here")
+            named = entry.name.isascii() and _LOG_NAME(entry.name) and int(entry.name) <= OFFSET_MAX - size
+            if not named or not entry.is_file(follow_symlinks=False):
+                if os.path.lexists(entry.path):
+                    yield self._finding("foreign_file", entry.path,
+                                        detail="no file of a commit log; RocketMQ 4.9 refuses a directory here")
                 continue
-            length = entry.stat(follow_symlinks=False).st_size
+            try:
+                length = entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue            # deleted since it was listed
             if length != size:
                 yield self._finding("log_file", entry.path, expected=size, found=length,
                                     detail=f"it has {length} bytes where a file has {size}: the store does not load")
-            elif int(entry.name) <= (1 << 63) - 1 - size:
+            else:
                 found.append(int(entry.name))
         for start in found:
             if self.starts and start != self.starts[-1] + size:
@@ -174,16 +202,20 @@ class Verification:
         names = sorted(e.name for e in os.scandir(directory)) if os.path.isdir(directory) else []
         for name in names:
             path = os.path.join(directory, name)
-            if not (name.isascii() and _INDEX_NAME(name)) or os.path.islink(path) or not os.path.isfile(path):
-                yield self._finding("foreign_file", path, detail="no index file")
-            elif os.stat(path).st_size != size:
-                yield self._finding("index_file", path, expected=size, found=os.stat(path).st_size,
-                                    detail=f"it has {os.stat(path).st_size} bytes where {o.index_slots} slots and "
-                                    f"{o.index_entries_max} entries make {size}: the store does not load")
-            else:
-                assert self.checker is not None
-                self.checker.add_index(directory, int(name), o.index_slots, o.index_entries_max)
-                self.index_names.append(int(name))
+            try:
+                about = os.lstat(path)
+                if not (name.isascii() and _INDEX_NAME(name)) or not stat.S_ISREG(about.st_mode):
+                    yield self._finding("foreign_file", path, detail="no index file")
+                elif about.st_size != size:
+                    yield self._finding("index_file", path, expected=size, found=about.st_size,
+                                        detail=f"it has {about.st_size} bytes where {o.index_slots} slots and "
+                                        f"{o.index_entries_max} entries make {size}: the store does not load")
+                else:
+                    assert self.checker is not None
+                    self.checker.add_index(directory, int(name), o.index_slots, o.index_entries_max)
+                    self.index_names.append(int(name))
+            except FileNotFoundError:
+                continue            # deleted since it was listed
 
     # ---- walking
 
@@ -201,6 +233,25 @@ class Verification:
             progress("log", (at if at >= 0 else c.end) - begin, total)
         if c.unindexed and self.options.index_enabled:
             yield self.unindexed(c.unindexed, c.first_unindexed)
+
+    def _walk_queues(self, progress: Progress) -> Iterator[Finding]:
+        assert self.queues is not None
+        names = self.queues.queues()
+        for n, name in enumerate(names):
+            yield from self.queue_findings(*name)
+            progress("queues", n + 1, len(names))
+
+    def _walk_index(self, progress: Progress) -> Iterator[Finding]:
+        for i in range(len(self.index_names)):
+            yield from self.index_findings(i)
+            progress("index", i + 1, len(self.index_names))
+
+    def record_findings(self, offset: int) -> list[Finding]:
+        """What is wrong with the record at this offset, or with what stands in its place."""
+        c = self.checker
+        assert c is not None
+        c.seek_index(offset)
+        return list(self._noted(c.log(offset, 1)[1]))
 
     def derived_findings(self, begin: int, end: int) -> Iterator[Finding]:
         """Which records of the log in [begin, end) have no entries of their own; a record lies at `begin`."""
@@ -275,15 +326,22 @@ class Verification:
         start = self.starts[0] + (offset - self.starts[0]) // self.options.segment_size_bytes * self.options.segment_size_bytes
         return os.path.join(self.places.commitlog, f"{start:020d}")
 
-    def queue_findings(self, topic: bytes, queue_id: int) -> Iterator[Finding]:
-        """Entries of a queue that lead to no record of it."""
+    @property
+    def end(self) -> int:
+        """Behind the last record, as far as it is known."""
+        return self.log_end or (self.checker.end if self.checker is not None else 0)
+
+    def queue_findings(self, topic: bytes, queue_id: int, entries: range | None = None) -> Iterator[Finding]:
+        """Entries of a queue that lead to no record of it; entries: only those."""
         c, queues = self.checker, self.queues
         assert c is not None and queues is not None
         at, high, _ = queues.offsets(topic, queue_id)
+        if entries is not None:
+            at, high = max(at, entries.start), min(high, entries.stop)
         while 0 <= at < high:
             at, notes = c.queue(topic, queue_id, at, min(high, at + 100_000))
             for _, offset, index, size, _, name, _ in notes:
-                beyond = not self.clean and offset >= (self.log_end or c.end)
+                beyond = not self.clean and offset >= self.end
                 path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
                 yield self._finding(
                     "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
@@ -299,7 +357,7 @@ class Verification:
         while at:
             at, notes = c.index_file(i, at)
             for _, offset, entry, key_hash, _, _, _ in notes:
-                beyond = not self.clean and offset >= (self.log_end or c.end)
+                beyond = not self.clean and offset >= self.end
                 yield self._finding(
                     "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
                     detail=f"entry {entry} leads to a record that has no key of hash {key_hash}")
@@ -309,14 +367,18 @@ class Verification:
             yield self._finding(kind, path, offset=offset or None, expected=expected, found=b,
                                 detail=f"{what}, should be {expected}")
 
-    def checkpoint_findings(self) -> Iterator[Finding]:
-        path = self.places.checkpoint
+    def _read_checkpoint(self) -> None:
         try:
-            with open(path, "rb", opener=open_regular) as f:
-                data = f.read(5000)
+            with open(self.places.checkpoint, "rb", opener=open_regular) as f:
+                self.checkpoint = f.read(5000)
         except OSError as error:
+            self.checkpoint = error
+
+    def checkpoint_findings(self) -> Iterator[Finding]:
+        path, data = self.places.checkpoint, self.checkpoint
+        if isinstance(data, OSError):
             if self.starts:
-                yield self._finding("checkpoint", path, detail=f"{error.strerror}: after a crash all of the log is recovered")
+                yield self._finding("checkpoint", path, detail=f"{data.strerror}: after a crash all of the log is recovered")
             return
         if len(data) != 4096:
             yield self._finding("checkpoint", path, expected=4096, found=len(data),

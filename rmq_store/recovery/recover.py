@@ -5,6 +5,7 @@ bad one, keep aside what a cut would destroy, cut, make sure that the device has
 Recovering twice gives the same log: every step may be interrupted and done again.
 """
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmq_store.errors import StoreRefusesToLoad
@@ -194,8 +195,9 @@ def load_names(directory: str, size: int, compat: str, files: ControlFiles | Non
             if len(entry.name) != 20 or not is_number(entry.name) or int(entry.name) > OFFSET_MAX - size:
                 emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
             elif entry.is_file(follow_symlinks=False):
-                found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
-            else:
+                with suppress(FileNotFoundError):       # deleted meanwhile, by a writer in another process
+                    found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
+            elif os.path.lexists(entry.path):
                 odd.append((int(entry.name), entry.path))
     found.sort()
     _refuse_odd(odd, found[0][0] if found else 0, size)

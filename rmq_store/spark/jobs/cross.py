@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rmq_store.integrity import manifest
+from rmq_store.integrity.again import confirmed
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.verification import Verification
 from rmq_store.spark.arrow import open_piece
@@ -55,11 +56,11 @@ def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple
     with Verification(root, store) as v:
         v.log_end = end
         if kind == "manifest":
-            return list(v.manifest_findings(what, _no_pace)), 0, 0
-        about_files = list(v.load())
+            return list(confirmed(v, v.manifest_findings(what, _no_pace))), 0, 0
+        about_files = list(confirmed(v, v.load()))
         if kind == "store":
             return [*about_files, *v.tail_findings(end), *v.checkpoint_findings()], 0, 0
-        found = list(v.merged(_findings(v, kind, what, options)))
+        found = list(v.merged(confirmed(v, _findings(v, kind, what, options))))
         assert v.checker is not None
         return found, v.checker.unindexed, v.checker.first_unindexed
 
