@@ -13,8 +13,15 @@ cdef enum:
 
 
 def _piece(path, int64_t at, int64_t size):
-    """Up to `size` bytes of a file at `at`."""
-    fd = open_regular(path)
+    """Up to `size` bytes of a file at `at`; none of one that was deleted meanwhile. Raises OSError, also where nothing of its
+    store is there."""
+    try:
+        fd = open_regular(path)
+    except FileNotFoundError:
+        directory = os.path.dirname(path)       # of a queue that was removed two more above it are gone
+        if not os.path.isdir(directory) and not os.path.isdir(os.path.dirname(os.path.dirname(directory))):
+            raise
+        return b""
     try:
         return os.pread(fd, size, at)
     finally:

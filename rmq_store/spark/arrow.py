@@ -1,7 +1,8 @@
 """Kernel buffers as Arrow record batches, without copying, and the rows of a piece of the log. Runs in the workers."""
 import json
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.bulk._columns import Region, Split
@@ -10,8 +11,11 @@ from rmq_store.errors import CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import ERROR_COLUMN, arrow_schema, kernel_columns
 from rmq_store.spark.splits import Piece
+from rmq_store.spark.stores import is_gone
 
-__all__ = ["open_piece", "read_pieces"]
+__all__ = ["open_if_there", "open_piece", "read_pieces"]
+
+log = logging.getLogger("rmq_store.spark")
 
 _FLAG_COMPRESSED = 1
 
@@ -27,12 +31,27 @@ def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) ->
     return split
 
 
-def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
-    """Record batches of these columns of view messages. Raises CorruptionError with path and offset (onCorrupt=fail)."""
+def open_if_there(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split | None:
+    """open_piece; None where the file was cleaned since the read was planned. Raises OSError."""
+    try:
+        return open_piece(piece, options, verify)
+    except FileNotFoundError:
+        if not is_gone(piece.path, piece.start):
+            raise
+        log.info("%s was deleted as old since this read was planned: its messages are left out", piece.path)
+        return None
+
+
+def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[str, str],
+                opened: Callable[[Piece, ReadOptions], Split | None] = open_piece) -> Iterator[Any]:
+    """Record batches of these columns of view messages. opened: open_piece, or open_if_there. Raises CorruptionError with path
+    and offset (onCorrupt=fail), OSError."""
     schema = arrow_schema(columns)
     wanted = kernel_columns(columns, options)
     for piece in pieces:
-        split = open_piece(piece, options)
+        split = opened(piece, options)
+        if split is None:
+            continue
         try:
             while (found := split.batch(wanted, max_rows=options.batch_rows, max_bytes=options.batch_bytes)) is not None:
                 count, buffers = found

@@ -5,6 +5,7 @@ Nothing is locked, opened for writing or made, so that the store may be live or 
 import glob
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io.files import open_regular
 
-__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "log_files", "queue_files", "queues"]
+__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "log_files", "queue_files", "queues"]
 
 
 class Broker(NamedTuple):
@@ -40,9 +41,12 @@ class LogFile:
         return self.start + self.size
 
     def first_time(self) -> int | None:
-        """storeTimestamp of its first record in ms; None where none lies there. Reads 80 bytes."""
-        with open(self.path, "rb", buffering=0, opener=open_regular) as file:
-            head = file.read(80)
+        """storeTimestamp of its first record in ms; None where none lies there, or it was deleted. Reads 80 bytes."""
+        try:
+            with open(self.path, "rb", buffering=0, opener=open_regular) as file:
+                head = file.read(80)
+        except FileNotFoundError:
+            return None
         if len(head) < 80 or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
             return None
         at = 68 if int.from_bytes(head[36:40], "big") & FLAG_BORN_V6 else 56
@@ -101,19 +105,44 @@ def commitlog_of(root: str) -> str:
 
 
 def log_files(root: str, holes: bool = False) -> list[LogFile]:
-    """The CommitLog files, oldest first. A hole between two of them is a CorruptionError unless `holes`."""
+    """The CommitLog files, oldest first. A hole between two of them is a CorruptionError unless `holes`.
+
+    A listing is of no one moment: files made and deleted meanwhile may look like a hole, but not twice like the same one.
+    """
     directory = commitlog_of(root)
-    with os.scandir(directory) as entries:
-        found = sorted((int(e.name), e.path, e.stat().st_size) for e in entries if _is_offset(e.name))
-    last = len(found) - 1
-    while last > 0 and _empty(found[last][1]):
-        last -= 1
-    files = [LogFile(path, start, size, i >= last) for i, (start, path, size) in enumerate(found)]
-    for before, after in pairwise(files):
-        if before.end != after.start and not holes:
+    seen: tuple[LogFile, LogFile] | None = None
+    while True:
+        found = _listed(directory)
+        last = len(found) - 1
+        while last > 0 and _empty(found[last][1]):
+            last -= 1
+        files = [LogFile(path, start, size, i >= last) for i, (start, path, size) in enumerate(found)]
+        hole = next((pair for pair in pairwise(files) if pair[0].end != pair[1].start), None)
+        if hole is None or holes:
+            return files
+        if hole == seen:
+            before, after = hole
             raise CorruptionError(after.path, after.start, f"the file that begins where {before.path} ends, at {before.end}",
                                   "another one")
-    return files
+        seen = hole
+
+
+def is_gone(path: str, start: int) -> bool:
+    """True where the CommitLog file `path`, which begins at `start` and cannot be opened, was deleted as the oldest ones are.
+    Else the store is not what, or where, it was."""
+    found = _listed(os.path.dirname(path))
+    return bool(found) and start < found[0][0]
+
+
+def _listed(directory: str) -> list[tuple[int, str, int]]:
+    """(number, path, size) of the files that are called by an offset, ascending."""
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if _is_offset(entry.name):
+                with suppress(FileNotFoundError):       # deleted since it was listed
+                    found.append((int(entry.name), entry.path, entry.stat().st_size))
+    return sorted(found)
 
 
 def queues(root: str) -> list[tuple[str, int, str]]:
@@ -124,15 +153,19 @@ def queues(root: str) -> list[tuple[str, int, str]]:
         with os.scandir(base) as topics:
             for topic in topics:
                 if topic.is_dir(follow_symlinks=False):
-                    with os.scandir(topic.path) as ids:
+                    with suppress(FileNotFoundError), os.scandir(topic.path) as ids:
                         found += [(topic.name, int(q.name), q.path) for q in ids if q.name.isascii() and q.name.isdecimal()]
     return sorted(found)
 
 
 def queue_files(directory: str) -> list[tuple[int, str, int]]:
-    """(start in bytes, path, size) of the files of one consume queue, oldest first."""
-    with os.scandir(directory) as entries:
-        return sorted((int(e.name), e.path, e.stat().st_size) for e in entries if _is_offset(e.name))
+    """(start in bytes, path, size) of the files of one consume queue, oldest first; none where it was removed."""
+    try:
+        return _listed(directory)
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(os.path.dirname(directory))):
+            raise                       # all queues: the store is not here
+        return []
 
 
 def index_files(root: str) -> list[str]:
@@ -145,8 +178,9 @@ def index_files(root: str) -> list[str]:
 
 
 def _empty(path: str) -> bool:
-    with open(path, "rb", buffering=0, opener=open_regular) as file:
+    with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
         return not file.read(8).strip(b"\0")
+    return True
 
 
 def _is_offset(name: str) -> bool:

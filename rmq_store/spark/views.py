@@ -9,7 +9,7 @@ from rmq_store.codec.layout import CHECKPOINT, INDEX_SLOT_SIZE, describe_fields
 from rmq_store.errors import CorruptionError
 from rmq_store.index.geometry import geometry_of
 from rmq_store.io.files import open_regular
-from rmq_store.spark.arrow import open_piece
+from rmq_store.spark.arrow import open_if_there, open_piece
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.splits import Piece, plan
@@ -229,7 +229,10 @@ def _checkpoint(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
 
 def _errors(part: tuple[Any, ...], options: ReadOptions) -> Iterator[dict[str, Any]]:
     for piece in part:
-        with open_piece(piece, options, "crc" if options.verify == "none" else None) as split:
+        opened = open_if_there(piece, options, "crc" if options.verify == "none" else None)
+        if opened is None:
+            continue
+        with opened as split:
             regions = []
             while not split.done:
                 split.skip()

@@ -17,7 +17,7 @@ from rmq_store.integrity import manifest
 from rmq_store.integrity.again import confirmed
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.verification import Verification
-from rmq_store.spark.arrow import open_piece
+from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.splits import Piece
@@ -43,10 +43,9 @@ def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[
             found.append((size, ["queues", root, end, group]))
             group, size = [], 0
     found.append((size, ["queues", root, end, group]))
-    found += [(os.path.getsize(path), ["index", root, end, i]) for i, path in enumerate(index_files(root))]
+    found += [(_size(path), ["index", root, end, i]) for i, path in enumerate(index_files(root))]
     sealed = {piece.start: piece.path for piece in pieces}
-    found += [(os.path.getsize(sealed[start]), ["manifest", root, end, start]) for start in manifest.listed(root)
-              if start in sealed]
+    found += [(_size(sealed[start]), ["manifest", root, end, start]) for start in manifest.listed(root) if start in sealed]
     return found
 
 
@@ -77,12 +76,23 @@ def _findings(v: Verification, kind: str, what: Any, options: ReadOptions) -> It
             yield from v.index_findings(what)
     else:
         piece = Piece(*what)
-        with open_piece(piece, options, "none") as split:
+        opened = open_if_there(piece, options, "none")
+        if opened is None:
+            return
+        with opened as split:
             while not split.done and split.first is None:
                 split.skip(max_rows=1)
             first = split.first
         if first is not None:
             yield from v.derived_findings(first, piece.end)
+
+
+def _size(path: str) -> int:
+    """0 of a file that was deleted since it was listed."""
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
 
 
 def row_of(finding: Finding) -> dict[str, Any]:
