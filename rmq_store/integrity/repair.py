@@ -14,7 +14,7 @@ from typing import Any
 from rmq_store.codec._codec import DecodedRecord, decode_record
 from rmq_store.codec.layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
-from rmq_store.integrity import bridging, manifest
+from rmq_store.integrity import bridging, manifest, replacing
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.sealing import pacer
 from rmq_store.integrity.verification import Verification, chosen_options
@@ -151,7 +151,7 @@ class _Repair:
             if not self.dry_run:
                 fd = self.files.open(path, os.O_RDWR)
                 try:
-                    self.files.truncate(fd, size)
+                    self.io.fallocate(fd, 0, size)      # really: puts go through a map, where a full disk would be a SIGBUS
                     self.files.sync(fd)
                 finally:
                     self.files.close(fd)
@@ -185,8 +185,10 @@ class _Repair:
             self.step("none", v._log_path(m.offset), f"{m.topic}/{m.queue_id}: queue offset {m.queue_offset} follows "
                       f"{m.before}: a record's header has rotted, and building queues again would shift what is behind it",
                       offset=m.offset)
-        for stretch in stretches:
-            self._bridge(stretch, lost[stretch])
+        for path, of_file in itertools.groupby(stretches, lambda stretch: v._log_path(stretch.begin)):
+            parts = [part for stretch in of_file if (part := self._bridge(path, stretch, lost[stretch])) is not None]
+            if parts and not self.dry_run:
+                self._replace(path, parts)
 
     def _read(self, at: int, n: int) -> bytes:
         v = self.verification
@@ -197,31 +199,36 @@ class _Repair:
         finally:
             self.files.close(fd)
 
-    def _bridge(self, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> None:
+    def _bridge(self, path: str, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> tuple[int, bytes] | None:
+        """What is to stand in the file at this position of it, once what stands there is kept; None where it does not fit."""
         v = self.verification
-        path = v._log_path(stretch.begin)
         data = bridging.fill(stretch, lost, self._time_before(stretch.begin), crc_property=v.options.record_crc_required)
         size = stretch.end - stretch.begin
         if data is None:
             self.step("none", path, f"{size} damaged bytes are too few for what must stand in their place: recovery cuts here",
                       offset=stretch.begin, size=size)
-            return
+            return None
         self.step("bridge", path, f"{size} damaged bytes go to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones "
                   "take their place, what follows is kept", offset=stretch.begin, size=size, count=len(lost))
         self.bridged = True
-        if self.dry_run:
-            return
-        self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
+        if not self.dry_run:
+            self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
+        return stretch.begin - int(os.path.basename(path)), data
+
+    def _replace(self, path: str, parts: list[tuple[int, bytes]]) -> None:
+        """Puts a file with other bytes at these positions in the place of one of the log. A new one, not the same: a reader in
+        another process that has it mapped goes on seeing what was there, and never another message's bytes."""
+        new = os.path.join(self.verification.places.commitlog_tmp, "repaired")
+        if self.files.mkdir(os.path.dirname(new)):
+            self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
+        replacing.copy_with(self.io, path, new, parts)
         start = int(os.path.basename(path))
         if os.path.exists(manifest.path_of(self.root, start)):
             self.files.unlink(manifest.path_of(self.root, start))      # it tells of the damaged bytes
+            self.files.sync_dir(os.path.join(self.root, manifest.DIRECTORY))
         self._mark_open()
-        fd = self.files.open(path, os.O_RDWR)
-        try:
-            self.files.write(fd, stretch.begin - start, data)
-            self.files.sync(fd)
-        finally:
-            self.files.close(fd)
+        self.files.rename(new, path)
+        self.files.sync_dir(os.path.dirname(path))
 
     def _time_before(self, offset: int) -> int:
         """A store time that fits: of the record in front of the stretch, in its file or in the one before."""
