@@ -285,8 +285,8 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
 
 
 def _load_log(store: Any, places: Places, options: Options, files: ControlFiles | None) -> None:
-    """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process makes
-    and deletes meanwhile may look like a gap, or be gone, but it is not twice the same. Raises StoreRefusesToLoad, OSError."""
+    """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process
+    makes and deletes meanwhile may look like a gap, or be gone, but not twice the same. Raises StoreRefusesToLoad, OSError."""
     said = ""
     while True:
         try:

@@ -14,14 +14,14 @@
 
 typedef struct rmq_io {
     void *ctx; /* first argument of every function */
-    /* Returns the descriptor of a regular file, or with O_DIRECTORY of a directory; O_CLOEXEC is added. What else is there makes
-     * nobody wait: -EISDIR a directory, -ENXIO a pipe, socket or device; with O_NOFOLLOW -ELOOP a link. */
+    /* Returns the descriptor of a regular file, or with O_DIRECTORY of a directory; O_CLOEXEC is added. What else is there
+     * makes nobody wait: -EISDIR a directory, -ENXIO a pipe, socket or device; with O_NOFOLLOW -ELOOP a link. */
     int (*open)(void *ctx, const char *path, int flags, int mode);
     int (*close)(void *ctx, int fd);
     int64_t (*size)(void *ctx, int fd); /* fstat: length in bytes */
     int64_t (*modified_ms)(void *ctx, int fd); /* fstat: time of the last modification, ms since 1970 */
-    /* 1: the file has no name, and nobody but the holders of this very descriptor has it open or mapped, in whatever process; so
-     * nobody ever will. 0: somebody has, or this file system cannot tell. */
+    /* 1: the file has no name, and nobody but the holders of this very descriptor has it open or mapped, in whatever process;
+     * so nobody ever will. 0: somebody has, or this file system cannot tell. */
     int (*alone)(void *ctx, int fd);
     /* SEEK_DATA: start of the first data at or beyond offset; the file's length where only a hole follows (a file system
      * without holes says offset itself). Moves the descriptor's own position, which nobody uses. */

@@ -56,8 +56,8 @@ static int sys_alone(void *ctx, int fd) {
     if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0) return -errno;
     if (st.st_nlink > 0) return 0;
     /* Where the inode that is asked is the one that everybody opens: below an overlay, or on a server, there is another one. */
-    if (fs.f_type != EXT4_SUPER_MAGIC && fs.f_type != XFS_MAGIC && fs.f_type != BTRFS_SUPER_MAGIC && fs.f_type != F2FS_SUPER_MAGIC
-        && fs.f_type != TMPFS_MAGIC)
+    if (fs.f_type != EXT4_SUPER_MAGIC && fs.f_type != XFS_MAGIC && fs.f_type != BTRFS_SUPER_MAGIC
+        && fs.f_type != F2FS_SUPER_MAGIC && fs.f_type != TMPFS_MAGIC)
         return 0;
     /* The kernel grants a write lease only while no other open file is there; a map keeps its open file. Given back at once: it
      * is the answer that is wanted. Whoever opens /proc/PID/fd/N in between breaks the lease, and its signal is one that a

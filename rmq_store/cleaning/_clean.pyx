@@ -31,8 +31,8 @@ cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a n
 
 cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
     # The space of a file goes piece by piece, with a pause as long as each piece took: puts stood still for a second where ten
-    # files of 1 GiB were given back at once, each discarded in one go. Only where it is nobody's any more, neither by a name nor
-    # by a map or descriptor in whatever process: who reads it would lose the ground under its feet. Else the last close does
+    # files of 1 GiB were given back at once, each discarded in one go. Only where it is nobody's any more, neither by a name
+    # nor by a map or descriptor in whatever process: cut under a reader's map it is a SIGBUS there. Else the last close frees
     # all of it, whoever makes it.
     cdef int64_t size = f.size, begun, took
     if f.direct_fd >= 0:            # counts as somebody else's; nobody holds the file but the caller

@@ -54,8 +54,8 @@ def find_geometry(read: Read, size: int, data: Callable[[int], int] = lambda at:
 
 
 def _places(read: Read, size: int, text: bytes, data: Callable[[int], int]) -> Iterator[int]:
-    """Positions behind the header where `text` stands, some of them twice. Holes are left out but for _MARGIN at their ends: the
-    entry that `text` is of has other bytes beside it."""
+    """Positions behind the header where `text` stands, some of them twice. Holes are left out but for _MARGIN at their ends:
+    the entry that `text` is of has other bytes beside it."""
     start = data(INDEX_HEADER_SIZE)
     while start < size:
         chunk = read(start, _CHUNK + _MARGIN)

@@ -5,6 +5,7 @@
 The opening thread runs it once, before recovery. What has another name was not made by a store: it is left alone, with a
 warning. A file of the right name and the wrong size is an error: it was written with another geometry, or it is cut.
 """
+import errno
 import os
 import re
 
@@ -27,8 +28,8 @@ def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries
     for name in _names(path):
         try:
             owner.add_file(name)
-        except FileNotFoundError:
-            if not readonly:
+        except OSError as error:
+            if not readonly or error.errno != errno.ENOENT:
                 raise                       # else a writer in another process deleted it meanwhile
     return owner
 

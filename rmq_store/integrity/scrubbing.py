@@ -22,7 +22,7 @@ from rmq_store.io.files import open_regular
 
 __all__ = ["ScrubResult", "scrub"]
 
-STATE = "scrub.json"
+STATE, STATE_MAX = "scrub.json", 4096
 
 
 @dataclass
@@ -112,7 +112,7 @@ def _adopt(v: Verification, start: int) -> None:
 def _resume(state: str) -> int:
     try:
         with open(state, encoding="utf-8", opener=open_regular) as f:
-            return max(int(json.load(f)["next_offset"]), 0)
+            return max(int(json.loads(f.read(STATE_MAX))["next_offset"]), 0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -152,8 +152,8 @@ cdef class IoTable:
         return _check(self.table.modified_ms(self.table.ctx, fd), None)
 
     def alone(self, int fd):
-        """True where the file has no name and nobody else has it open or mapped, in whatever process; False where that cannot be
-        known, too."""
+        """True where the file has no name and nobody else has it open or mapped, in whatever process; False where that cannot
+        be known, too."""
         return _check(self.table.alone(self.table.ctx, fd), None) > 0
 
     def next_data(self, int fd, int64_t offset):

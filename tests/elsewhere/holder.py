@@ -1,8 +1,8 @@
 """A reader in a process of its own: opens the store readonly, holds views of all that is there, says so, and looks at every
 byte of them when it is told to.
 
-Arguments: the store's path, `views` or `map` (a bare map of the first file of the log). Prints "held N", waits for a line, prints
-"same" where each body still has the checksum it was put with.
+Arguments: the store's path, `views` or `map` (a bare map of the first file of the log). Prints "held N", waits for a line,
+prints "same" where each body still has the checksum it was put with.
 """
 import glob
 import mmap
