@@ -27,7 +27,6 @@ from rmq_store.removing import removed_queues
 
 __all__ = ["Verification", "chosen_options", "verify"]
 
-OFFSET_MAX = (1 << 63) - 1
 PIECE = 16 << 20                # of the log, looked at between two reports of progress
 Progress = Callable[[str, int, int], None]      # (what, done, of how many)
 Note = tuple[str, int, int, int, int, str | None, int]      # of the checker: kind, offset, three numbers, topic, queue id

@@ -37,8 +37,8 @@ def open_if_there(piece: Piece, options: ReadOptions, verify: str | None = None)
         return open_piece(piece, options, verify)
     except FileNotFoundError:
         if not is_gone(piece.path, piece.start):
-            raise
-        log.info("%s was deleted as old since this read was planned: its messages are left out", piece.path)
+            return open_piece(piece, options, verify)       # one that was made again meanwhile is there now
+        log.info("%s was deleted since this read was planned: its messages are left out", piece.path)
         return None
 
 

@@ -128,10 +128,10 @@ def log_files(root: str, holes: bool = False) -> list[LogFile]:
 
 
 def is_gone(path: str, start: int) -> bool:
-    """True where the CommitLog file `path`, which begins at `start` and cannot be opened, was deleted as the oldest ones are.
-    Else the store is not what, or where, it was."""
+    """True where the CommitLog file `path`, which begins at `start` and was not there, was deleted as the oldest ones are, or
+    as recovery does with one made ahead. Else the store is not what, or where, it was."""
     found = _listed(os.path.dirname(path))
-    return bool(found) and start < found[0][0]
+    return bool(found) and not found[0][0] <= start <= found[-1][0]
 
 
 def _listed(directory: str) -> list[tuple[int, str, int]]:
