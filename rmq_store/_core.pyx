@@ -320,7 +320,7 @@ cdef class StoreCore:
             rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there
 
     cdef int _fill(self, int64_t end) noexcept nogil:
-        # A gap in a queue says that entries before it are lost: once more from there, and the gap that is left then is the log's.
+        # A gap in a queue says that entries before it are lost: once more from there. A gap that is left then is the log's.
         cdef int64_t begun = rmq_load(&self.log.dispatched)
         cdef int64_t low = row_start(self.row)
         cdef int64_t lacking_from

@@ -60,8 +60,8 @@ cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil
 cdef int64_t queues_filling(QueueTable *t, bint begin) noexcept nogil
 # Finds the end of a queue, and changes nothing on the disk: sets max_offset, next_offset, max_physical_offset, min_offset (of
 # the first file). safe: -1 after a stop in order, by bisection; after a crash the log offset below which every entry is known
-# to be on the device: unit by unit from the file on where those end. 0; 1: entries stand behind that end which cannot have
-# been left there; -errno.
+# to be on the device: unit by unit from the file on where those end; 2^63 - 1: whatever seems to be an entry is taken for one.
+# 0; 1: entries stand behind that end which cannot have been left there; -errno.
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
 # Makes `index` the end, below what was found.
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil

@@ -6,7 +6,7 @@ entry of a file in truncation even if it is zeros: here zeros are no entry. The 
 queue. Entries are on the device only where a checkpoint says so, so any number of files may have a hole: here the walk begins
 with the last file whose first entry is known to be safe.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._descriptors cimport UnitFiles
@@ -34,8 +34,9 @@ cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) 
     return 0 if got == UNIT_SIZE else -EIO      # the file is shorter than its length
 
 
-cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, End *out) noexcept nogil:
-    # Unit by unit from `position`, until one is not valid, leads back, or its record ends beyond `below` (-1: anywhere).
+cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, bint ordered,
+               End *out) noexcept nogil:
+    # Unit by unit from `position`, until one is not valid, leads back (ordered), or its record ends beyond `below`, if not -1.
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t got, i
@@ -45,7 +46,7 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if not unit_valid(u) or (not unit_blank(u) and (rmq_get64(u) < out.physical or (
+            if not unit_valid(u) or (not unit_blank(u) and ((ordered and rmq_get64(u) < out.physical) or (
                     below >= 0 and rmq_get64(u) > below - rmq_get32(u + 8)))):
                 out.position = position + i * UNIT_SIZE
                 return 0
@@ -193,7 +194,7 @@ cdef int _find_after_crash(TableState *t, UnitFiles *f, int64_t safe, End *end) 
     cdef int rc
     if start < 0:
         return <int> start
-    rc = _walk(t, f, start, f.end, -1, end)
+    rc = _walk(t, f, start, f.end, -1, safe < INT64_MAX, end)
     f.synced = start            # what lies behind is only known to be in the page cache: it is synced with what comes next
     if rc < 0 or end.position == f.end or end.physical >= safe:
         return rc
@@ -207,7 +208,7 @@ cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) 
         start = f.first
     rc = _bisect(t, f, start, end)
     if rc >= 0 and with_ext and end.ext_address == 1:
-        rc = _walk(t, f, start, f.end, -1, end)
+        rc = _walk(t, f, start, f.end, -1, True, end)
     f.synced = end.position
     return rc if rc < 0 else _spoilt(t, f, end.position)
 
@@ -304,7 +305,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
         start -= f.file_size
     end = End(f.first, -1, 1)
     if start >= f.first:
-        rc = _walk(t, f, start, limit if limit < start + f.file_size else start + f.file_size, physical, &end)
+        rc = _walk(t, f, start, limit if limit < start + f.file_size else start + f.file_size, physical, True, &end)
         if rc < 0:
             return rc
     if not t.readonly and end.position != limit:

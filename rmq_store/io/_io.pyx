@@ -324,7 +324,10 @@ cdef class IoTable:
 
     def mono_ns(self):
         """The clock of durations and deadlines, ns."""
-        return self.table.mono_ns(self.table.ctx)
+        cdef int64_t now
+        with nogil:     # a probe may hold the call
+            now = self.table.mono_ns(self.table.ctx)
+        return now
 
 
 _NAMES = tuple(rmq_probe_kind_name(k).decode() for k in range(RMQ_CALL_KINDS))
