@@ -326,19 +326,19 @@ cdef class StoreCore:
         cdef int64_t lacking_from
         cdef bint filling = True
         cdef int rc
-        queues_filling(self.queues, True)
+        queues_filling(self.queues, True, begun)
         while True:
             rc = dispatch_to(self.dispatcher, end)
-            lacking_from = queues_filling(self.queues, filling)
+            lacking_from = queues_filling(self.queues, filling, begun)
             if rc < 0 or lacking_from == INT64_MAX:
                 break
             if lacking_from < low:
                 lacking_from = low
             filling = filling and lacking_from < begun
-            queues_filling(self.queues, filling)
             begun = lacking_from
+            queues_filling(self.queues, filling, begun)
             rmq_store(&self.log.dispatched, begun)
-        queues_filling(self.queues, False)
+        queues_filling(self.queues, False, 0)
         return rc
 
     def _start(self, int checkpoint_fd, times):

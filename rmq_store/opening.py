@@ -170,11 +170,11 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
             _make_directories(files, directory)
         lock = lockfile.acquire(files, root, *([] if os.path.dirname(places.commitlog) == root else [places.commitlog]))
     try:
-        _load_and_recover(store, files, places, options, io)
+        times = _load_and_recover(store, files, places, options, io)
         if options.guard_maps:
             guard_maps(store)
         if not readonly:
-            checkpoint, times = _checkpoint(files, places)
+            checkpoint = _checkpoint(files, places)
             store._start(checkpoint, times)
             store.checkpoint_fd = checkpoint
     except BaseException:
@@ -223,7 +223,8 @@ class Found:
     lacking_from: int               # from where on a damaged queue lacks entries; OFFSET_MAX: none does
 
 
-def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> None:
+def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
+    """Returns what of the checkpoint's times is believed."""
     readonly = options.readonly
     clean = not os.path.exists(places.abort)
     if not readonly:
@@ -253,6 +254,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean, _read_checkpoint(files, places))
     _settle(store, files, places, found)
+    return found.times
 
 
 def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
@@ -261,13 +263,14 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     recovery, queues = store._recovery(), store._queue_recovery()
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
-                  physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2])
+                  checkpoint=os.path.exists(places.checkpoint), physical_timestamp=times[0], logics_timestamp=times[1],
+                  index_timestamp=times[2])
     if clean:
         queued_end, lacking_from = queues.find_ends()
         outcome = find_end(recovery, rules, queued_end)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
-        if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=0):
+        if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=-1):
             lacking_from = min(lacking_from, believed_end)      # all that the log's last file holds
         if queued_end > outcome.end:
             emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
@@ -275,8 +278,8 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     if not store.readonly:
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
-    if not outcome.believed:
-        times = (0, 0, 0, *times[3:])
+    if (rules := outcome.believed or rules) is outcome.believed:
+        times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:])
     _, lacking_from = queues.find_ends(outcome.begin)
     queued_end = queues.settle_from(outcome.begin)
     if store.readonly:
@@ -355,12 +358,12 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
 def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
     """What follows is more than one step, and a crash between two of them is no clean exit. Where queues are damaged, only the
     damage tells: before it is taken away the checkpoint, too, must cease to say that their entries are safe."""
-    untrue = slice(0, 24) if not found.outcome.believed else slice(8, 16)       # all times, or that of the queues
-    damaged = found.lacking_from < OFFSET_MAX or found.emptied
-    if not found.outcome.believed or (damaged and found.times[1]):
+    if found.lacking_from < OFFSET_MAX or found.emptied:
+        found.times = (found.times[0], 0, *found.times[2:])
+    if found.times[1:3] != _read_checkpoint(files, places)[1:3]:
         fd = files.open(places.checkpoint, os.O_RDWR)
         try:
-            files.write(fd, untrue.start, bytes(untrue.stop - untrue.start))
+            files.write(fd, 8, b"".join(t.to_bytes(8, "big", signed=True) for t in found.times[1:3]))
             files.sync(fd)
         finally:
             files.close(fd)
@@ -433,13 +436,13 @@ def _read_checkpoint(files: ControlFiles, places: Places) -> Times:
     return n[0], n[1], n[2], n[3], n[4]
 
 
-def _checkpoint(files: ControlFiles, places: Places) -> tuple[int, Times]:
+def _checkpoint(files: ControlFiles, places: Places) -> int:
     """Opens the checkpoint for writing, made whole where it is missing or short."""
     times = _read_checkpoint(files, places)
     if not os.path.exists(places.checkpoint) or os.stat(places.checkpoint).st_size != CHECKPOINT_SIZE:
         data = b"".join(t.to_bytes(8, "big", signed=True) for t in times)
         files.write_new(places.root, "checkpoint", data.ljust(CHECKPOINT_SIZE, b"\0"))
-    return files.open(places.checkpoint, os.O_RDWR), times
+    return files.open(places.checkpoint, os.O_RDWR)
 
 
 def refuse_path(root: str, readonly: bool) -> None:

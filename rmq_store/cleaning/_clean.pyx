@@ -35,6 +35,8 @@ cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
     # nor by a map or descriptor in whatever process: cut under a reader's map it is a SIGBUS there. Else the last close frees
     # all of it, whoever makes it.
     cdef int64_t size = f.size, begun, took
+    if rmq_load32(&f.forked) != 0:
+        return                      # a child of fork shares the open file: no kernel tells it from this process
     if f.direct_fd >= 0:            # counts as somebody else's; nobody holds the file but the caller
         io.close(io.ctx, f.direct_fd)
         f.direct_fd = -1

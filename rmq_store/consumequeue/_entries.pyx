@@ -135,6 +135,9 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         return 0
     if q.max_physical_offset < 0 and physical < q.removed_below:
         return 0
+    if t.filling and q.max_physical_offset <= t.log_begin < t.filled_from and cq_offset > s.next_index:
+        t.lacking_from = t.log_begin        # its first entries may be lost: only the whole log tells
+        return 0
     if q.max_physical_offset < 0 or (q.max_physical_offset <= t.log_begin and cq_offset > s.next_index):
         rc = _begin(t, q, s, cq_offset)
         if rc < 0:

@@ -85,9 +85,10 @@ cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
     t.state.log_begin = offset
 
 
-cdef int64_t queues_filling(QueueTable *t, bint begin) noexcept nogil:
+cdef int64_t queues_filling(QueueTable *t, bint begin, int64_t from_offset) noexcept nogil:
     cdef int64_t lacking_from = t.state.lacking_from
     t.state.filling = begin
+    t.state.filled_from = from_offset
     t.state.lacking_from = INT64_MAX
     return lacking_from
 

@@ -56,7 +56,8 @@ cdef struct TableState:
     int64_t count                       # atomic
     int64_t log_begin                   # where the log began when it was opened: entries that lead below it are of no use
     bint filling                        # while it opens: a queue that lacks an entry is filled from further back
-    int64_t lacking_from                # from where on, log offset; INT64_MAX: none does
+    int64_t filled_from                 # where this dispatch began
+    int64_t lacking_from                # from where on entries are lacking, log offset; INT64_MAX: none are
     rmq_mutex insert_lock
     # dispatch
     unsigned char *memory

@@ -22,10 +22,11 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.opening import Places
 from rmq_store.recovery import lockfile
+from rmq_store.recovery.salvage import DIRECTORY as SALVAGE
+from rmq_store.recovery.salvage import keep, offset_of
 
 __all__ = ["RepairResult", "Step", "repair"]
 
-SALVAGE = ".salvage"
 DERIVED = {"queue_file", "queue_missing", "queue_other", "queue_tags", "queue_wrong", "index_file", "index_missing",
            "index_behind", "index_wrong", "index_chain", "index_slot", "index_header", "checkpoint"}
 SIZES = ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max")
@@ -248,10 +249,7 @@ class _Repair:
         return found
 
     def _keep(self, name: str, data: bytes) -> None:
-        if self.files.mkdir(self.salvage):
-            self.files.sync_dir(self.root)
-        if not os.path.exists(os.path.join(self.salvage, name)):
-            self.files.write_new(self.salvage, name, data)
+        keep(self.files, self.root, name, data)
 
     # ---- queues, index, checkpoint
 
@@ -302,11 +300,12 @@ class _Repair:
     def restore(self, open_store: Callable[..., Any] | None, sizes: dict[str, Any]) -> None:
         if not os.path.isdir(self.salvage):
             return
-        for name in sorted(n for n in os.listdir(self.salvage) if len(n) == 20 and n.isascii() and n.isdecimal()):
+        for name in sorted(n for n in os.listdir(self.salvage) if offset_of(n) is not None):
             path = os.path.join(self.salvage, name)
             with open(path, "rb", opener=open_regular) as f:
                 data = f.read()
-            found = list(_whole_records(data, int(name)))
+            begin = offset_of(name) or 0
+            found = list(_whole_records(data, begin))
             if self.dry_run:
                 self.step("restore", path, "messages that a recovery cut off are put again", count=len(found))
                 continue
@@ -314,7 +313,7 @@ class _Repair:
             with closing(_opener(open_store)(self.root, _io=self.io, **sizes | self.options)) as store:
                 for at, record in found:
                     there = store.message_at(at)
-                    if there is not None and there.raw == data[at - int(name):at - int(name) + record.size]:
+                    if there is not None and there.raw == data[at - begin:at - begin + record.size]:
                         continue
                     del there
                     try:

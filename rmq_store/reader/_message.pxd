@@ -8,13 +8,14 @@ from rmq_store.segment._file cimport LogFile
 cdef extern from *:
     """
     #include <stddef.h>
-    typedef struct rmq_lent { struct rmq_lent *next, **before; void *map; size_t size; int fd; } rmq_lent;
+    typedef struct rmq_lent { struct rmq_lent *next, **before; void *map; size_t size; int fd; int *forked; } rmq_lent;
     """
     ctypedef struct rmq_lent:
         # What a lease shows, in the list of all: a child of fork maps it again.
         void *map               # NULL: memory that comes along
         size_t size
         int fd
+        int *forked             # set in the parent
 
 cdef class LeaseCount:
     # How many leases of one store are alive. Shared by the store and its leases, so that it outlives the store.

@@ -36,7 +36,11 @@ cdef extern from *:
             if (at != MAP_FAILED && at != l->map) munmap(at, l->size);  /* a kernel before 4.17 */
         }
     }
-    static int rmq_watch_lent(void) { return pthread_atfork(NULL, NULL, rmq_lent_forked); }
+    static void rmq_lent_parent(void) {
+        if (!PyGILState_Check()) return;
+        for (rmq_lent *l = rmq_all_lent; l; l = l->next) __atomic_store_n(l->forked, 1, __ATOMIC_RELAXED);
+    }
+    static int rmq_watch_lent(void) { return pthread_atfork(NULL, rmq_lent_parent, rmq_lent_forked); }
     static void rmq_lend(rmq_lent *l) {
         l->before = &rmq_all_lent;
         l->next = rmq_all_lent;
@@ -88,6 +92,7 @@ cdef object lease_new(LogFile *f, LeaseCount count):
     lease.lent.map = NULL if f.copied else f.map
     lease.lent.size = f.size
     lease.lent.fd = f.fd
+    lease.lent.forked = &f.forked
     rmq_lend(&lease.lent)
     count.alive += 1
     return PyMemoryView_FromObject(lease)

@@ -64,6 +64,10 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
         rc = index_sync(c.d.index, True, &index)
         if rc < 0:
             return rc
+    if logics > physical:
+        logics = physical       # a time ahead of what the device has of the log would not be believed
+    if index > physical:
+        index = physical
     if physical > next.physical:
         next.physical = physical
     if logics > next.logics:

@@ -83,8 +83,8 @@ cdef bint _torn(const LogFile *f, const RecordView *v) noexcept nogil:
     return False
 
 
-cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until, bint check_crc,
-                bint crc_property, Walk *w) noexcept nogil:
+cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until, bint torn,
+                bint check_crc, bint crc_property, Walk *w) noexcept nogil:
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef RecordView v
@@ -116,7 +116,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
             return
         if w.first_unflushed < 0 and v.store_timestamp > flushed_until:
             w.first_unflushed = at
-        if w.first_unflushed >= 0 and _torn(f, &v):
+        if torn and w.first_unflushed >= 0 and _torn(f, &v):
             w.reason = END_TORN
             if w.first_unflushed == at:
                 w.first_unflushed = -1
@@ -206,15 +206,15 @@ cdef class LogRecovery:
             log_file_release(f)
 
     def scan(self, int64_t begin, *, int64_t limit=INT64_MAX, int64_t queued_until=INT64_MAX, int64_t flushed_until=INT64_MAX,
-             bint check_crc=True, bint crc_property=False):
+             bint torn=True, bint check_crc=True, bint crc_property=False):
         """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan.
 
-        queued_until, flushed_until: store times in ms; records up to the latter are surely on the device, later ones are looked
-        at for parts that never got there."""
+        queued_until, flushed_until: store times in ms; records up to the latter are surely on the device. torn: later ones are
+        looked at for parts that never got there."""
         cdef LogFile *f = self._file(begin)
         cdef Walk w
         with nogil:
-            _walk(f, begin, limit, queued_until, flushed_until, check_crc, crc_property, &w)
+            _walk(f, begin, limit, queued_until, flushed_until, torn, check_crc, crc_property, &w)
         log_file_release(f)
         return Scan(w.end, REASONS[w.reason], w.records, w.last_timestamp, w.first_unqueued, w.first_unflushed)
 

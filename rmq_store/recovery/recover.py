@@ -12,6 +12,7 @@ from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
+from rmq_store.recovery.salvage import keep
 
 __all__ = ["Outcome", "Rules", "ends_in_order", "find_end", "is_number", "load_names", "make_end"]
 
@@ -29,7 +30,8 @@ class Rules:
     check_crc: bool
     crc_property: bool              # record_crc_required
     index_safe: bool                # the index's time counts as well
-    physical_timestamp: int         # of the checkpoint, ms; 0 where there is none
+    checkpoint: bool                # there is one
+    physical_timestamp: int         # of it, ms; 0 where there is none
     logics_timestamp: int
     index_timestamp: int
 
@@ -45,20 +47,26 @@ class Outcome:
     last_timestamp: int
     records: int
     reason: str
-    believed: bool = True           # the checkpoint's times were
+    believed: Rules | None = None   # None: the checkpoint's times were; else as far as they were
 
 
 def find_end(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     """Walks the log; changes nothing. queued_end: end of the last record that has a queue entry, -1 none (of use where clean).
 
-    A checkpoint that is ahead of the log is not believed at all: its times then come from records that are not there, and
-    such as take their place may be older.
+    A time of the checkpoint that is ahead of the log is not believed: it comes from a record that is not there, and such as
+    take its place may be older. Without a time that tells how far the log is flushed all of it is written again, and nothing is
+    taken for torn: what is a rest of a record, and what a message with strange properties, only its place can tell.
     """
     outcome = _walk(log, rules, queued_end)
-    if not rules.clean and max(rules.physical_timestamp, rules.logics_timestamp,
-                               rules.index_timestamp) > outcome.last_timestamp:
-        outcome = _walk(log, replace(rules, physical_timestamp=0, logics_timestamp=0, index_timestamp=0), queued_end)
-        outcome = replace(outcome, believed=False)
+    last = outcome.last_timestamp
+    derived = max(rules.logics_timestamp, rules.index_timestamp) > last
+    flushed = rules.physical_timestamp > last
+    if not rules.clean and (derived or flushed):
+        rules = replace(rules, checkpoint=rules.checkpoint and not flushed,
+                        physical_timestamp=0 if flushed else rules.physical_timestamp,
+                        logics_timestamp=0 if derived else rules.logics_timestamp,
+                        index_timestamp=0 if derived else rules.index_timestamp)
+        outcome = replace(_walk(log, rules, queued_end), believed=rules)
     return outcome
 
 
@@ -72,7 +80,8 @@ def _walk(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     flushed_until = OFFSET_MAX if rules.clean else max(0, rules.physical_timestamp - MARGIN_MS)
     for start in starts[first:]:
         scan: Scan = log.scan(start, queued_until=queued_until, flushed_until=flushed_until if flushed_to < 0 else -1,
-                              check_crc=rules.check_crc, crc_property=rules.crc_property)
+                              torn=rules.checkpoint and not rules.crc_property, check_crc=rules.check_crc,
+                              crc_property=rules.crc_property)
         end, reason = scan.end, scan.reason
         records += scan.records
         timestamp = max(timestamp, scan.last_timestamp)
@@ -149,14 +158,8 @@ def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outco
         return 0
     good = next((g for a, b in pieces if (g := log.next_good(a, b, crc_property=rules.crc_property)) is not None), None)
     if good is not None:
-        directory = os.path.join(root, ".salvage")
-        if files.mkdir(directory):
-            files.sync_dir(root)
         for a, b in pieces:
-            name = f"{a:020d}"
-            if not os.path.exists(os.path.join(directory, name)):
-                files.write_new(directory, name, log.read(a, b))
-            emit(Event.SALVAGED, size=b - a, offset=a, copy=os.path.join(directory, name))
+            emit(Event.SALVAGED, size=b - a, offset=a, copy=keep(files, root, f"{a:020d}", log.read(a, b)))
     emit(Event.TRUNCATED, path=root, offset=outcome.end, reason=outcome.reason, size=cut)
     return cut
 

@@ -20,6 +20,7 @@ cdef struct LogFile:
     int refs
     bint writable
     bint locked             # in memory; the allocator's thread only
+    int forked              # atomic: a child of fork may have it mapped, as only this process knows
     bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
     int guard               # guard_maps: the map's number in the guard's table; 0: not guarded
     rmq_lost lost           # what of a guarded map is gone

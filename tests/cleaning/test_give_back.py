@@ -1,5 +1,7 @@
 """The space of a deleted commit-log file goes back piece by piece, and only where nobody else has the file."""
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +71,31 @@ def test_a_file_under_a_view_is_left_whole(rolled):
     assert store.clean(0).log_files == 0        # held: it goes when nobody looks at it
     assert bytes(body[-10:]) == bytes(10) and pieces(probe) == []
     del message, body
+
+
+def test_a_child_of_fork_goes_on_reading_what_its_parent_cleans(tmp_path):
+    """It shares the open file, so nobody but the parent can know that it has a map of it."""
+    script = f"""
+import os, sys
+from rmq_store import MessageStore
+size = 40 << 20
+s = MessageStore.open({str(tmp_path / "s")!r}, segment_size_bytes=size, index_enabled=False, message_size_max_bytes=8 << 20)
+for i in range(14):
+    s.put("T", bytes([i]) * (7 << 20))
+s.flush(); s.wait_dispatched()
+view = s.get("T", 0, 4)[0]
+go, ready = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(ready)
+    os.read(go, 1)
+    sys.stderr.flush()
+    os._exit(0 if bytes(view.body) == bytes([4]) * (7 << 20) else 3)
+del view
+assert s.clean(hours=0, files_max=1, pace_ms=0).log_files == 1
+os.write(ready, b"x"); os.close(ready)
+_, status = os.waitpid(pid, 0)
+print(status)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "0", (done.stdout, done.stderr)

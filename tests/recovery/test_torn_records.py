@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000,
          "message_size_max_bytes": 40_000}
@@ -124,3 +125,33 @@ def test_a_record_that_leaves_no_room_for_the_end_of_its_file(tmp_path, rest, cl
         assert store.stats()["unreadable_records"] == 0 and [len(m.body) for m in store.scan()] == [0, len(body), 4]
     with MessageStore.open(root, **options) as store:
         assert [len(m.body) for m in store.scan("T", 0)] == [0, len(body), 4]
+
+
+def strange(i):
+    """A message like any other, but for the fifth: its property holds more NULs than a sector has bytes."""
+    return ("T", b"%d" % i, {"name": "\0" * 1100 if i == 5 else "v"})
+
+
+@pytest.mark.parametrize("lost", ["no checkpoint", "queues ahead", "record_crc"])
+def test_a_message_with_nuls_ends_no_log_where_nothing_tells_what_is_flushed(tmp_path, lost):
+    """A checkpoint that is gone, or whose time of the queues is ahead of the log; and what has a checksum needs no guess."""
+    crc = {"record_crc": True, "record_crc_required": True} if lost == "record_crc" else {}
+    live, image = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(1_700_000_000_000, 10_000)         # each message ten seconds after the one before
+    with MessageStore.open(live, _io=io, **SMALL | crc) as store:
+        for i in range(40):
+            store.put("T", b"%d" % i, properties=strange(i)[2])
+        store.wait_dispatched(30)
+        store.flush()
+        last = max(m.store_timestamp for m in store.scan())
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    if lost == "no checkpoint":
+        (image / "checkpoint").unlink()
+    elif lost == "queues ahead":
+        data = bytearray((image / "checkpoint").read_bytes())
+        data[:16] = struct.pack(">qq", last, last + 1)
+        (image / "checkpoint").write_bytes(data)
+    with MessageStore.open(image, **SMALL | crc) as store:
+        found = [(bytes(m.body), m.properties["name"]) for m in store.scan("T", 0)]
+    assert found == [(b"%d" % i, strange(i)[2]["name"]) for i in range(40)]

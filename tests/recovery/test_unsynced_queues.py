@@ -137,3 +137,32 @@ def test_a_readonly_open_of_a_cleaned_store_whose_queues_have_nothing(tmp_path):
     assert {p: p.read_bytes() for p in sorted(image.rglob("*")) if p.is_file()} == before
     with MessageStore.open(image, **SMALL) as store:
         assert sorted(bytes(m.body) for q in (0, 1) for m in store.scan("T", q)) == bodies
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_queue_that_lost_what_the_checkpoint_vouches_for(tmp_path, kept, cleaned):
+    """A sector that rotted: a queue has nothing, or little, of what lies below the place where recovery begins."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        for i in range(7):
+            store.put("Rare", b"%d" % i)
+            put(store, i * 300, 300)
+        if cleaned:
+            store.clean(hours=0, files_max=2, pace_ms=0)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        store.put("Rare", b"7")
+        put(store, 2100, 10)
+        whole = [(m.queue_offset, bytes(m.body)) for m in store.scan() if m.topic == "Rare"]
+        low = store.min_offset("Rare", 0)
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    assert (whole[0][0] > 0) is cleaned
+    path = image / "consumequeue" / "Rare" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:kept * 20].ljust(len(data), b"\0"))
+    with MessageStore.open(image, **SMALL) as store:
+        assert [(m.queue_offset, bytes(m.body)) for m in store.scan("Rare", 0)] == whole
+        assert (store.min_offset("Rare", 0), store.max_offset("Rare", 0)) == (low, 8)
+        assert store.put("Rare", b"8").queue_offset == 8

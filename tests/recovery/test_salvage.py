@@ -1,0 +1,39 @@
+"""What recovery cuts off is copied first, also where an earlier cut has left a copy under the same name."""
+import re
+import shutil
+
+from rmq_store import MessageStore
+
+SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
+ALLOCATING = shutil.ignore_patterns(".alloc")
+
+
+def cut_amid(tmp_path, root, image, tag):
+    """200 more messages, a kill, a record of the first file that rots: their bodies."""
+    with MessageStore.open(root, **SMALL) as store:
+        places = [store.put("T", f"{tag}{i:05d}".encode() * 100) for i in range(200)]
+        store.wait_dispatched(30)
+        store.flush()
+        shutil.copytree(root, image, ignore=ALLOCATING)
+    log = image / "commitlog" / ("0" * 20)
+    data = bytearray(log.read_bytes())
+    at = next(p.offset for p in places if p.offset > 30_000) + 120
+    data[at:at + 4] = b"\xff\xff\xff\xff"
+    log.write_bytes(data)
+    with MessageStore.open(image, **SMALL) as store:
+        assert store.stats()["cut_bytes"] > 0
+
+
+def test_a_second_cut_keeps_both(tmp_path):
+    cut_amid(tmp_path, tmp_path / "live", tmp_path / "one", "AAA")
+    cut_amid(tmp_path, tmp_path / "one", tmp_path / "two", "BBB")
+    kept = b"".join(p.read_bytes() for d in ("commitlog", ".salvage") for p in (tmp_path / "two" / d).iterdir() if p.is_file())
+    for tag in ("AAA", "BBB"):
+        there = {int(n) for n in re.findall(rb"%s(\d{5})" % tag.encode(), kept)}
+        assert len(there) >= 199, (tag, len(there))     # but for the one that rotted
+
+
+def test_the_same_cut_again_leaves_one_copy(tmp_path):
+    cut_amid(tmp_path, tmp_path / "live", tmp_path / "one", "AAA")
+    names = sorted(p.name for p in (tmp_path / "one" / ".salvage").iterdir())
+    assert all(re.fullmatch(r"\d{20}", name) for name in names) and names
