@@ -100,7 +100,6 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
 TRACED = {"cleaning", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
           "integrity", "io", "property", "reader", "recovery", "regress", "statistics", "store", "threads", "waiting", "writer"}
-TRACED_RULES = RULES - {"cut"}     # that one is judged where tests/trace asks for it
 
 
 @pytest.fixture(autouse=True)
@@ -116,5 +115,5 @@ def traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     failures = request.session.testsfailed
     yield recorder
     if request.session.testsfailed == failures:
-        findings = recorder.findings(TRACED_RULES)
+        findings = recorder.findings(RULES)
         assert not findings, "the trace of this test shows:\n  " + "\n  ".join(findings[:5])

@@ -10,8 +10,8 @@ from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore
-from tests.trace.checker import Checker
-from tests.trace.explorer import PLAYED_RULES, Stage
+from tests.trace.checker import RULES, Checker
+from tests.trace.explorer import Stage
 from tests.trace.scenarios import judge_image
 
 pytestmark = pytest.mark.crash
@@ -77,7 +77,7 @@ def cut(tmp_path, config, per_cut):
     root.mkdir()
     probe, options = played(str(root), config)
     trace = probe.trace()
-    checker = Checker(PLAYED_RULES)
+    checker = Checker(RULES)
     checker.know(str(root), {})
     checker.feed(trace)
     assert not checker.findings and checker.told > 10

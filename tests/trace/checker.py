@@ -15,7 +15,7 @@ Rules, by the name that stands in front of a finding:
     vouched     nothing that the checkpoint on the device vouches for is taken out of a queue
     early       files of log, queues and index change only while the abort file is on the device
     abort       a store serves only while its abort file is on the device; it goes when log and queues are
-    cut         a file that others may map is never made shorter
+    cut         a file that others may map is never made shorter, unless the kernel has just said that nobody else has it
     beyond      nothing is written behind the end of a file of the log
 A sync covers what was complete when it began; of a ring, also what is linked before it. A failed one covers nothing, nor does a
 later one cover what it did. Writes with RWF_DSYNC are durable when they are complete. msync covers its range.
@@ -183,9 +183,17 @@ class Checker:
         if file is not None:
             file.size = max(file.size, call.offset + call.length)
 
-    def _ftruncate(self, call: Call, number: int) -> None:
+    def _alone(self, call: Call, number: int) -> None:
         file = self.open.get(call.fd)
         if file is not None:
+            file.alone = call.result == 1
+
+    def _ftruncate(self, call: Call, number: int) -> None:
+        file = self.open.get(call.fd)
+        if file is not None and file.alone:
+            file.alone = False              # it has no name and nobody else: asked for each piece
+            file.cut(call.length)
+        elif file is not None:
             self._shrink(call.path or "", file, call.length, number)
 
     def _shrink(self, path: str, file: File, size: int, number: int) -> None:

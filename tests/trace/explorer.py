@@ -31,7 +31,6 @@ STANDING_MAX = 3
 QUIET_LOOKS = 3
 LOOK_S = 0.0004
 STUCK_S = 20.0
-PLAYED_RULES = RULES - {"cut"}
 
 
 class Stage:
@@ -199,7 +198,7 @@ def play(root: str, scenario: Scenario, options: dict[str, Any], choose: Callabl
                 actor.thread.join(STUCK_S)
         _end(stage)
     if checker is None:
-        checker = Checker(PLAYED_RULES)
+        checker = Checker(RULES)
         checker.know(root, {})
     played.trace = probe.trace()
     checker.feed(played.trace)

@@ -43,6 +43,7 @@ class File:
         self.dirty: list[Extent] = []
         self.size = 0
         self.served = False             # it had a name under which others may map it
+        self.alone = False              # nobody else has it, by name, map or descriptor
         self.lost = False               # a sync of it failed
         self.blind = False              # the trace holds none of its bytes
         self.filled = len(content.rstrip(b"\0"))   # behind the last byte that is not 0

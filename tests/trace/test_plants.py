@@ -20,7 +20,7 @@ from tests.crash import scenario as stores
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore, without
 from tests.trace.checker import RULES, Checker
-from tests.trace.explorer import PLAYED_RULES, chances, orders, play
+from tests.trace.explorer import chances, orders, play
 from tests.trace.recorder import described
 from tests.trace.scenarios import SCENARIOS, judge_image
 
@@ -103,7 +103,7 @@ def test_planted_mark(tmp_path):
             root = str(tmp_path / f"{number}")
             played = play(root, scenario, stores.config_options(("pool", "async", "io_uring")), order)
             broken = marked_at_begin(played.trace)
-            if "durable" in judged(root, broken, rules=PLAYED_RULES):
+            if "durable" in judged(root, broken, rules=RULES):
                 report = explore(Disk(root), broken, judge_image(scratch, played.options), per_cut=4, stop_after=1)
                 assert report.violations, "the checker finds it and no state shows it"
                 return
@@ -163,7 +163,7 @@ def test_planted_rewrite(tmp_path):
     after.mark(("opened", described(store)))
     store.close()
     traces = probe.trace(), after.trace()
-    assert judged(str(root), *traces, rules=PLAYED_RULES) == set()
+    assert judged(str(root), *traces, rules=RULES) == set()
     careless = without(without(traces[1], "pwrite", "/commitlog/"), "map_store", "/commitlog/")
     assert "durable" in judged(str(root), traces[0], careless)
 
