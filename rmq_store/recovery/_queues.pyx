@@ -54,6 +54,19 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
     return rc if rc < 0 else 1
 
 
+cdef int _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *) noexcept nogil) except -1:
+    cdef int64_t i
+    cdef Queue *q = NULL
+    cdef int rc = 0
+    with nogil:
+        for i in range(queues_count(owner.table)):
+            q = queues_at(owner.table, i)
+            rc = step(owner.table, q)
+            if rc < 0:
+                break
+    return owner.check_queue(rc, q)
+
+
 cdef class QueueRecovery:
     """The queues of a store that is being opened. Offsets are log offsets; errors are OSError with the queue's path.
 
@@ -128,16 +141,7 @@ cdef class QueueRecovery:
 
     def cut(self):
         """Takes away what stands behind the ends that were found, on the device."""
-        cdef int64_t i
-        cdef Queue *q = NULL
-        cdef int rc = 0
-        with nogil:
-            for i in range(queues_count(self.owner.table)):
-                q = queues_at(self.owner.table, i)
-                rc = queue_cut(self.owner.table, q)
-                if rc < 0:
-                    break
-        self.owner.check_queue(rc, q)
+        _each(self.owner, queue_cut)
 
     def truncate(self, int64_t end):
         """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
@@ -160,16 +164,7 @@ cdef class QueueRecovery:
 
     def destroy(self):
         """Deletes every queue: the log is gone, they lead nowhere."""
-        cdef int64_t i
-        cdef Queue *q = NULL
-        cdef int rc = 0
-        with nogil:
-            for i in range(queues_count(self.owner.table)):
-                q = queues_at(self.owner.table, i)
-                rc = queue_destroy(self.owner.table, q)
-                if rc < 0:
-                    break
-        self.owner.check_queue(rc, q)
+        _each(self.owner, queue_destroy)
 
     def correct(self):
         """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""

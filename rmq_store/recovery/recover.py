@@ -14,7 +14,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
 from rmq_store.recovery.salvage import keep
 
-__all__ = ["Outcome", "Rules", "ends_in_order", "find_end", "is_number", "load_names", "make_end"]
+__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
 
 MAGIC_V1, MAGIC_V2 = -626843481, -626843477
 MARGIN_MS = 3000
@@ -119,8 +119,8 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
     starts = log.starts()
     if not starts:
         return 0
-    if rules.clean and ends_in_order(log, outcome):
-        return 0        # zeros behind the end, no need to look at all of them
+    if rules.clean and outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1]:
+        return 0        # as it was closed: zeros behind the end, no need to look at all of them
     cut = _keep_aside(log, files, root, outcome, rules)
     # Newest first: whatever instant the power fails, the files that are left have no gap between them.
     while starts and starts[-1] > outcome.end:
@@ -133,12 +133,6 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
     if not rules.clean:
         _rewrite(log, starts, outcome)
     return cut
-
-
-def ends_in_order(log: LogRecovery, outcome: Outcome) -> bool:
-    """True where the log ends as a store leaves it that is closed: in its last file, with zeros behind."""
-    starts = log.starts()
-    return not starts or (outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1])
 
 
 def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
