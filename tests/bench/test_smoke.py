@@ -1,10 +1,12 @@
 """Every driver of the benchmarks still runs, and says what the verdicts are taken from. Measures nothing."""
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from bench import compare_rocketmq as compare
+from bench.load import before
 from rmq_store.bench.figures import medians
 
 
@@ -14,4 +16,13 @@ def test_driver_runs(case: str, tmp_path: Path) -> None:
     lines = compare.ours(argparse.Namespace(dir=tmp_path, smoke=True), case)
     figures = medians([compare.flat(case, lines)])
     assert figures and all(value >= 0 for value in figures.values())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_this_checkout_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before.main(["--smoke", "--dir", str(tmp_path), "--only", "put_100,put_async_512"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["case"] for row in rows] == ["put_100", "put_async_512"]
+    assert all(row["ratio"] > 0 for row in rows)
     assert list(tmp_path.iterdir()) == []
