@@ -60,6 +60,5 @@ cdef class StoreCore:
         return self._refuse()
     cdef int _refuse_put(self) except -1
     cdef object _fence_error(self)
-    cdef int _fill(self, int64_t end) noexcept nogil
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil
     cdef void _free(self)

@@ -308,38 +308,22 @@ cdef class StoreCore:
     def _confirm(self, int64_t offset):
         rmq_store(&self.log.confirm, offset)
 
-    def _catch_up(self, int64_t end):
-        """Dispatches everything below `end`, and below the confirm offset, in this thread."""
+    def _catch_up(self, int64_t end, int64_t begin, bint filling):
+        """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap is
+        not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
+        cdef int64_t lacking_from
         cdef int rc
         if rmq_load(&self.log.confirm) < end:
             end = rmq_load(&self.log.confirm)
+        rmq_store(&self.log.dispatched, begin)
+        queues_filling(self.queues, filling, begin)
         with nogil:
-            rc = self._fill(end)
+            rc = dispatch_to(self.dispatcher, end)
+        lacking_from = queues_filling(self.queues, False, 0)
         _check(rc, self.path)
         if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
             rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there
-
-    cdef int _fill(self, int64_t end) noexcept nogil:
-        # A gap in a queue says that entries before it are lost: once more from there. A gap that is left then is the log's.
-        cdef int64_t begun = rmq_load(&self.log.dispatched)
-        cdef int64_t low = row_start(self.row)
-        cdef int64_t lacking_from
-        cdef bint filling = True
-        cdef int rc
-        queues_filling(self.queues, True, begun)
-        while True:
-            rc = dispatch_to(self.dispatcher, end)
-            lacking_from = queues_filling(self.queues, filling, begun)
-            if rc < 0 or lacking_from == INT64_MAX:
-                break
-            if lacking_from < low:
-                lacking_from = low
-            filling = filling and lacking_from < begun
-            begun = lacking_from
-            queues_filling(self.queues, filling, begun)
-            rmq_store(&self.log.dispatched, begun)
-        queues_filling(self.queues, False, 0)
-        return rc
+        return lacking_from
 
     def _start(self, int checkpoint_fd, times):
         """Starts the native threads. `times`: the checkpoint's five values."""

@@ -281,7 +281,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     if (rules := outcome.believed or rules) is outcome.believed:
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:])
     _, lacking_from = queues.find_ends(outcome.begin)
-    queued_end = queues.settle_from(outcome.begin)
+    queued_end, _ = queues.settle_from(outcome.begin)
     if store.readonly:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
@@ -343,7 +343,7 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
         store._confirm(min(max(found.times[4], found.queued_end, 0), outcome.end))
     if not readonly:
         try:
-            store._catch_up(outcome.end)
+            _fill(store, files, places, found, dispatch_from)
         except NotADirectoryError:
             raise _in_the_way(places) from None
         if stamps:
@@ -400,6 +400,22 @@ def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: 
     if found.queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end:
         store._truncate_index(outcome.end)
     return min(dispatch_from, outcome.end)
+
+
+def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: int) -> None:
+    """Dispatches what lies between `begin` and the end. A gap in a queue says that entries before it are lost: once more from
+    there, or from further back, where the newest entry that is left leads to no record. A gap that is left then is the log's."""
+    lacking_from = store._catch_up(found.outcome.end, begin, True)
+    if lacking_from == OFFSET_MAX:
+        return
+    found.lacking_from = min(lacking_from, found.queues.settle_from(-1)[1])
+    _mark(store, files, places, found)
+    found.queues.cut()
+    while lacking_from < OFFSET_MAX:
+        back_to = max(s for s in found.recovery.starts() if s <= max(found.lacking_from, found.recovery.starts()[0]))
+        filling, begin = back_to < begin, min(back_to, begin)
+        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=begin)
+        lacking_from = found.lacking_from = store._catch_up(found.outcome.end, begin, filling)
 
 
 def _in_the_way(places: Places) -> OSError:

@@ -81,8 +81,8 @@ cdef class QueueRecovery:
         """Finds the end of every queue. safe: None after a stop in order; else every entry that leads below it is known to be
         on the device.
 
-        Returns the end of the last record that has an entry, -1: none; and from where on a damaged queue may lack entries,
-        2^63 - 1: none is damaged."""
+        A damaged queue ends behind an entry that leads to a record. Returns the end of the last record that has an entry, -1:
+        none; and from where on a damaged queue may lack entries, 2^63 - 1: none is damaged."""
         cdef int64_t i, last = -1, spoilt = INT64_MAX, below = -1 if safe is None else safe
         cdef Queue *q = NULL
         cdef int rc = 0
@@ -91,10 +91,12 @@ cdef class QueueRecovery:
             for i in range(queues_count(self.owner.table)):
                 q = queues_at(self.owner.table, i)
                 rc = queue_find_end(self.owner.table, q, below)
+                if rc == 1:
+                    rc = _settle(self.owner.table, self.row, q)
+                    if rc >= 0 and q.max_physical_offset < spoilt:
+                        spoilt = q.max_physical_offset
                 if rc < 0:
                     break
-                if rc == 1 and q.max_physical_offset < spoilt:
-                    spoilt = q.max_physical_offset
                 if q.max_physical_offset > last:
                     last = q.max_physical_offset
         self.owner.check_queue(rc, q)
@@ -123,8 +125,8 @@ cdef class QueueRecovery:
         return (newest.max_physical_offset if newest != NULL else -1), spoilt
 
     def settle_from(self, int64_t offset):
-        """The same for every queue that leads to `offset` or beyond; returns the end of the last record that has an entry."""
-        cdef int64_t i, last = -1
+        """The same for every queue that leads beyond `offset`, a log offset."""
+        cdef int64_t i, last = -1, spoilt = INT64_MAX
         cdef Queue *q = NULL
         cdef int rc = 0
         with nogil:
@@ -134,10 +136,12 @@ cdef class QueueRecovery:
                     rc = _settle(self.owner.table, self.row, q)
                     if rc < 0:
                         break
+                    if rc == 1 and q.max_physical_offset < spoilt:
+                        spoilt = q.max_physical_offset
                 if q.max_physical_offset > last:
                     last = q.max_physical_offset
         self.owner.check_queue(rc, q)
-        return last
+        return last, spoilt
 
     def cut(self):
         """Takes away what stands behind the ends that were found, on the device."""

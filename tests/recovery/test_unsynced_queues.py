@@ -166,3 +166,46 @@ def test_a_queue_that_lost_what_the_checkpoint_vouches_for(tmp_path, kept, clean
         assert [(m.queue_offset, bytes(m.body)) for m in store.scan("Rare", 0)] == whole
         assert (store.min_offset("Rare", 0), store.max_offset("Rare", 0)) == (low, 8)
         assert store.put("Rare", b"8").queue_offset == 8
+
+
+ROTTEN = {"earlier": -200, "inside": 7, "later": 40_000, "far": 1 << 40}
+
+
+@pytest.mark.parametrize("rotten", ROTTEN)
+@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_queue_that_lost_its_end_and_whose_last_entry_is_rotten(tmp_path, killed, kept, rotten):
+    """Two damages: what is filled again begins where a record does, and before all that is lost."""
+    live, root = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        for i in range(7):
+            store.put("Rare", b"%d" % i)
+            put(store, i * 100, 100)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        store.put("Rare", b"7")
+        put(store, 700, 10)
+        whole = [(m.topic, m.queue_id, m.queue_offset, bytes(m.body)) for m in store.scan()]
+        if killed:
+            shutil.copytree(live, root, ignore=ALLOCATING)
+    if not killed:
+        shutil.copytree(live, root, ignore=ALLOCATING)
+    path = root / "consumequeue" / "Rare" / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    at = (kept - 1) * 20
+    wrong = int.from_bytes(data[at:at + 8], "big") + ROTTEN[rotten]
+    if wrong >= 0:
+        data[at:at + 8] = wrong.to_bytes(8, "big")
+    data[kept * 20:] = bytes(len(data) - kept * 20)
+    if not killed:
+        data[20 * 20] = 1           # after a stop in order only what stands behind the end tells
+    path.write_bytes(data)
+    for _ in range(2):
+        with MessageStore.open(root, **SMALL) as store:
+            delivered = [(m.topic, m.queue_id, m.queue_offset, bytes(m.body))
+                         for topic, queue_id in (("Rare", 0), ("T", 0), ("T", 1)) for m in store.scan(topic, queue_id)]
+            assert sorted(delivered) == sorted(whole) and store.stats()["unreadable_records"] == 0
+            n = store.max_offset("Rare", 0)
+            assert store.put("Rare", b"%d" % n).queue_offset == n
+            whole.append(("Rare", 0, n, b"%d" % n))
