@@ -326,7 +326,7 @@ cdef class StoreCore:
         return lacking_from
 
     def _start(self, int checkpoint_fd, times):
-        """Starts the native threads. `times`: the checkpoint's five values."""
+        """Starts the native threads. `times`: what the checkpoint says."""
         options = self.options
         self.flusher = flusher_new(self.log)
         self.checkpointer = checkpointer_new(self.dispatcher, checkpoint_fd)
@@ -335,7 +335,7 @@ cdef class StoreCore:
         self.flusher.sync_mode = self.sync_mode
         self._apply(options)
         t = &self.checkpointer.times
-        t.physical, t.logics, t.index, t.master_flushed, t.confirm = times
+        t.physical, t.logics, t.index, t.master_flushed, t.confirm, t.flushed = times
         self.started = True
         queues_make_ahead(self.queues, self.alloc)
         _check(allocator_start(self.alloc), self.path)

@@ -22,7 +22,8 @@ from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
 from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.machine import memory_limit
-from rmq_store.recovery import lockfile
+from rmq_store.recovery import checkpoint, lockfile
+from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, is_number, load_names, make_end
 from rmq_store.removing import removed_queues
@@ -30,12 +31,9 @@ from rmq_store.sizing import cut_index, fit
 
 __all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
 
-CHECKPOINT_SIZE = 4096
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
-
-Times = tuple[int, int, int, int, int]      # of the checkpoint: physical, logics, index; master flushed, confirm
 
 
 class Places:
@@ -163,7 +161,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     places = Places(root, options)
     readonly = options.readonly
     lock: int | None = None
-    checkpoint = -1
+    fd = -1
     _refuse_odd(places, [] if readonly else places.tmps)
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
@@ -174,13 +172,13 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
         if options.guard_maps:
             guard_maps(store)
         if not readonly:
-            checkpoint = _checkpoint(files, places)
-            store._start(checkpoint, times)
-            store.checkpoint_fd = checkpoint
+            fd = checkpoint.open_whole(files, places.checkpoint)
+            store._start(fd, times)
+            store.checkpoint_fd = fd
     except BaseException:
         store._end_failed_open()
-        if checkpoint >= 0:
-            files.close(checkpoint)
+        if fd >= 0:
+            files.close(fd)
         if lock is not None:
             lockfile.release(files, lock)
         raise
@@ -252,7 +250,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     if not clean and not readonly:
         _settle_names(files, places)
     store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
-    found = _find(store, places, options, table, emptied, clean, _read_checkpoint(files, places))
+    found = _find(store, places, options, table, emptied, clean,
+                  checkpoint.read(files, places.checkpoint))
     _settle(store, files, places, found)
     return found.times
 
@@ -264,7 +263,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
                   checkpoint=os.path.exists(places.checkpoint), physical_timestamp=times[0], logics_timestamp=times[1],
-                  index_timestamp=times[2])
+                  index_timestamp=times[2], flushed_offset=times[5])
     if clean:
         queued_end, lacking_from = queues.find_ends()
         outcome = find_end(recovery, rules, queued_end)
@@ -279,7 +278,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
     if (rules := outcome.believed or rules) is outcome.believed:
-        times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:])
+        times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     _, lacking_from = queues.find_ends(outcome.begin)
     queued_end, _ = queues.settle_from(outcome.begin)
     if store.readonly:
@@ -360,13 +359,9 @@ def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None
     damage tells: before it is taken away the checkpoint, too, must cease to say that their entries are safe."""
     if found.lacking_from < OFFSET_MAX or found.emptied:
         found.times = (found.times[0], 0, *found.times[2:])
-    if found.times[1:3] != _read_checkpoint(files, places)[1:3]:
-        fd = files.open(places.checkpoint, os.O_RDWR)
-        try:
-            files.write(fd, 8, b"".join(t.to_bytes(8, "big", signed=True) for t in found.times[1:3]))
-            files.sync(fd)
-        finally:
-            files.close(fd)
+    if found.times[5] > found.outcome.end:
+        found.times = (*found.times[:5], 0)
+    checkpoint.take_back(files, places.checkpoint, found.times)
     lockfile.set_abort(files, places.root, store.options.compat)
 
 
@@ -404,7 +399,7 @@ def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: 
 
 def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: int) -> None:
     """Dispatches what lies between `begin` and the end. A gap in a queue says that entries before it are lost: once more from
-    there, or from further back, where the newest entry that is left leads to no record. A gap that is left then is the log's."""
+    there, or from further back where the newest entry that is left leads to no record. A gap that is left is the log's."""
     lacking_from = store._catch_up(found.outcome.end, begin, True)
     if lacking_from == OFFSET_MAX:
         return
@@ -433,32 +428,6 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
             emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="a store makes no directory there")
         else:
             files.unlink(entry.path)
-
-
-def _read_checkpoint(files: ControlFiles, places: Places) -> Times:
-    """The five numbers of the checkpoint; zeros where there is none."""
-    try:
-        fd = files.open(places.checkpoint, os.O_RDONLY)
-    except FileNotFoundError:
-        return (0, 0, 0, 0, 0)
-    try:
-        data = files.read(fd, 0, 40)
-    finally:
-        files.close(fd)
-    if len(data) < 40:
-        emit(Event.FOREIGN_FILE_SKIPPED, file=places.checkpoint, reason=f"it has {len(data)} bytes, a checkpoint has 4096")
-        return (0, 0, 0, 0, 0)
-    n = [int.from_bytes(data[i:i + 8], "big", signed=True) for i in range(0, 40, 8)]
-    return n[0], n[1], n[2], n[3], n[4]
-
-
-def _checkpoint(files: ControlFiles, places: Places) -> int:
-    """Opens the checkpoint for writing, made whole where it is missing or short."""
-    times = _read_checkpoint(files, places)
-    if not os.path.exists(places.checkpoint) or os.stat(places.checkpoint).st_size != CHECKPOINT_SIZE:
-        data = b"".join(t.to_bytes(8, "big", signed=True) for t in times)
-        files.write_new(places.root, "checkpoint", data.ljust(CHECKPOINT_SIZE, b"\0"))
-    return files.open(places.checkpoint, os.O_RDWR)
 
 
 def refuse_path(root: str, readonly: bool) -> None:

@@ -17,11 +17,13 @@ cdef struct CheckpointTimes:
     int64_t index                   # end time of the newest full index file on the device
     int64_t master_flushed          # 5.x
     int64_t confirm                 # 5.x
+    int64_t flushed                 # ours, in what upstream leaves empty: the log is on the device up to here
 
 cdef struct Checkpointer:
     const rmq_io *io
     Dispatcher *d
     CheckpointTimes times
+    int64_t flushed_ns              # when `flushed` was written without the rest
     int fd
     int64_t interval_ns             # of syncing queues with enough dirty pages
     int64_t interval_max_ns         # of syncing everything and writing the checkpoint
@@ -32,7 +34,6 @@ cdef struct Checkpointer:
     bint running
     int stop
 
-cdef int checkpoint_read(const rmq_io *io, int fd, CheckpointTimes *out) noexcept nogil
 cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil     # and sync
 # Syncs queues and index, then writes the checkpoint. The log must be flushed by the caller where that is wanted. 0 or -errno.
 cdef int checkpoint_now(Checkpointer *c) noexcept nogil

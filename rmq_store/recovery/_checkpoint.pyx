@@ -1,44 +1,35 @@
 """The checkpoint file and the thread that keeps it. Contract in _checkpoint.pxd.
 
     offset  0 physicMsgTimestamp   8 logicsMsgTimestamp   16 indexMsgTimestamp   24 masterFlushedOffset   32 confirmPhyOffset
+           40 flushed offset       48 its seal
+
+The last two are ours; upstream leaves these bytes alone. A time tells badly how far the log is flushed: all that was stored in one
+second may have the same, and a clock that once was a day ahead lends its time to a day of records. The seal ties the offset to
+physicMsgTimestamp: where a Java broker has written the checkpoint since, it no longer fits.
 """
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc
 
-from rmq_store.codec._record cimport rmq_get64, rmq_put64
+from rmq_store.codec._record cimport rmq_put64
 from rmq_store.commitlog._log cimport FENCE_SYNC, Log, log_fence
 from rmq_store.consumequeue._queue cimport queues_sync
 from rmq_store.dispatch._dispatch cimport Dispatcher
 from rmq_store.index._index cimport index_sync
-from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
-from rmq_store.io._sync cimport (EINVAL, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
+from rmq_store.io._io cimport rmq_io, rmq_pwrite_all
+from rmq_store.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
                                  rmq_store, rmq_store32, rmq_thread_join, rmq_thread_start)
 
 cdef enum:
-    FIELDS_SIZE = 40
+    FIELDS_SIZE = 56
 
+cdef int64_t SEAL = 0x726d715f666c7573         # checkpoint.py reads it
 cdef int64_t TICK_NS = 250_000_000
-cdef int64_t FLUSHED_EVERY_MS = 1000        # what lies behind it a recovery writes again
+cdef int64_t FLUSHED_EVERY_NS = 1_000_000_000       # what lies behind it a recovery writes again
 cdef int64_t LOCK_WARN_MS = 500
 
 
-cdef int checkpoint_read(const rmq_io *io, int fd, CheckpointTimes *out) noexcept nogil:
-    cdef unsigned char[FIELDS_SIZE] data
-    cdef int64_t n = rmq_pread_all(io, fd, data, FIELDS_SIZE, 0)
-    if n < 0:
-        return <int> n
-    if n < FIELDS_SIZE:
-        return -EINVAL
-    out.physical = rmq_get64(data)
-    out.logics = rmq_get64(data + 8)
-    out.index = rmq_get64(data + 16)
-    out.master_flushed = rmq_get64(data + 24)
-    out.confirm = rmq_get64(data + 32)
-    return 0
-
-
 cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil:
-    # Forty bytes inside one sector: a power cut leaves the old or the new ones.
+    # All inside one sector: a power cut leaves the old or the new ones.
     cdef unsigned char[FIELDS_SIZE] data
     cdef int rc
     rmq_put64(data, times.physical)
@@ -46,6 +37,8 @@ cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times
     rmq_put64(data + 16, times.index)
     rmq_put64(data + 24, times.master_flushed)
     rmq_put64(data + 32, times.confirm)
+    rmq_put64(data + 40, times.flushed)
+    rmq_put64(data + 48, times.physical ^ times.flushed ^ SEAL)
     rc = rmq_pwrite_all(io, fd, data, FIELDS_SIZE, 0)
     return rc if rc < 0 else io.fdatasync(io.ctx, fd)
 
@@ -55,6 +48,7 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
     cdef CheckpointTimes next = c.times
     cdef Log *log = c.d.log
     cdef int64_t logics = rmq_load(&c.d.last_timestamp)
+    cdef int64_t flushed = rmq_load(&log.flushed)
     cdef int64_t physical = rmq_load(&log.flushed_timestamp)
     cdef int64_t index = 0
     cdef int rc = queues_sync(c.d.queues, 0)
@@ -74,6 +68,7 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
         next.logics = logics
     if index > next.index:
         next.index = index
+    next.flushed = flushed
     if rmq_load(&log.confirm) != INT64_MAX:
         next.confirm = rmq_load(&log.confirm)
     rc = checkpoint_write(c.io, c.fd, &next)
@@ -82,13 +77,18 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
     return rc
 
 
-cdef int _flushed_now(Checkpointer *c) noexcept nogil:
+cdef int _flushed_now(Checkpointer *c, int64_t now) noexcept nogil:
     # How far the log is flushed, without a sync of queues and index: their times stay.
     cdef CheckpointTimes next = c.times
+    cdef int64_t physical
     cdef int rc
-    next.physical = rmq_load(&c.d.log.flushed_timestamp)
-    if next.physical - c.times.physical < FLUSHED_EVERY_MS:
+    next.flushed = rmq_load(&c.d.log.flushed)
+    if next.flushed == c.times.flushed or now - c.flushed_ns < FLUSHED_EVERY_NS:
         return 0
+    c.flushed_ns = now
+    physical = rmq_load(&c.d.log.flushed_timestamp)
+    if physical > next.physical:
+        next.physical = physical
     rc = checkpoint_write(c.io, c.fd, &next)
     if rc >= 0:
         c.times = next
@@ -131,7 +131,7 @@ cdef void *_run(void *arg) noexcept nogil:
             last = now
             rc = queues_sync(c.d.queues, rmq_load(&c.pages_min))
             if rc >= 0:
-                rc = _flushed_now(c)
+                rc = _flushed_now(c, now)
         if rc < 0:
             rmq_store32(&c.error, -rc)
             log_fence(log, rc, FENCE_SYNC)

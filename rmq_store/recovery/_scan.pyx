@@ -35,7 +35,7 @@ class Scan(NamedTuple):
     records: int
     last_timestamp: int     # store time in ms of the last good record, 0: none
     first_unqueued: int     # start of the first good record stored after `queued_until`, -1: none
-    first_unflushed: int    # the same for `flushed_until`
+    first_unflushed: int    # the first that lies behind `flushed_end`, too, or was stored after `flushed_until`
 
 
 cdef struct Walk:
@@ -83,8 +83,8 @@ cdef bint _torn(const LogFile *f, const RecordView *v) noexcept nogil:
     return False
 
 
-cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until, bint torn,
-                bint check_crc, bint crc_property, Walk *w) noexcept nogil:
+cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until,
+                int64_t flushed_end, bint torn, bint check_crc, bint crc_property, Walk *w) noexcept nogil:
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef RecordView v
@@ -114,7 +114,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
         w.reason = _check(&v, at, check_crc, crc_property)
         if w.reason != 0:
             return
-        if w.first_unflushed < 0 and v.store_timestamp > flushed_until:
+        if w.first_unflushed < 0 and (v.store_timestamp > flushed_until or at >= flushed_end):
             w.first_unflushed = at
         if torn and w.first_unflushed >= 0 and _torn(f, &v):
             w.reason = END_TORN
@@ -206,15 +206,16 @@ cdef class LogRecovery:
             log_file_release(f)
 
     def scan(self, int64_t begin, *, int64_t limit=INT64_MAX, int64_t queued_until=INT64_MAX, int64_t flushed_until=INT64_MAX,
-             bint torn=True, bint check_crc=True, bint crc_property=False):
+             int64_t flushed_end=INT64_MAX, bint torn=True, bint check_crc=True, bint crc_property=False):
         """Walks the file that holds `begin` from there on; never looks at or beyond `limit`. Returns a Scan.
 
-        queued_until, flushed_until: store times in ms; records up to the latter are surely on the device. torn: later ones are
+        queued_until, flushed_until: store times in ms; records up to the latter, and below the log offset flushed_end, are
+        surely on the device. torn: later ones are
         looked at for parts that never got there."""
         cdef LogFile *f = self._file(begin)
         cdef Walk w
         with nogil:
-            _walk(f, begin, limit, queued_until, flushed_until, torn, check_crc, crc_property, &w)
+            _walk(f, begin, limit, queued_until, flushed_until, flushed_end, torn, check_crc, crc_property, &w)
         log_file_release(f)
         return Scan(w.end, REASONS[w.reason], w.records, w.last_timestamp, w.first_unqueued, w.first_unflushed)
 

@@ -34,6 +34,7 @@ class Rules:
     physical_timestamp: int         # of it, ms; 0 where there is none
     logics_timestamp: int
     index_timestamp: int
+    flushed_offset: int = 0         # the log is flushed up to here; 0: only the times tell
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,21 @@ class Outcome:
 def find_end(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     """Walks the log; changes nothing. queued_end: end of the last record that has a queue entry, -1 none (of use where clean).
 
-    A time of the checkpoint that is ahead of the log is not believed: it comes from a record that is not there, and such as
-    take its place may be older. Without a time that tells how far the log is flushed all of it is written again, and nothing is
-    taken for torn: what is a rest of a record, and what a message with strange properties, only its place can tell.
+    A time or an offset of the checkpoint that is ahead of the log is not believed: it comes from a record that is not there,
+    and such as take its place may be older. Where nothing tells how far the log is flushed all of it is written again, and
+    nothing is taken for torn: what is a rest of a record, and what a message with strange properties, only its place can tell.
     """
     outcome = _walk(log, rules, queued_end)
     last = outcome.last_timestamp
     derived = max(rules.logics_timestamp, rules.index_timestamp) > last
     flushed = rules.physical_timestamp > last
-    if not rules.clean and (derived or flushed):
+    beyond = rules.flushed_offset > outcome.end
+    if not rules.clean and (derived or flushed or beyond):
         rules = replace(rules, checkpoint=rules.checkpoint and not flushed,
                         physical_timestamp=0 if flushed else rules.physical_timestamp,
                         logics_timestamp=0 if derived else rules.logics_timestamp,
-                        index_timestamp=0 if derived else rules.index_timestamp)
+                        index_timestamp=0 if derived else rules.index_timestamp,
+                        flushed_offset=0 if flushed or beyond else rules.flushed_offset)
         outcome = replace(_walk(log, rules, queued_end), believed=rules)
     return outcome
 
@@ -77,11 +80,13 @@ def _walk(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     first = _clean_start(starts, rules, queued_end) if rules.clean else _crash_start(log, starts, rules)
     end, timestamp, records, reason, queued_to, flushed_to = starts[first], 0, 0, "end of file", -1, -1
     queued_until = OFFSET_MAX if rules.clean else max(0, rules.logics_timestamp - MARGIN_MS)
-    flushed_until = OFFSET_MAX if rules.clean else max(0, rules.physical_timestamp - MARGIN_MS)
+    # An offset needs no margin, but a record below it that is newer than its time was not there when it was written.
+    flushed_end = OFFSET_MAX if rules.clean else rules.flushed_offset or OFFSET_MAX
+    flushed_until = OFFSET_MAX if rules.clean else max(0, rules.physical_timestamp - (0 if rules.flushed_offset else MARGIN_MS))
     for start in starts[first:]:
         scan: Scan = log.scan(start, queued_until=queued_until, flushed_until=flushed_until if flushed_to < 0 else -1,
-                              torn=rules.checkpoint and not rules.crc_property, check_crc=rules.check_crc,
-                              crc_property=rules.crc_property)
+                              flushed_end=flushed_end, torn=rules.checkpoint and not rules.crc_property,
+                              check_crc=rules.check_crc, crc_property=rules.crc_property)
         end, reason = scan.end, scan.reason
         records += scan.records
         timestamp = max(timestamp, scan.last_timestamp)

@@ -7,6 +7,7 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "manifest_enabled": False, "message_size_max_bytes": 8192,
          "flush_interval_ms": 3_600_000, "flush_interval_max_ms": 3_600_000}
@@ -69,3 +70,42 @@ def test_all_that_is_not_known_to_be_flushed(tmp_path, monkeypatch, write_path, 
     first = places[flushed - 1] if flushed else 0
     assert found.ranges[0][0] >= first - 4096, "what a checkpoint calls flushed is not written again"
     assert first - 4096 <= found.ranges[0][0] <= places[flushed] and places[-1] > 3 * size
+
+
+@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+@pytest.mark.parametrize("clock", ["stands", "was ahead for one message"])
+def test_what_is_flushed_is_known_whatever_the_clock_says(tmp_path, write_path, clock):
+    """The checkpoint knows it as an offset, too: times say nothing where all messages have the same."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 0)
+    with MessageStore.open(live, _io=io, write_path=write_path, **SMALL) as store:
+        if clock != "stands":
+            io.set_clock(BEGIN + 86_400_000, 0)
+            store.put("T", b"0" * 800)
+            io.set_clock(BEGIN, 100)
+        for i in range(150):
+            store.put("T", b"%d" % i * 300)
+        flushed = store.flush()
+        until(lambda: int.from_bytes((live / "checkpoint").read_bytes()[40:48], "big") == flushed)
+        places = [store.put("T", b"%d" % i * 300).offset for i in range(50)]
+        store.wait_dispatched(30)
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    found = written(image)
+    assert found.bodies[-50:] == [b"%d" % i * 300 for i in range(50)] and not found.unsynced
+    assert covers(found.ranges, flushed, places[-1] + 300) and flushed - 4096 <= found.ranges[0][0] <= flushed
+
+
+@pytest.mark.parametrize("how", ["another time", "behind the end", "negative", "another seal"])
+def test_an_offset_that_is_not_ours_is_not_believed(tmp_path, how):
+    """What a Java broker has written since, or what rotted: then the times tell, as upstream's recovery has it."""
+    image, places = killed(tmp_path, "mmap", 0, 300)
+    data = bytearray((image / "checkpoint").read_bytes())
+    physical, offset = BEGIN + 3_000_000, places[-1] - (0 if how != "behind the end" else -50_000)
+    offset = -offset if how == "negative" else offset
+    seal = physical ^ offset ^ 0x726d715f666c7573 ^ (how == "another seal")
+    data[:8] = (physical + (how == "another time")).to_bytes(8, "big")
+    data[40:56] = offset.to_bytes(8, "big", signed=True) + seal.to_bytes(8, "big", signed=True)
+    (image / "checkpoint").write_bytes(data)
+    found = written(image)
+    assert len(found.bodies) == 300 and covers(found.ranges, places[-2], places[-1])
