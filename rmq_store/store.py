@@ -17,14 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
-from rmq_store.config.load import Default, changed, resolve
+from rmq_store.config.load import Default, Options, changed, resolve
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.progress import Lag, lag_of, reset
 from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
-from rmq_store.errors import DiskFull, DurabilityError, ForkedProcess, RmqStoreError, StoreNotWriteable, StoreStateError
+from rmq_store.errors import (
+    CorruptionError,
+    DiskFull,
+    DurabilityError,
+    ForkedProcess,
+    RmqStoreError,
+    StoreNotWriteable,
+    StoreStateError,
+)
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
@@ -97,9 +105,23 @@ class MessageStore(StoreReports):
         chosen = resolve(profile, keywords, root, config=config, environment=_environment)
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
-        chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))
         if chosen.signals:
             _need_main_thread()
+        while True:
+            sizes = infer_sizes(root, chosen)
+            try:
+                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io)
+                break
+            except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
+                if not chosen.readonly or infer_sizes(root, chosen) == sizes:
+                    raise
+        emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
+             queues=len(store._queue_list()), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
+             flush_backend=store.options.flush_backend)
+        return store
+
+    @classmethod
+    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None) -> "MessageStore":
         store = _measured(cls)() if chosen.measure_puts else cls()
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
@@ -111,9 +133,6 @@ class MessageStore(StoreReports):
             if isinstance(error, OSError) and error.errno in DiskFull.codes:
                 raise DiskFull.at_open(error, root) from error
             raise
-        emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
-             queues=len(store._queue_list()), write_path=chosen.write_path, flush_mode=chosen.flush_mode,
-             flush_backend=store.options.flush_backend)
         return store
 
     def _serve(self, io: IoTable) -> None:

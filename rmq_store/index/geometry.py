@@ -2,7 +2,7 @@
 
 It is the one for which the last entry leads to the record that the header calls the last, and every slot leads to an entry
 whose hash belongs there; the last entry is the one that its slot leads to. Files are read, not mapped: somebody may cut them
-meanwhile.
+meanwhile. A writer in another process may add entries: then slots lead beyond the last one, and back to it by the chain.
 """
 import errno
 import os
@@ -18,6 +18,7 @@ Read = Callable[[int, int], bytes]      # (position, size) -> bytes, fewer at th
 _ENTRY = struct.Struct(">iqii")
 _CHUNK, _MARGIN = 1 << 20, 64
 _CHECKED_SLOTS, _CHECKED_ENTRIES = 4096, 256
+_LOOKS = 1000               # while a writer adds entries faster than the header is read
 
 
 def geometry_of(fd: int) -> tuple[int, int] | None:
@@ -31,7 +32,13 @@ def geometry_of(fd: int) -> tuple[int, int] | None:
             return size                 # only a hole follows
 
     size = os.fstat(fd).st_size
-    return find_geometry(lambda at, n: os.pread(fd, n, at), size, data)
+    for _ in range(_LOOKS):
+        header = os.pread(fd, INDEX_HEADER_SIZE, 0)
+        if found := find_geometry(lambda at, n: os.pread(fd, n, at), size, data):
+            return found
+        if os.pread(fd, INDEX_HEADER_SIZE, 0) == header:
+            break
+    return None
 
 
 def find_geometry(read: Read, size: int, data: Callable[[int], int] = lambda at: at) -> tuple[int, int] | None:
@@ -70,13 +77,19 @@ def _fits(read: Read, slots: int, last: int, header: bytes) -> bool:
     """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
     entries = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots
     raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
+    newest = max(last, struct.unpack_from(">i", read(0, INDEX_HEADER_SIZE), 36)[0])     # one may not be counted yet
     for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
-        if not 0 <= n <= last:
+        if not 0 <= n <= newest:
             return False
         if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
             return False
     key_hash = struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * last, 4))[0]
-    if key_hash < 0 or struct.unpack(">i", read(INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % slots), 4))[0] != last:
+    if key_hash < 0:
+        return False
+    n = struct.unpack(">i", read(INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % slots), 4))[0]
+    while last < n <= newest:               # added since the header was read
+        newest, n = n - 1, struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n + 16, 4))[0]
+    if n != last:
         return False
     end = struct.unpack_from(">q", header, 24)[0]
     raw = read(entries + INDEX_ENTRY_SIZE, min(last, _CHECKED_ENTRIES) * INDEX_ENTRY_SIZE)

@@ -9,9 +9,12 @@ import errno
 import os
 import re
 
+from rmq_store.codec.layout import INDEX_HEADER_SIZE
+from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.index._owner import IndexOwner
 from rmq_store.io._io import IoTable
+from rmq_store.io.files import open_regular
 
 __all__ = ["load_index"]
 
@@ -31,7 +34,17 @@ def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries
         except OSError as error:
             if not readonly or error.errno != errno.ENOENT:
                 raise                       # else a writer in another process deleted it meanwhile
+        except CorruptionError as error:
+            if not readonly or not _has_nothing(error.path):
+                raise                       # else it tells no geometry, and leads to nothing
     return owner
+
+
+def _has_nothing(path: str) -> bool:
+    """Whether an index file has no entry yet."""
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        header = file.read(INDEX_HEADER_SIZE)
+    return len(header) == INDEX_HEADER_SIZE and int.from_bytes(header[36:40], "big", signed=True) in (0, 1)
 
 
 def _names(path: str) -> list[int]:

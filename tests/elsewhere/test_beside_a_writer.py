@@ -133,3 +133,29 @@ def test_all_of_it_for_long(tmp_path, how, options):
     if "flush_backend" in options and os.environ.get("RMQ_STORE_NO_RING"):
         pytest.skip("no io_uring here")
     run(tmp_path / "s", how, ["put", "clean", "put", "remove", "put", "reopen"], 200, **options)
+
+
+ADDS = """
+import sys
+from rmq_store import MessageStore
+with MessageStore.open(sys.argv[1], index_slots=1000, index_entries_max=40_000, segment_size_bytes=1 << 20) as store:
+    n = 0
+    while True:
+        if n == 1:
+            print("open", flush=True)
+        store.put("T", b"x", keys=f"key{n}")
+        n += 1
+"""
+
+
+def test_readers_are_told_sizes_by_an_index_that_grows(tmp_path):
+    """A reader that is not told the geometry of the index finds it in a file that gets entries at that moment."""
+    with subprocess.Popen([sys.executable, "-c", ADDS, tmp_path / "s"], stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout.readline()
+            for _ in range(60):
+                with MessageStore.open(tmp_path / "s", readonly=True) as store:
+                    if store.max_offset("T", 0) > 100:
+                        assert store.options.index_slots == 1000
+        finally:
+            writer.kill()
