@@ -141,7 +141,11 @@ cdef class StoreCore:
         cdef int error = 0
         options = self.options
         wishes = (RMQ_RING_SQPOLL if options.uring_sqpoll else 0) | (RMQ_RING_IOPOLL if options.uring_iopoll else 0)
-        self.ring = ring_writer_new(self.log, how.direct, how.durable, how.request_bytes, options.uring_depth, wishes, &error)
+        cdef bint direct = how.direct, durable = how.durable
+        cdef unsigned depth = options.uring_depth, wished = wishes
+        cdef int64_t request_bytes = how.request_bytes
+        with nogil:
+            self.ring = ring_writer_new(self.log, direct, durable, request_bytes, depth, wished, &error)
         if self.ring == NULL:
             raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
         self.ring.sync_mode = self.sync_mode
@@ -309,8 +313,8 @@ cdef class StoreCore:
         rmq_store(&self.log.confirm, offset)
 
     def _catch_up(self, int64_t end, int64_t begin, bint filling):
-        """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap is
-        not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
+        """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap
+        is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
         cdef int64_t lacking_from
         cdef int rc
         if rmq_load(&self.log.confirm) < end:

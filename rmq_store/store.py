@@ -4,15 +4,11 @@ Thread-safety: every method may be called from any thread. Durability: see the R
 the rule for that is io/_lock.pyx. Fork: a child gets ForkedProcess from every call and leaves the parent's store alone.
 """
 import asyncio
-import atexit
 import bisect
-import functools
 import os
-import signal
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,14 +20,13 @@ from rmq_store.consumer.progress import Lag, lag_of, reset
 from rmq_store.consumer.room import Consuming
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
+from rmq_store.ending import close_at_end_of_worker, close_on_signals, need_main_thread, open_stores
 from rmq_store.errors import (
     CorruptionError,
     DiskFull,
     DurabilityError,
     ForkedProcess,
-    RmqStoreError,
     StoreNotWriteable,
-    StoreStateError,
 )
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
@@ -53,8 +48,6 @@ from rmq_store.watch import Watch
 from rmq_store.writer._future import Completer
 
 __all__ = ["MessageStore"]
-
-_open_stores: "weakref.WeakSet[MessageStore]" = weakref.WeakSet()
 
 
 class MessageStore(StoreReports):
@@ -106,7 +99,7 @@ class MessageStore(StoreReports):
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
         if chosen.signals:
-            _need_main_thread()
+            need_main_thread()
         while True:
             sizes = infer_sizes(root, chosen)
             try:
@@ -128,6 +121,7 @@ class MessageStore(StoreReports):
         try:
             store._lock_fd = open_store(store, root, chosen, io)
             store._serve(io)
+            close_at_end_of_worker()
         except BaseException as error:
             store._abandon(io)
             if isinstance(error, OSError) and error.errno in DiskFull.codes:
@@ -151,9 +145,9 @@ class MessageStore(StoreReports):
         if not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
         if self.options.signals:
-            _close_on_signals()
+            close_on_signals()
         self._opened()
-        _open_stores.add(self)
+        open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
         if not self.readonly and self.options.stats_file_interval_ms is not None:
@@ -250,7 +244,7 @@ class MessageStore(StoreReports):
             raise ForkedProcess(self.path)
         if put_off(self.close):
             return
-        _open_stores.discard(self)
+        open_stores.discard(self)
         try:
             with self._close_lock.attempt(wait=not self._own_thread()) as mine:
                 if not mine or self._ended:
@@ -261,7 +255,7 @@ class MessageStore(StoreReports):
                 self._ended = True
         except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
             if not self._ended:
-                _open_stores.add(self)
+                open_stores.add(self)
             raise
         if leases:
             emit(Event.CLOSED_WITH_LEASES, path=self.path, leases=leases)
@@ -338,7 +332,7 @@ class MessageStore(StoreReports):
 
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
-        _open_stores.discard(self)
+        open_stores.discard(self)
         self._ended = True
         for part in (self._publisher, self._sealer, self._watch):
             if part is not None:
@@ -540,57 +534,3 @@ def _measured(kind: type[MessageStore]) -> type[MessageStore]:
     from rmq_store.measured import MeasuredStore
 
     return MeasuredStore if kind is MessageStore else kind
-
-
-def _close_all() -> None:
-    for store in list(_open_stores):
-        emit(Event.CLOSED_AT_EXIT, path=store.path)
-        _close_quietly(store)
-
-
-def _close_quietly(store: "MessageStore") -> None:
-    try:
-        store.close()
-    except (RmqStoreError, OSError, BufferError):
-        pass        # it is logged; there is nobody left to raise to, and other stores are to be closed
-
-
-def _in_child() -> None:
-    """After fork: the stores are the parent's."""
-    _open_stores.clear()
-
-
-def _need_main_thread() -> None:
-    if threading.current_thread() is not threading.main_thread():
-        raise StoreStateError("signals=True needs the main thread: open the store there, or close it in your own handler")
-
-
-def _close_on_signals() -> None:
-    """SIGTERM and SIGINT close every open store, then act as they would have."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before = signal.getsignal(number)
-        if getattr(before, "_rmq_store", False):
-            continue
-
-        def handler(signum: int, frame: Any, before: Any = before) -> None:
-            act = functools.partial(_act_on_signal, signum, before)
-            if not put_off(act):        # else acting would end the process before the stores are closed
-                act(frame)
-
-        handler._rmq_store = True       # type: ignore[attr-defined]
-        signal.signal(number, handler)
-
-
-def _act_on_signal(signum: int, before: Any, frame: Any = None) -> None:
-    for store in list(_open_stores):
-        emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
-        _close_quietly(store)
-    if callable(before):
-        before(signum, frame)
-    elif before == signal.SIG_DFL:
-        signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_in_child)

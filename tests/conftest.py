@@ -4,6 +4,7 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,11 +16,17 @@ from tests.golden_store import GoldenCase, unpack
 from tests.trace.checker import RULES
 from tests.trace.recorder import Recorder
 
+FILES = 8192
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell starts what runs in its background with Ctrl-C ignored, children inherit that, and some tests need it back."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Each file of a log that is open has a descriptor, and some tests have a thousand of them.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < FILES and (hard < 0 or hard > soft):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES if hard < 0 else min(FILES, hard), hard))
 
 
 @pytest.fixture

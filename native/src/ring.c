@@ -25,7 +25,7 @@ enum { KIND_WRITE, KIND_SYNC };
 enum { STATE_FLYING, STATE_AGAIN, STATE_DONE, STATE_FAILED };
 /* What holds a write and the sync behind it together: nothing; a link in the kernel; this code, which gives the sync later. */
 enum { CHAIN_NONE, CHAIN_LINKED, CHAIN_BY_HAND };
-enum { TRIES_MAX = 1000, BUFFERS_MAX = 64, SQPOLL_IDLE_MS = 50, DRAIN_ROUNDS = 1000 };
+enum { TRIES_MAX = 1000, BUFFERS_MAX = 64, SQPOLL_IDLE_MS = 50, DRAIN_ROUNDS = 1000, MEMORY_WAITS = 60 };
 static const size_t BUFFER_SIZE = (size_t)1 << 30; /* the kernel's largest */
 
 struct rmq_ring {
@@ -73,7 +73,7 @@ static int set_up(const rmq_io *io, rmq_ring *r, unsigned entries, unsigned wish
                       (wishes & RMQ_RING_IOPOLL ? IORING_SETUP_IOPOLL : 0);
     /* with a kernel thread that submits, completions need no help of ours */
     unsigned useless = wishes & RMQ_RING_SQPOLL ? IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN : 0;
-    int rc = -EINVAL;
+    int rc = -EINVAL, waits = MEMORY_WAITS;
     for (size_t i = 0; i < sizeof good / sizeof *good && rc == -EINVAL; i++) {
         struct io_uring_params p = {.flags = (good[i] & ~useless) | wished | IORING_SETUP_R_DISABLED};
         if (wishes & RMQ_RING_SQPOLL) p.sq_thread_idle = SQPOLL_IDLE_MS;
@@ -81,7 +81,9 @@ static int set_up(const rmq_io *io, rmq_ring *r, unsigned entries, unsigned wish
             p.flags |= IORING_SETUP_CQSIZE;
             p.cq_entries = entries;
         }
-        rc = io->ring_setup(io->ctx, entries, &r->uring, &p);
+        /* The kernel counts a ring that was closed against the memlock limit until it has taken it down, a little later. */
+        while ((rc = io->ring_setup(io->ctx, entries, &r->uring, &p)) == -ENOMEM && waits-- > 0)
+            pause_ms(5);
         if (rc == 0) {
             r->facts.setup_flags = p.flags;
             r->facts.features = p.features;

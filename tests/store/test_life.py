@@ -1,4 +1,5 @@
 """Opening, closing, locking, forking, leases: what a service does to a store, in and out of order."""
+import multiprocessing
 import os
 import pickle
 import signal
@@ -113,6 +114,23 @@ def test_open_stores_are_closed_at_exit(tmp_path):
     assert not (root / "abort").exists()
     with MessageStore.open(root) as s:
         assert [bytes(m.body) for m in s.scan("T", 0)] == [b"x"]
+
+
+def put_and_return(root):
+    s = MessageStore.open(root, write_path="pool", commit_interval_max_ms=10_000, commit_pages_min=1000)
+    for _ in range(100):
+        s.put("T", b"x")
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_worker_of_multiprocessing_closes_its_stores(tmp_path, method):
+    worker = multiprocessing.get_context(method).Process(target=put_and_return, args=(tmp_path / "s",))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0 and not (tmp_path / "s" / "abort").exists()
+    with MessageStore.open(tmp_path / "s") as s:
+        assert s.max_offset("T", 0) == 100
 
 
 def test_signal_closes_when_asked(tmp_path):
