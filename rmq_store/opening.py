@@ -271,6 +271,9 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
         if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=-1):
             lacking_from = min(lacking_from, believed_end)      # all that the log's last file holds
+        if outcome.last_timestamp > 0:      # a time ahead of the log would be ahead for ever
+            physical, logics, index = (min(t, outcome.last_timestamp) for t in times[:3])
+            times = (physical, logics, index, *times[3:])
         if queued_end > outcome.end:
             emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
         return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)

@@ -71,7 +71,6 @@ class MessageStore(StoreReports):
     _delay: DelayService | None = None
     _cleaner: Cleaner | None = None
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
-    _ended: bool = False            # close() is through
 
     @classmethod
     def open(cls, path: Any, *, profile: Any = None, config: Any = None, readonly: Any = Default("False"),
@@ -247,14 +246,13 @@ class MessageStore(StoreReports):
         open_stores.discard(self)
         try:
             with self._close_lock.attempt(wait=not self._own_thread()) as mine:
-                if not mine or self._ended:
+                if not mine or not self._unfinished():
                     return
                 problems, behind = ([], None) if self.readonly else self._shut()
                 leases = self.leases
                 self._end()
-                self._ended = True
         except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
-            if not self._ended:
+            if self._unfinished():
                 open_stores.add(self)
             raise
         if leases:
@@ -333,7 +331,6 @@ class MessageStore(StoreReports):
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
-        self._ended = True
         for part in (self._publisher, self._sealer, self._watch):
             if part is not None:
                 part.stop()

@@ -216,7 +216,7 @@ cdef class Checker:
                 at = end
                 continue
             status = record_parse(f.map + (at - f.start), end - at, &v)
-            if status == RECORD_BLANK:
+            if status == RECORD_BLANK and v.size == end - at:
                 at = end
                 self.end = at
                 continue

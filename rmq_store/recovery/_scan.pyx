@@ -103,7 +103,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
                 w.end = end             # no store leaves so little room: nothing fits there, the file is full
             return
         status = record_parse(f.map + (at - f.start), end - at, &v)
-        if status == RECORD_BLANK:
+        if status == RECORD_BLANK and v.size == f.start + f.size - at:
             w.end = f.start + f.size
             return
         if status != RECORD_OK:

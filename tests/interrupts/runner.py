@@ -97,7 +97,7 @@ def one(shim: str, root: str, options: dict[str, Any], event: str, kind: str, n:
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if status != 0:
             life.errors.append(f"the child of fork ended with {status}")
-    if not store._ended:
+    if store._unfinished():
         life.errors.append("the store is not closed")
     return {"reached": bool(reached), "acked": [(offset, b.hex()) for offset, b in life.acked], "offset": life.offset,
             "errors": life.errors}

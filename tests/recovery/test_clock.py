@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, verify
 from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
@@ -33,3 +33,15 @@ def test_store_times_never_decrease(tmp_path, step, write_path):
         assert s.offset_by_time("T", 0, times[50]) == times.index(times[50])
     with MessageStore.open(image, **SMALL) as s:
         assert s.max_offset("T", 0) == 101 and not s.stats()["recovered"]
+
+
+def test_a_checkpoint_ahead_of_a_log_that_was_closed_is_mended(tmp_path):
+    with MessageStore.open(tmp_path / "s") as store:
+        store.put("T", b"a", keys="k")
+    ahead = (1 << 42).to_bytes(8, "big")
+    with open(tmp_path / "s" / "checkpoint", "r+b") as file:
+        file.write(ahead * 3)
+    with MessageStore.open(tmp_path / "s") as store:
+        store.put("T", b"b", keys="k")
+    assert (tmp_path / "s" / "checkpoint").read_bytes()[:24].count(ahead) == 0
+    assert [f for f in verify(tmp_path / "s") if f.severity != "note"] == []

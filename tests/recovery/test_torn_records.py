@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, verify
 from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000,
@@ -155,3 +155,23 @@ def test_a_message_with_nuls_ends_no_log_where_nothing_tells_what_is_flushed(tmp
     with MessageStore.open(image, **SMALL | crc) as store:
         found = [(bytes(m.body), m.properties["name"]) for m in store.scan("T", 0)]
     assert found == [(b"%d" % i, strange(i)[2]["name"]) for i in range(40)]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_end_of_file_that_does_not_reach_the_end_is_damage(tmp_path, killed):
+    """What follows it is no rest of a file: it is kept aside, and verify names it."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, segment_size_bytes=1 << 15) as store:
+        places = [store.put("T", b"%d" % i * 50).offset for i in range(30)]
+        if killed:
+            store.flush()
+            store.wait_dispatched(10)
+            shutil.copytree(root, tmp_path / "image")
+    root = tmp_path / "image" if killed else root
+    with open(root / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(places[10] + 4)
+        file.write(b"\xcb\xd4\x31\x94")
+    assert any(f.kind == "log_hole" and f.offset == places[10] for f in verify(root))
+    if killed:
+        with MessageStore.open(root) as store:
+            assert store.max_log_offset == places[10] and (root / ".salvage").exists()

@@ -190,6 +190,6 @@ def test_a_handler_that_closes_right_after_close_began(tmp_path):
     s.put("T", b"x")
     closer = in_thread(s.close)
     closer.join(30)
-    assert not closer.is_alive() and s._ended
+    assert not closer.is_alive() and not s._unfinished()
     with MessageStore.open(tmp_path / "s", **SMALL) as s:
         assert s.max_offset("T", 0) == 1 and not s.stats()["recovered"]

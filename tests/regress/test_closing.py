@@ -305,3 +305,19 @@ print('ready', flush=True)
 time.sleep(60)
 """, signal_number=signal.SIGTERM)
     assert code == -signal.SIGTERM and not (tmp_path / "s" / "abort").exists()
+
+
+def test_ctrl_c_right_behind_the_end_of_close(tmp_path):
+    """Everything is freed then: the close() at exit must not go on with it."""
+    class Interrupted(MessageStore):
+        def _end(self):
+            super()._end()
+            raise KeyboardInterrupt
+
+    store = Interrupted.open(tmp_path / "s")
+    store.put("T", b"x")
+    with pytest.raises(KeyboardInterrupt):
+        store.close()
+    store.close()
+    with MessageStore.open(tmp_path / "s") as again:
+        assert again.max_offset("T", 0) == 1
