@@ -31,6 +31,7 @@ DIRECTORY = ".manifest"
 BLOCK_SIZE = 64 << 10
 CHUNK = 4 << 20                 # read at once: some milliseconds
 _HEAD = struct.Struct(">4sIqqIIIq")
+LONGEST = (1 << 31) // BLOCK_SIZE * 4 * 16 + _HEAD.size      # bytes of a manifest that are looked at
 _MAGIC, _VERSION = b"RMQM", 1
 _NAME = re.compile(r"[0-9]{20}").fullmatch
 
@@ -94,7 +95,7 @@ def read(root: str, start: int) -> Manifest | None:
     path = path_of(root, start)
     try:
         with open(path, "rb", opener=open_regular) as f:
-            data = f.read((1 << 31) // BLOCK_SIZE * 4 * 16 + _HEAD.size)
+            data = f.read(LONGEST)
     except FileNotFoundError:
         return None
     if len(data) < _HEAD.size + 4 or data[:4] != _MAGIC:

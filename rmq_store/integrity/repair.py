@@ -86,6 +86,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         work.extend(Places(root, chosen).commitlog, chosen.segment_size_bytes)
         result.findings = work.look()
         work.bridge(any(f.kind in DERIVED for f in result.findings))
+        work.drop_manifests(result.findings)
         rebuild = work.rebuild(result.findings)
     if rebuild is not None and not dry_run:
         _reopen(open_store, root, options, rebuild, io)
@@ -251,6 +252,20 @@ class _Repair:
     def _keep(self, name: str, data: bytes) -> None:
         keep(self.files, self.root, name, data)
 
+    def drop_manifests(self, findings: list[Finding]) -> None:
+        """Damaged ones: they tell nothing, and the next scrub or the store makes new ones."""
+        for finding in findings:
+            if finding.kind != "manifest_damaged":
+                continue
+            name = os.path.basename(finding.path)
+            self.step("remove", finding.path, f"a damaged manifest: it goes to {SALVAGE}, the next open makes another")
+            if self.dry_run:
+                continue
+            with open(finding.path, "rb", opener=open_regular) as f:
+                self._keep(f"{name}.manifest", f.read(manifest.LONGEST))
+            self.files.unlink(finding.path)
+            self.files.sync_dir(os.path.dirname(finding.path))
+
     # ---- queues, index, checkpoint
 
     def rebuild(self, findings: list[Finding]) -> dict[str, Any] | None:
@@ -302,8 +317,12 @@ class _Repair:
             return
         for name in sorted(n for n in os.listdir(self.salvage) if offset_of(n) is not None):
             path = os.path.join(self.salvage, name)
+            size = self.verification.options.segment_size_bytes
             with open(path, "rb", opener=open_regular) as f:
-                data = f.read()
+                data = f.read(size + 1)
+            if len(data) > size:
+                self.step("none", path, f"no copy of a recovery: it is longer than a log file of {size} bytes")
+                continue
             begin = offset_of(name) or 0
             found = list(_whole_records(data, begin))
             if self.dry_run:

@@ -85,10 +85,12 @@ def holder(path: str) -> int | None:
         with open(path, "rb", opener=open_regular) as f:
             text = f.read(32)[len(_WORD):]
         pid = int(text)
+        if pid < 1:
+            return None         # to kill() a group of processes
         os.kill(pid, 0)
     except PermissionError:
         return pid
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         return None
     return pid
 

@@ -11,6 +11,7 @@ import rmq_store
 from rmq_store import MessageStore, errors
 from rmq_store.cli.verify import rate
 from rmq_store.integrity import manifest
+from rmq_store.integrity.repair import repair
 from rmq_store.io._io import IoTable, ProbeIo
 from rmq_store.io.files import ControlFiles
 
@@ -227,3 +228,24 @@ def test_round_trip(tmp_path):
     short = data[:-1]
     assert [at for at, *_ in manifest.compare(again, lambda at, n: short[at:at + n], lambda n: None)] == [131072]
     assert manifest.read(str(tmp_path), 0) is None
+
+
+def test_repair_takes_a_damaged_manifest_away(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    path = sorted((root / ".manifest").iterdir())[0]
+    damaged = path.read_bytes()[:-1] + b"?"
+    path.write_bytes(damaged)
+    result = repair(root, dry_run=False, open_store=MessageStore.open)
+    assert result.left == [] and not path.exists()
+    assert (root / ".salvage" / f"{path.name}.manifest").read_bytes() == damaged
+
+
+def test_restore_reads_no_more_than_a_copy_can_have(tmp_path):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    (root / ".salvage").mkdir()
+    with open(root / ".salvage" / f"{0:020d}", "wb") as file:
+        file.truncate(1 << 40)
+    result = repair(root, dry_run=False, restore=True, open_store=MessageStore.open)
+    assert [s.kind for s in result.steps] == ["none"] and "longer than a log file" in result.steps[0].detail

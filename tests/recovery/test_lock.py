@@ -82,3 +82,9 @@ def test_two_roots_over_one_log(tmp_path):
             MessageStore.open(tmp_path / "b", commitlog_path=log, **SMALL)
         assert refused.value.path == log
     MessageStore.open(tmp_path / "b", commitlog_path=log, **SMALL).close()
+
+
+@pytest.mark.parametrize("text", [b"lock9999999999999999", b"lock-1", b"lock" + b"9" * 28, b""])
+def test_a_lock_file_that_names_no_process(tmp_path, text):
+    (tmp_path / "lock").write_bytes(text)
+    assert lockfile.holder(str(tmp_path / "lock")) is None
