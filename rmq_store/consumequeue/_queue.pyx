@@ -265,4 +265,6 @@ cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset
     start_offset[0] = start // UNIT_SIZE
     end_offset[0] = (end if end < start + f.file_size else start + f.file_size) // UNIT_SIZE
     modified_ms[0] = files_modified_ms(t.state.cache, f, start)
+    if modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
+        rmq_store(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
     return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]

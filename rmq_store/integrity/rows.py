@@ -47,6 +47,8 @@ def _live_log(store: "StoreWait", places: Places) -> list[Finding]:
     before = _known(store)
     found = _listed(places.commitlog)
     known = before & _known(store)      # in the row all the while, so the listing must have them
+    if store.readonly and found:        # but for the oldest, which a writer in another process may have deleted
+        known = {start for start in known if start >= min(found)}
     return list(_judge(places.commitlog, found, size, known, "log_file", "log_gap"))
 
 

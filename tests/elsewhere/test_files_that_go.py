@@ -181,3 +181,19 @@ def test_a_copy_with_other_bytes_is_of_the_same_age(tmp_path):
     with pytest.raises(OSError):
         copy_with(probe, str(old), str(tmp_path / "none"), [])
     assert not (tmp_path / "none").exists()
+
+
+def test_a_store_that_is_held_while_another_process_cleans(tmp_path):
+    """It finds its queues shorter, by time, too, and calls nothing damaged."""
+    options = {"segment_size_bytes": 1 << 15, "consumequeue_file_size_bytes": 100}
+    with MessageStore.open(tmp_path / "s", **options) as writer:
+        for _ in range(300):
+            writer.put("T", bytes(1000))
+        writer.wait_dispatched(30)
+        writer.flush()
+        with MessageStore.open(tmp_path / "s", readonly=True) as held:
+            writer.clean(0, files_max=100, pace_ms=0)
+            low, end = writer.min_offset("T", 0), writer.max_offset("T", 0)
+            assert low > 200
+            assert held.offset_by_time("T", 0, 1 << 42) == writer.offset_by_time("T", 0, 1 << 42) == end
+            assert held.check_self() == []
