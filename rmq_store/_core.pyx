@@ -62,6 +62,12 @@ cdef int _check(int rc, object path) except -1:
     return rc
 
 
+cdef int _check_thread(int rc, name, object path) except -1:
+    if rc < 0:
+        raise errors.no_thread(-rc, name, path)
+    return rc
+
+
 @cython.no_gc_clear     # __dealloc__ frees what works on the I/O table: it must still be there
 cdef class StoreCore:
     """The parts of an open store. Made by MessageStore.open; not for direct use."""
@@ -344,10 +350,10 @@ cdef class StoreCore:
         t.physical, t.logics, t.index, t.master_flushed, t.confirm, t.flushed = times
         self.started = True
         queues_make_ahead(self.queues, self.alloc)
-        _check(allocator_start(self.alloc), self.path)
-        _check(flusher_start(self.flusher), self.path)
-        _check(dispatcher_start(self.dispatcher), self.path)
-        _check(checkpointer_start(self.checkpointer), self.path)
+        _check_thread(allocator_start(self.alloc), "allocator", self.path)
+        _check_thread(flusher_start(self.flusher), "flush", self.path)
+        _check_thread(dispatcher_start(self.dispatcher), "dispatch", self.path)
+        _check_thread(checkpointer_start(self.checkpointer), "checkpoint", self.path)
         with nogil:
             allocator_settle(self.alloc, row_end(self.row) if self.row.count > 0 else self.log.position, 2000 * MS)
         if rmq_load32(&self.alloc.lock_error) != 0 and options.given("segment_mlock"):

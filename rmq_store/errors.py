@@ -251,3 +251,9 @@ class BackendUnavailable(RmqStoreError):
 
 def _at(path: object) -> str:
     return "" if path is None else f" {path}"
+
+
+def no_thread(code: int, name: str, path: str) -> OSError:
+    """The error of a native thread of the store at `path` that could not be started."""
+    return OSError(code, f"{os.strerror(code)}: starting the {name} thread: raise the limit of address space (ulimit -v), of "
+                   "threads (ulimit -u, pids.max), or of memory", path)

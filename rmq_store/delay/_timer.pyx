@@ -25,24 +25,30 @@ from rmq_store.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPEND_N
 from rmq_store.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.flush._flush cimport flush_wait
-from rmq_store.io._sync cimport (EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_event_wake, rmq_load, rmq_load32, rmq_store,
+from rmq_store.io._sync cimport (ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_event_wake, rmq_load, rmq_load32, rmq_store,
                                  rmq_store32, rmq_thread_join, rmq_thread_start)
 from rmq_store.reader._get cimport record_at
 from rmq_store.segment._file cimport LogFile, log_file_release
 from rmq_store.waiting._wait cimport StoreWait
 from rmq_store.writer._put cimport find_property
 
+from rmq_store.errors import no_thread
+
 cdef extern from * nogil:
     """
     #include <errno.h>
     #include <poll.h>
     #include <stdint.h>
+    #include <errno.h>
     #include <sys/timerfd.h>
     #include <time.h>
     #include <unistd.h>
     /* eventfd and timerfd are no part of a store: they need not go through its I/O table. */
     static void rmq_wake_fd(int fd) { uint64_t one = 1; ssize_t n = write(fd, &one, 8); (void)n; }
-    static int rmq_clock_fd(void) { return timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK); }
+    static int rmq_clock_fd(void) {
+        int fd = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+        return fd < 0 ? -errno : fd;
+    }
     /* Sleeps until fd is readable, delay_ms of the wall clock passed (negative: never), or the clock was set. */
     static void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms) {
         struct itimerspec at = {{0, 0}, {0, 0}};
@@ -337,6 +343,7 @@ cdef class DelayTimer:
         cdef Timer *t
         cdef int32_t i
         cdef Queue *q
+        cdef int rc
         options = store.options
         self.alive = store.alive
         self.store = store
@@ -356,9 +363,10 @@ cdef class DelayTimer:
         t.record_crc = options.record_crc
         t.sync_mode = store.sync_mode
         self.fds[0] = t.arrivals_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.fds[1] = t.clock_fd = rmq_clock_fd()
-        if t.clock_fd < 0:
-            raise OSError(EIO, "no timer on the wall clock can be had", store.path)
+        rc = rmq_clock_fd()
+        if rc < 0:
+            raise OSError(-rc, f"{os.strerror(-rc)}: making a timer on the wall clock", store.path)
+        self.fds[1] = t.clock_fd = rc
         t.hub = hub_new(t.queues, t.arrivals_fd, False)
         if t.hub == NULL:
             raise MemoryError("delay timer")
@@ -379,7 +387,7 @@ cdef class DelayTimer:
         cdef int rc = rmq_thread_start(&self.timer.thread, _run, self.timer, b"rmq-delay")
         if rc < 0:
             self._let_go()          # now, while there are queues: who holds this error holds the timer, too
-            raise OSError(-rc, os.strerror(-rc), self.store.path)
+            raise no_thread(-rc, "delay", self.store.path)
         self.timer.running = True
 
     cdef int _let_go(self) except -1:

@@ -21,6 +21,8 @@ for step in range(120):
         store = MessageStore.open(sys.argv[1], **options)
     except (errors.RmqStoreError, OSError, MemoryError) as e:
         refused.add(type(e).__name__)
+        if "temporarily unavailable" in str(e) and "ulimit -v" not in str(e):
+            bad.append([step, str(e)])
     except BaseException as e:
         bad.append([step, f"{type(e).__name__}: {e}"])
     else:
