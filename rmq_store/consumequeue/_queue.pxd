@@ -63,7 +63,9 @@ cdef int64_t queues_filling(QueueTable *t, bint begin, int64_t from_offset) noex
 # to be on the device: unit by unit from the file on where those end; 2^63 - 1: whatever seems to be an entry is taken for one.
 # 0; 1: entries stand behind that end which cannot have been left there; -errno.
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
-# Makes `index` the end, below what was found.
+# Queue offset of the first entry of its first file; 0 where it has no file.
+cdef int64_t queue_first(const Queue *q) noexcept nogil
+# Makes `index` the end, below what was found; 0: the queue begins anew, whatever its files are called.
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil
 # Zeroes, and deletes, what stands behind the end that was found. Readonly: -EROFS.
 cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil

@@ -111,6 +111,11 @@ cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
     return rc
 
 
+cdef int64_t queue_first(const Queue *q) noexcept nogil:
+    cdef const UnitFiles *f = &state_of(q).entries
+    return f.first // UNIT_SIZE if f.first < f.end else 0
+
+
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
     return recover_back(&t.state, q, state_of(q), index)
 
