@@ -113,7 +113,7 @@ def _resume(state: str) -> int:
     try:
         with open(state, encoding="utf-8", opener=open_regular) as f:
             return max(int(json.loads(f.read(STATE_MAX))["next_offset"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
 
 

@@ -88,6 +88,15 @@ def test_a_scrub_goes_on_where_it_stopped(tmp_path):
     assert rmq_store.scrub(root, bytes_per_s=None, restart=True).files == 4
 
 
+@pytest.mark.parametrize("text", ['{"next_offset": 1e400}', '{"next_offset": -1e400}', '{"next_offset": NaN}',
+                                  "[" * 100_000], ids=lambda t: t[:24])
+def test_a_state_that_is_no_place_begins_anew(tmp_path, text):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    (root / ".manifest" / "scrub.json").write_text(text)
+    assert rmq_store.scrub(root, bytes_per_s=None).files == 4
+
+
 def test_a_scrub_may_write_nothing_or_make_what_is_missing(tmp_path):
     root = tmp_path / "s"
     fill(root, manifest_enabled=False)
