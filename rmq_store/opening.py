@@ -355,6 +355,9 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
                  seconds=time.monotonic() - store.open_begun)
     found.queues.correct()
     store._reserve_offsets()
+    count, last = store._placeless()
+    if count:
+        emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
 
 
 def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
