@@ -13,6 +13,7 @@ from typing import Any
 
 from rmq_store.codec._codec import DecodedRecord, decode_record
 from rmq_store.codec.layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.config.options import INT_MAX
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.integrity import bridging, manifest, replacing
 from rmq_store.integrity.findings import Finding
@@ -303,6 +304,8 @@ class _Repair:
         for name in sorted(n for n in os.listdir(self.salvage) if offset_of(n) is not None):
             path = os.path.join(self.salvage, name)
             with open(path, "rb", opener=open_regular) as f:
+                if (size := os.fstat(f.fileno()).st_size) > INT_MAX:
+                    raise CorruptionError(path, 0, f"at most {INT_MAX} bytes, a part of one commit-log file", f"{size} bytes")
                 data = f.read()
             begin = offset_of(name) or 0
             found = list(_whole_records(data, begin))
