@@ -11,6 +11,7 @@ import rmq_store
 from rmq_store import MessageStore, errors
 from rmq_store.cli.verify import rate
 from rmq_store.integrity import manifest
+from rmq_store.integrity.repair import repair
 from rmq_store.io._io import IoTable, ProbeIo
 from rmq_store.io.files import ControlFiles
 
@@ -95,6 +96,29 @@ def test_a_state_that_is_no_place_begins_anew(tmp_path, text):
     fill(root, until=4)
     (root / ".manifest" / "scrub.json").write_text(text)
     assert rmq_store.scrub(root, bytes_per_s=None).files == 4
+
+
+def test_nothing_behind_a_link_is_deleted_or_written(tmp_path, caplog):
+    root, beside = tmp_path / "s", tmp_path / "beside"
+    fill(root, until=4)
+    (root / ".manifest").rename(beside)
+    (root / ".manifest").symlink_to(beside)
+    (beside / f"{1 << 40:020d}").write_bytes((beside / f"{0:020d}").read_bytes())    # stale, and not the store's to judge
+    (beside / "scrub.json").write_text("{}")
+    before = {p.name: p.read_bytes() for p in beside.iterdir()}
+    with MessageStore.open(root, **SMALL | {"manifest_interval_ms": 1}) as s:
+        s.put("T", b"x")
+        wait(lambda: "MANIFEST_FAILED" in {getattr(r, "event", "") for r in caplog.records})
+    said = [r.fields for r in caplog.records if getattr(r, "event", "") == "FOREIGN_FILE_SKIPPED"]
+    assert [fields["file"] for fields in said] == [str(root / ".manifest")]
+    for more in ({}, {"remember": False, "make_manifests": True}):
+        with pytest.raises(OSError, match="is a symbolic link"):
+            rmq_store.scrub(root, bytes_per_s=None, **more)
+    assert rmq_store.scrub(root, bytes_per_s=None, remember=False).findings == []
+    assert list(rmq_store.verify(root)) == []
+    flip(root, (1 << 17) + 100)
+    assert repair(root, dry_run=False, open_store=MessageStore.open).left == []
+    assert {p.name: p.read_bytes() for p in beside.iterdir()} == before
 
 
 def test_a_scrub_may_write_nothing_or_make_what_is_missing(tmp_path):
