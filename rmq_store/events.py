@@ -63,8 +63,8 @@ class Event(Enum):
     QUEUES_SPOILT = "recovery", _WARNING, (
         "entries in %(path)s are damaged: what lies behind them is built again, from offset %(offset)d of the log on")
     RECORDS_PLACELESS = "recovery", _WARNING, (
-        "%(count)d records of %(path)s say a queue offset that no queue can have, the last one at offset %(offset)d of the log: "
-        "they stay in the log, and no queue leads to them")
+        "%(count)d records of %(path)s say a queue offset that no queue can have, the last one at offset %(offset)d of the "
+        "log: they stay there, and no queue leads to them")
     NEEDS_RECOVERY = "recovery", _WARNING, (
         "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "
         "the log")

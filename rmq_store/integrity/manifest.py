@@ -26,7 +26,8 @@ from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles, open_regular
 
-__all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "refuse_link", "write"]
+__all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "refuse_link",
+           "write"]
 
 DIRECTORY = ".manifest"
 BLOCK_SIZE = 64 << 10
@@ -59,7 +60,7 @@ def refuse_link(root: str) -> None:
     or believed."""
     directory = os.path.join(root, DIRECTORY)
     if os.path.islink(directory):
-        raise OSError(errno.ELOOP, "is a symbolic link, and manifests are deleted when their files change: remove it", directory)
+        raise OSError(errno.ELOOP, "is a symbolic link, and manifests are deleted now and then: remove it", directory)
 
 
 def listed(root: str) -> list[int]:

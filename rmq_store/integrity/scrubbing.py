@@ -43,7 +43,8 @@ def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = Fals
 
     bytes_per_s: at most so many, None: as fast as it goes. It goes on where an earlier one stopped (restart=True: from the
     beginning); remember=False writes no state, and then nothing at all is written. make_manifests: files without a manifest
-    that read well get one, also those of a Java broker. Both refuse a .manifest that is a link (OSError). options: as of MessageStore.open.
+    that read well get one, also those of a Java broker. Both refuse a .manifest that is a link (OSError). options: as of
+    MessageStore.open.
     Safe beside a live store. Raises ConfigError, OSError; damage is a finding, no exception.
     """
     result = ScrubResult()

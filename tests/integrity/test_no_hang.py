@@ -39,7 +39,8 @@ def everything():
         s.topic_table.flush()
         s.lag(), s.delay_levels(), s.group_stats(), s.clean(hours=1), s.offsets.flush()
 for call in (lambda: list(verify(root)), lambda: scrub(root, bytes_per_s=None, remember=False),
-             lambda: repair(root, dry_run=True), lambda: main(["stat", root]), lambda: main(["stat", root, "-w", "0.01", "-n", "1"]),
+             lambda: repair(root, dry_run=True), lambda: main(["stat", root]),
+             lambda: main(["stat", root, "-w", "0.01", "-n", "1"]),
              lambda: main(["offsets", "show", root]), lambda: MessageStore.open(root, readonly=True).close(),
              lambda: main(["topics", "list", root]), lambda: main(["groups", "list", root]), lambda: main(["doctor", root]),
              lambda: list(staging.journals(root)), lambda: staging.verify(part),
@@ -47,7 +48,8 @@ for call in (lambda: list(verify(root)), lambda: scrub(root, bytes_per_s=None, r
              lambda: verify_export(root + "/.spark/export"),
              lambda: _write_manifest(root + "/.spark/export", {}),
              lambda: scrub(root, bytes_per_s=None, make_manifests=True),
-             lambda: repair(root, dry_run=True, restore=True), lambda: repair(root, dry_run=False, restore=True, open_store=MessageStore.open),
+             lambda: repair(root, dry_run=True, restore=True),
+             lambda: repair(root, dry_run=False, restore=True, open_store=MessageStore.open),
              lambda: staging.commit_staged(root, "a", 7, []), everything,
              lambda: MessageStore.open(root).close()):
     with suppress(OSError, RmqStoreError, SystemExit):

@@ -10,7 +10,7 @@ SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "i
 
 
 def crashed(tmp_path, queued):
-    """The image of a kill whose log a checkpoint covers up to its last file. Of T/0 and T/1 only `queued` entries were written."""
+    """The image of a kill whose log a checkpoint covers up to its last file. T/0 and T/1 have only `queued` entries."""
     live, root = tmp_path / "live", tmp_path / "image"
     io = ProbeIo(keep_bytes=False)
     io.set_clock(1_700_000_000_000, 10_000)

@@ -16,8 +16,8 @@ from typing import Any
 import crc32c
 
 from rmq_store.errors import ConfigError, CorruptionError
-from rmq_store.spark.arrow import read_pieces
 from rmq_store.io.files import read_text
+from rmq_store.spark.arrow import read_pieces
 from rmq_store.spark.leftovers import open_file, sync, work_directory
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
