@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
 from rmq_store.consumequeue._owner cimport QueueTableOwner
-from rmq_store.consumequeue._queue cimport queues_count, queues_filling, queues_make_ahead
+from rmq_store.consumequeue._queue cimport queues_count, queues_filling, queues_make_ahead, queues_placeless
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -296,6 +296,12 @@ cdef class StoreCore:
     def _reserve_offsets(self):
         """The queue offsets of what waits for the confirm offset are taken."""
         _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)
+
+    def _placeless(self):
+        """(count, log offset of the last one) of records that say a queue offset that no queue can have."""
+        cdef int64_t at = 0
+        count = queues_placeless(self.queues, &at)
+        return count, at
 
     def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):
         """Positions after recovery: the log ends at `end`, dispatch goes on at `dispatched`."""

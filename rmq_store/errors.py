@@ -14,6 +14,7 @@ status on the result (status.PutStatus). All are raised in the caller's thread, 
 """
 import os
 from errno import EDQUOT, ENOSPC
+from typing import NamedTuple
 
 from rmq_store.status import PutStatus
 
@@ -21,7 +22,7 @@ __all__ = [
     "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
     "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
     "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "SyncFailed", "WriteFailed", "exceeds",
+    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "WriteFailed", "exceeds", "tell_stored",
 ]
 
 
@@ -30,8 +31,28 @@ def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
     return f"{thing} is {value}, the limit is {limit}: {cure}"
 
 
+class StoredPart(NamedTuple):
+    """Where the first messages of a put_many lie that failed before the last one: log offsets and queue offsets."""
+
+    offsets: list[int]
+    queue_offsets: list[int]
+
+
 class RmqStoreError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    stored: of put_many, the messages from the first one on that were stored before the error came; they stay, and their readers
+    see them. None: none was.
+    """
+
+    stored: StoredPart | None = None
+
+
+def tell_stored(error: BaseException, offsets: list[int], queue_offsets: list[int], count: int) -> None:
+    """Has an error say that the first messages of `count` are stored: `stored`, and words."""
+    part = StoredPart(offsets, queue_offsets)
+    error.stored = part                 # type: ignore[attr-defined]
+    error.add_note(f"{len(offsets)} of {count} messages were stored before that and stay: put the others, not all, again")
 
 
 class ConfigError(RmqStoreError, ValueError):
@@ -101,7 +122,7 @@ class StoreNotWriteable(StoreStateError):
 # ---- a message that was not stored
 
 class PutError(RmqStoreError):
-    """A message was refused; nothing was stored. `status` is the upstream status."""
+    """A message was refused and is not stored; of put_many, `stored` has those before it. `status` is the upstream status."""
 
     status: PutStatus = PutStatus.UNKNOWN_ERROR
 
@@ -112,7 +133,7 @@ class PutError(RmqStoreError):
             self.status = PutStatus(status)
 
     def __str__(self) -> str:
-        return f"{self.status.name}: {self.reason}"
+        return f"{self.status.name}: {self.reason}{_notes(self)}"
 
 
 class MessageIllegal(PutError, ValueError):
@@ -172,7 +193,7 @@ class DurabilityError(RmqStoreError, OSError):
 
     def __str__(self) -> str:
         code = self.errno or 0
-        return f"{self.what}{_at(self.filename)} failed with errno {code} ({os.strerror(code)}): {self.cure}"
+        return f"{self.what}{_at(self.filename)} failed with errno {code} ({os.strerror(code)}): {self.cure}{_notes(self)}"
 
 
 class SyncFailed(DurabilityError):
@@ -247,6 +268,10 @@ class BackendUnavailable(RmqStoreError):
 
     def __str__(self) -> str:
         return f"flush_backend {self.backend!r} cannot be used here: {self.reason}: {self.cure}"
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
 
 
 def _at(path: object) -> str:

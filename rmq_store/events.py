@@ -62,6 +62,9 @@ class Event(Enum):
     MANIFEST_FAILED = "integrity", _WARNING, "no manifest could be made for a sealed file of %(path)s: %(reason)s"
     QUEUES_SPOILT = "recovery", _WARNING, (
         "entries in %(path)s are damaged: what lies behind them is built again, from offset %(offset)d of the log on")
+    RECORDS_PLACELESS = "recovery", _WARNING, (
+        "%(count)d records of %(path)s say a queue offset that no queue can have, the last one at offset %(offset)d of the "
+        "log: they stay there, and no queue leads to them")
     NEEDS_RECOVERY = "recovery", _WARNING, (
         "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "
         "the log")

@@ -266,6 +266,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
                   index_timestamp=times[2], flushed_offset=times[5])
     if clean:
         queued_end, lacking_from = queues.find_ends()
+        _look_again(store, places, options)
         outcome = find_end(recovery, rules, queued_end)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
@@ -283,6 +284,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     if (rules := outcome.believed or rules) is outcome.believed:
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     _, lacking_from = queues.find_ends(outcome.begin)
+    _look_again(store, places, options)
     queued_end, _ = queues.settle_from(outcome.begin)
     if store.readonly:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
@@ -303,6 +305,20 @@ def _load_log(store: Any, places: Places, options: Options, files: ControlFiles 
                 raise
             said = str(error)
             let_go(store)
+
+
+def _look_again(store: Any, places: Places, options: Options) -> None:
+    """For reading alone: takes what the log has got since it was listed. A writer may have opened the store meanwhile, and the
+    queues, whose ends were read behind that, may lead there: else they seemed to lead nowhere, and were taken for damaged."""
+    size, end = options.segment_size_bytes, max(store._recovery().starts(), default=-1)
+    if not store.readonly or end < 0:
+        return
+    found = {int(os.path.basename(path)) for path, length in _numbered(places.commitlog, 20) if length == size}
+    while (end := end + size) in found:
+        try:
+            store._add_file(end)
+        except FileNotFoundError:       # made ahead, and taken away since
+            return
 
 
 def _settle_names(files: ControlFiles, places: Places) -> None:
@@ -355,6 +371,9 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
                  seconds=time.monotonic() - store.open_begun)
     found.queues.correct()
     store._reserve_offsets()
+    count, last = store._placeless()
+    if count:
+        emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
 
 
 def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:

@@ -25,10 +25,11 @@ class TimedStore(MessageStore):
 
     dispatch_seconds = 0.0
 
-    def _catch_up(self, end: int) -> None:
+    def _catch_up(self, end: int, begin: int, filling: bool) -> int:
         start = time.perf_counter()
-        super()._catch_up(end)
-        self.dispatch_seconds = time.perf_counter() - start
+        lacking_from = super()._catch_up(end, begin, filling)
+        self.dispatch_seconds += time.perf_counter() - start
+        return lacking_from
 
 
 def _write(path: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -59,10 +60,10 @@ def main(argv: list[str] | None = None) -> None:
     runs = []
     with scratch(args.dir) as base:
         path = base / "store"
-        written = in_child(lambda: _write(path, args))["messages"]
+        written = in_child(_write, path, args)["messages"]
         for _ in range(args.reps):
             _lose_queues(path)
-            runs.append(in_child(lambda: _dispatch(path)))
+            runs.append(in_child(_dispatch, path))
     if any(r["messages"] != written for r in runs):
         raise RuntimeError(f"{written} messages written, dispatched: {[r['messages'] for r in runs]}")
     seconds = statistics.median(r["seconds"] for r in runs)

@@ -7,7 +7,6 @@ Pages of mapped files belong to the page cache; how many of them are mapped is t
 """
 import re
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,9 @@ def main(argv: list[str] | None = None) -> None:
         args.queues, args.mib = 200, 8
     for held, fill, size in (("queues", _many_queues, args.queues), ("mib", _much_log, args.mib)):
         with scratch(args.dir) as base:
-            in_child(partial(fill, base / "store", size))
+            in_child(fill, base / "store", size)
             for write_path in ("mmap", "pool"):
-                figures = in_child(partial(_open, base / "store", write_path))
+                figures = in_child(_open, base / "store", write_path)
                 report({"bench": "idle", "write_path": write_path, held: size, **figures})
 
 

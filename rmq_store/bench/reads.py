@@ -21,7 +21,7 @@ from rmq_store.reader._message import Message
 
 PULL = 32
 GIB = 1 << 30
-REWRITE = 64 << 20
+RECOVERIES = ("dirty", "dirty_no_checkpoint", "clean", "clean_queues_lost", "dirty_queues_lost")
 
 
 def _all_fields(message: Message) -> tuple[object, ...]:
@@ -132,15 +132,15 @@ def scan(case: Case, base: Path) -> Figures:
 
 
 def _prepare(path: Path, kind: str) -> None:
-    if kind == "clean":
-        (path / "abort").unlink(missing_ok=True)
-    else:
-        (path / "checkpoint").unlink(missing_ok=True)
-    if kind.startswith("dirty"):
-        (path / "abort").touch()
-    if kind.endswith("queues_lost"):
-        shutil.rmtree(path / "consumequeue")
-        shutil.rmtree(path / "index", ignore_errors=True)
+    """What there is to open. "dirty" is what the kill left; the others are made of a store that was closed since."""
+    if kind != "dirty":
+        if not kind.startswith("clean"):
+            (path / "abort").touch()
+        if kind != "clean":
+            (path / "checkpoint").unlink(missing_ok=True)
+        if kind.endswith("queues_lost"):
+            shutil.rmtree(path / "consumequeue")
+            shutil.rmtree(path / "index", ignore_errors=True)
     os.sync()
 
 
@@ -154,37 +154,40 @@ def _open(path: Path, case: Case) -> Figures:
     return {"open_ms": open_ms, "ready_ms": ready_ms}
 
 
-def _rewrite_ms(path: Path) -> float:
-    """What writing and syncing 64 MiB costs on this disk without a store: recovery does that with the end of a dirty log."""
+def _rewrite_ms(path: Path, size: int) -> float:
+    """What writing and syncing so many bytes costs on this disk without a store: recovery does that with a log of which no
+    checkpoint says that it is flushed."""
     block = bytes(1 << 20)
     with open(path, "wb") as f:
         for _ in range(2):       # the second time over written blocks, as recovery does
             f.seek(0)
             start = time.perf_counter()
-            f.writelines(block for _ in range(REWRITE >> 20))
+            f.writelines(block for _ in range(size >> 20))
             f.flush()
             os.fdatasync(f.fileno())
     path.unlink()
     return (time.perf_counter() - start) * 1e3
 
 
+def _write_all(path: Path, case: Case) -> None:
+    _fill(opened(path, case), case)
+
+
 def recover(case: Case, base: Path) -> Figures:
     """recover: a child writes the log and is killed once all is dispatched and flushed; each open is a process of its own.
 
-    Before a dirty open the checkpoint is removed, so that recovery starts at the first file, as in the Java harness."""
+    "dirty" is the open after that kill: the checkpoint is there, and says how far the log and its queues are on the device.
+    "dirty_no_checkpoint" begins with the first file, as in the Java harness, and writes all of the log again; rewrite_ms is
+    what the disk alone needs for so many bytes."""
     path = base / "store"
-
-    def write() -> None:
-        _fill(opened(path, case), case)
-
-    killed(write)
+    killed(_write_all, path, case)
     figures: Figures = {}
-    for kind in ("dirty", "clean", "clean_queues_lost", "dirty_queues_lost"):
+    for kind in RECOVERIES:
         _prepare(path, kind)
-        took = in_child(lambda: _open(path, case))
-        figures |= {f"{kind}_{k}": round(v, 1) for k, v in took.items()}
-        figures[f"{kind}_rewrite_ms"] = round(_rewrite_ms(base / "rewrite"), 1)
-    return figures
+        figures |= {f"{kind}_{k}": round(v, 1) for k, v in in_child(_open, path, case).items()}
+    with MessageStore.open(path, readonly=True) as store:
+        size = store.max_log_offset - store.min_log_offset
+    return {**figures, "log_bytes": size, "rewrite_ms": round(_rewrite_ms(base / "rewrite", size), 1)}
 
 
 def run(case: Case, base: Path) -> Figures:

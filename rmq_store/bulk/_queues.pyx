@@ -11,6 +11,9 @@ cdef enum:
     UNIT = 20
     FILLER = 0x7FFFFFFF
 
+cdef int64_t PLACE_MAX = 1 << 58        # so that places in bytes stay numbers
+cdef int64_t ENTRIES_MAX = (1 << 31) // UNIT
+
 
 def _piece(path, int64_t at, int64_t size):
     """Up to `size` bytes of a file at `at`; none of one that was deleted meanwhile. Raises OSError, also where nothing of its
@@ -24,6 +27,8 @@ def _piece(path, int64_t at, int64_t size):
         return b""
     try:
         return os.pread(fd, size, at)
+    except OSError as error:
+        raise OSError(error.errno, f"reading {size} bytes at {at}: {os.strerror(error.errno)}", path) from error
     finally:
         os.close(fd)
 
@@ -34,7 +39,9 @@ def queue_columns(path, int64_t begin, int64_t count):
     first: number in the file of the first entry returned: fillers before a queue's first message are left out. Ends at the
     first unwritten entry; None where nothing but unwritten space lies at `begin`.
     """
-    cdef bytes data = _piece(path, begin * UNIT, count * UNIT)
+    if not 0 <= begin <= PLACE_MAX or count < 0:
+        return None                 # no file is so long
+    cdef bytes data = _piece(path, begin * UNIT, min(count, ENTRIES_MAX) * UNIT)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
     cdef int64_t n = PyBytes_GET_SIZE(data) // UNIT
     cdef int64_t i = 0, used = 0, skipped = 0
@@ -75,6 +82,8 @@ def index_columns(path, int64_t base, int64_t begin, int64_t count):
         n = count
     if n <= 0:
         return None
+    if not (0 <= begin <= PLACE_MAX and 0 <= base <= PLACE_MAX):
+        return None
     cdef bytes data = _piece(path, base + begin * UNIT, n * UNIT)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
     n = PyBytes_GET_SIZE(data) // UNIT
@@ -92,6 +101,8 @@ def index_columns(path, int64_t base, int64_t begin, int64_t count):
 
 def record_time(path, int64_t at):
     """storeTimestamp in ms of the record at position `at` of a CommitLog file; None where no record's head lies there."""
+    if at < 0:
+        return None
     cdef bytes data = _piece(path, at, 80)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
     cdef int32_t magic

@@ -7,7 +7,7 @@ import os
 
 from array import array
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
@@ -182,7 +182,8 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     cdef int rc
     if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
         return 0
-    if not topic_fits(v.topic, v.topic_size) or v.queue_id < 0 or v.queue_offset < 0:
+    if (not topic_fits(v.topic, v.topic_size) or v.queue_id < 0
+            or not 0 <= v.queue_offset <= INT64_MAX // UNIT - q.file_size):
         return 0
     r = _run(q, v.topic, v.topic_size, v.queue_id)
     if r == NULL:

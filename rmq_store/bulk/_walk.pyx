@@ -3,9 +3,10 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr
 
-from rmq_store.codec._record cimport (BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_FIXED_SIZE,
-                                      RECORD_OK, RecordStatus, RecordView, body_crc32, record_crc_check, record_parse,
-                                      rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2,
+                                      RECORD_BAD_MAGIC, RECORD_FIXED_SIZE, RECORD_OK, RecordStatus, RecordView,
+                                      body_crc32, record_crc_check, record_parse, rmq_get16, rmq_get32, rmq_get64,
+                                      topic_fits)
 from rmq_store.io._io cimport rmq_io, rmq_pread_all
 from rmq_store.io._sync cimport ENOMEM
 
@@ -98,9 +99,38 @@ cdef const unsigned char *window_at(Window *w, int64_t at, int64_t need, int64_t
 
 # ---- candidates
 
+cdef int64_t _field(Walk *k, int64_t at, int size) noexcept nogil:
+    # A big-endian number of 1, 2 or 4 bytes, none below 0; read by itself, the window stays where it is. 0 beyond the file's
+    # end, and where w.error tells.
+    cdef unsigned char[4] b
+    cdef int64_t n, got = rmq_pread_all(k.w.io, k.w.fd, b, size, at)
+    if got < size:
+        if got < 0:
+            k.w.error = <int> got
+        return 0
+    n = rmq_get32(b) if size == 4 else rmq_get16(b) if size == 2 else <signed char> b[0]
+    return n if n > 0 else 0
+
+
+cdef int _adds_up(Walk *k, int64_t at, const unsigned char *head, int64_t size) noexcept nogil:
+    # 1 where the lengths of the parts sum up to `size`, as record_parse asks, 0, -errno. Told without the bytes between them: a
+    # head may claim gibibytes of nothing, and so may the next one, some bytes on.
+    cdef int32_t hosts = rmq_get32(head + 36)
+    cdef int length = 1 if rmq_get32(head + 4) == MAGIC_V1 else 2       # of the topic's length
+    cdef int64_t end = at + size
+    at += 84 + (12 if hosts & FLAG_BORN_V6 else 0) + (12 if hosts & FLAG_STORE_V6 else 0)
+    at += 4 + _field(k, at, 4)
+    if at < end:
+        at += length + _field(k, at, length)
+    if at < end:
+        at += 2 + _field(k, at, 2)
+    return k.w.error if k.w.error != 0 else at == end
+
+
 cdef int64_t _record_at(Walk *k, int64_t at, RecordView *v) noexcept nogil:
     # The size of the record at `at` if it is a candidate, 0 if not; SHORT; -errno.
     cdef int64_t available, size
+    cdef int rc
     cdef const unsigned char *p = window_at(&k.w, at, RECORD_FIXED_SIZE, &available)
     if p == NULL:
         return k.w.error if k.w.error != 0 else SHORT
@@ -110,6 +140,9 @@ cdef int64_t _record_at(Walk *k, int64_t at, RecordView *v) noexcept nogil:
     if size < RECORD_FIXED_SIZE or size > k.w.size - at or rmq_get64(p + 28) != k.start + at:
         return 0
     if size > available:
+        rc = _adds_up(k, at, p, size)
+        if rc <= 0:
+            return rc
         p = window_at(&k.w, at, size, &available)
         if p == NULL:
             return k.w.error if k.w.error != 0 else SHORT
@@ -317,7 +350,10 @@ cdef int walk_next(Walk *k, RecordView *v) noexcept nogil:
         k.at = k.w.size
         return STEP_END
     size = rmq_get32(p)
-    if size > available and size <= k.w.size - k.at and rmq_get32(p + 4) in (MAGIC_V1, MAGIC_V2):
+    if size > available >= RECORD_FIXED_SIZE and size <= k.w.size - k.at and rmq_get32(p + 4) in (MAGIC_V1, MAGIC_V2):
+        followed = _adds_up(k, k.at, p, size)
+        if followed <= 0:
+            return followed if followed < 0 else _bad(k, BAD_SIZE, k.at)
         p = window_at(&k.w, k.at, size, &available)
         if p == NULL:
             return k.w.error if k.w.error != 0 else STEP_PAUSE

@@ -6,6 +6,7 @@ from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.consumequeue._state cimport TableState
 
 
+cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical) noexcept nogil    # queues_have_place
 # One entry that is not known to be repeated; queue_put handles the plain case itself.
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil

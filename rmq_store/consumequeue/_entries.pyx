@@ -121,6 +121,14 @@ cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexc
     return 0
 
 
+cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical) noexcept nogil:
+    if 0 <= cq_offset <= INT64_MAX // UNIT_SIZE - t.file_size:
+        return True
+    t.placeless += 1
+    t.placeless_at = physical
+    return False
+
+
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil:
     # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be
@@ -129,7 +137,7 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
     cdef int rc
     if t.readonly:
         return -EROFS
-    if physical < 0 or size <= 0 or cq_offset < 0 or cq_offset > INT64_MAX // UNIT_SIZE - t.file_size:
+    if physical < 0 or size <= 0 or not entries_have_place(t, cq_offset, physical):
         # No reader could tell such an entry from unwritten space, or find it.
         rmq_add(&t.gaps, 1)
         return 0

@@ -298,7 +298,7 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
             return i
         rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size)
         descriptor_release(c, i)
-    while rc >= 0 and f.end > keep:
+    while rc >= 0 and f.end > keep and f.end > f.first:
         rc = _unlink(c, f, f.end - f.file_size)
         if rc >= 0:
             rmq_store(&f.end, f.end - f.file_size)

@@ -63,7 +63,9 @@ cdef int64_t queues_filling(QueueTable *t, bint begin, int64_t from_offset) noex
 # to be on the device: unit by unit from the file on where those end; 2^63 - 1: whatever seems to be an entry is taken for one.
 # 0; 1: entries stand behind that end which cannot have been left there; -errno.
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
-# Makes `index` the end, below what was found.
+# Queue offset of the first entry of its first file; 0 where it has no file.
+cdef int64_t queue_first(const Queue *q) noexcept nogil
+# Makes `index` the end, below what was found; 0: the queue begins anew, whatever its files are called.
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil
 # Zeroes, and deletes, what stands behind the end that was found. Readonly: -EROFS.
 cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil
@@ -93,6 +95,11 @@ cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int6
                    int64_t cq_offset) noexcept nogil
 cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
 cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than they say, or not at all
+# Whether an entry can lie at that queue offset: no reader could find it beyond, nor a put the next place. If not, the record at
+# log offset `physical` is noted as one that gets none. The dispatcher's thread.
+cdef bint queues_have_place(QueueTable *t, int64_t cq_offset, int64_t physical) noexcept nogil
+# How many such records there were, the log offset of the last one in *at.
+cdef int64_t queues_placeless(QueueTable *t, int64_t *at) noexcept nogil
 
 # ---- durability: one thread at a time (the checkpoint thread, close). Syncs files with entries published since the last sync;
 # pages_min 0: all of them. 0 or -errno (the first error; never retried).

@@ -8,7 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.consumequeue._descriptors cimport UnitFiles
-from rmq_store.consumequeue._entries cimport entries_note_unsynced, entries_publish, entries_put, entries_sync
+from rmq_store.consumequeue._entries cimport (entries_have_place, entries_note_unsynced, entries_publish, entries_put,
+                                              entries_sync)
 from rmq_store.consumequeue._ext cimport ext_read
 from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
 from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find,
@@ -111,6 +112,11 @@ cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
     return rc
 
 
+cdef int64_t queue_first(const Queue *q) noexcept nogil:
+    cdef const UnitFiles *f = &state_of(q).entries
+    return f.first // UNIT_SIZE if f.first < f.end else 0
+
+
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
     return recover_back(&t.state, q, state_of(q), index)
 
@@ -207,6 +213,15 @@ cdef int queues_publish(QueueTable *t) noexcept nogil:
 
 cdef int64_t queues_gaps(QueueTable *t) noexcept nogil:
     return rmq_load(&t.state.gaps)
+
+
+cdef bint queues_have_place(QueueTable *t, int64_t cq_offset, int64_t physical) noexcept nogil:
+    return entries_have_place(&t.state, cq_offset, physical)
+
+
+cdef int64_t queues_placeless(QueueTable *t, int64_t *at) noexcept nogil:
+    at[0] = t.state.placeless_at
+    return t.state.placeless
 
 
 cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:

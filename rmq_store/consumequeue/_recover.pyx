@@ -272,6 +272,8 @@ cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noe
         f.synced = end.position
     rmq_store(&f.written, end.position)
     _set_end(q, s, &end)
+    if q.min_offset > index:
+        rmq_store(&q.min_offset, index)
     return 0
 
 

@@ -65,6 +65,8 @@ cdef struct TableState:
     int free_count
     Queue *dirty
     int64_t gaps                        # atomic
+    int64_t placeless                   # records whose queue offset no queue can have
+    int64_t placeless_at                # log offset of the last one
     # sync
     rmq_mutex run_lock                  # queues_sync is at work, or kept off
     rmq_mutex sync_lock

@@ -39,7 +39,6 @@ cdef extern from * nogil:
     #include <errno.h>
     #include <poll.h>
     #include <stdint.h>
-    #include <errno.h>
     #include <sys/timerfd.h>
     #include <time.h>
     #include <unistd.h>

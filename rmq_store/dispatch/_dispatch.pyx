@@ -8,7 +8,8 @@ from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BAD_S
                                       RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
-from rmq_store.consumequeue._queue cimport Queue, QueueTable, queue_put, queues_find, queues_publish
+from rmq_store.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_find, queues_have_place,
+                                            queues_publish)
 from rmq_store.histogram._histogram cimport rmq_histogram_add
 from rmq_store.index._index cimport Index, index_put
 from rmq_store.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket, rmq_event_wait,
@@ -211,7 +212,8 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
         illegal = False
         if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
             q = _queue(d, &v, &illegal)
-            if q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset:
+            if (q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset
+                    and queues_have_place(d.queues, v.queue_offset, v.physical_offset)):
                 q.next_offset = v.queue_offset + 1
             elif q == NULL and not illegal:
                 rc = -ENOMEM

@@ -1,4 +1,5 @@
 """Commit by io_uring (upstream has no such back end; nearest: CommitRealTimeService). Contract in _ring.pxd."""
+from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -13,13 +14,6 @@ from rmq_store.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_eve
 from rmq_store.pool._pool cimport pool_at
 from rmq_store.segment._allocator cimport allocator_pass
 from rmq_store.segment._file cimport LogFile, log_file_open_direct, log_file_release, row_find
-
-
-cdef extern from *:
-    """
-    #include <errno.h>
-    """
-    enum: EINTR
 
 cdef enum:
     PIECES_MAX = 4              # requests of the device that make one write, at most
@@ -495,7 +489,7 @@ cdef void _run_sync(RingWriter *w) noexcept nogil:
             seen = flushed
             since = now
         if (pending >= GATHER_BYTES or now - since >= GATHER_NS) and rmq_mutex_try(&log.sync_lock):
-            rc = 0
+            rc = 1          # another thread commits: it is looked for again in a while
             if rmq_mutex_try(&log.commit_lock):
                 rc = _durable_step(w)
                 rmq_mutex_unlock(&log.commit_lock)
@@ -505,9 +499,10 @@ cdef void _run_sync(RingWriter *w) noexcept nogil:
             rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
             if rc < 0:
                 return
-            seen = -1
-        else:
-            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+            if rc == 0:
+                seen = -1
+                continue
+        rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
 
 
 cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:

@@ -35,7 +35,7 @@ def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries
             if not readonly or error.errno != errno.ENOENT:
                 raise                       # else a writer in another process deleted it meanwhile
         except CorruptionError as error:
-            if not readonly or not _has_nothing(error.path):
+            if not readonly or not _has_nothing(str(error.path)):
                 raise                       # else it tells no geometry, and leads to nothing
     return owner
 

@@ -11,6 +11,7 @@
 Upstream has a CRC over bodies alone: headers, topics and properties rot unseen. A file is sealed when all of it is on the
 device; from then on nothing in it changes. Control plane; any thread, one writer a store.
 """
+import errno
 import os
 import re
 import struct
@@ -25,7 +26,8 @@ from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles, open_regular
 
-__all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "write"]
+__all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "refuse_link",
+           "write"]
 
 DIRECTORY = ".manifest"
 BLOCK_SIZE = 64 << 10
@@ -54,8 +56,18 @@ def path_of(root: str, start: int) -> str:
     return os.path.join(root, DIRECTORY, f"{start:020d}")
 
 
+def refuse_link(root: str) -> None:
+    """Raises OSError where the directory is a link: what lies behind one is not the store's, and none of it is written, deleted
+    or believed."""
+    directory = os.path.join(root, DIRECTORY)
+    if os.path.islink(directory):
+        raise OSError(errno.ELOOP, "is a symbolic link, and manifests are deleted now and then: remove it", directory)
+
+
 def listed(root: str) -> list[int]:
-    """Starts of the files that have a manifest, ascending."""
+    """Starts of the files that have a manifest, ascending; none behind a link."""
+    if os.path.islink(os.path.join(root, DIRECTORY)):
+        return []
     try:
         return sorted(int(name) for name in os.listdir(os.path.join(root, DIRECTORY)) if name.isascii() and _NAME(name))
     except (FileNotFoundError, NotADirectoryError):
@@ -82,6 +94,7 @@ def make(read: Read, start: int, size: int, pace: Pace) -> Manifest:
 
 def write(files: ControlFiles, root: str, manifest: Manifest) -> None:
     """Puts it beside the store, whole or not at all. Raises OSError."""
+    refuse_link(root)
     directory = os.path.join(root, DIRECTORY)
     if files.mkdir(directory):
         files.sync_dir(root)
@@ -93,6 +106,8 @@ def write(files: ControlFiles, root: str, manifest: Manifest) -> None:
 def read(root: str, start: int) -> Manifest | None:
     """The manifest of the file at `start`; None where there is none. Raises CorruptionError for one that is damaged itself."""
     path = path_of(root, start)
+    if os.path.islink(os.path.dirname(path)):
+        return None
     try:
         with open(path, "rb", opener=open_regular) as f:
             data = f.read(LONGEST)
@@ -141,7 +156,11 @@ def drop(files: ControlFiles, root: str, keep: Callable[[int, int], bool]) -> in
 
 def drop_stale(files: ControlFiles, root: str, end: int) -> None:
     """Before a store is written: what lies at or behind the log's end is no sealed file any more. Raises OSError."""
-    if not os.path.isdir(os.path.join(root, DIRECTORY)):
+    directory = os.path.join(root, DIRECTORY)
+    if os.path.islink(directory):
+        emit(Event.FOREIGN_FILE_SKIPPED, file=directory, reason="a link, what is behind it is not the store's")
+        return
+    if not os.path.isdir(directory):
         return
     count = drop(files, root, lambda start, size: start + size <= end)
     if count:

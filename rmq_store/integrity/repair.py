@@ -225,7 +225,7 @@ class _Repair:
             self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
         replacing.copy_with(self.io, path, new, parts)
         start = int(os.path.basename(path))
-        if os.path.exists(manifest.path_of(self.root, start)):
+        if start in manifest.listed(self.root):
             self.files.unlink(manifest.path_of(self.root, start))      # it tells of the damaged bytes
             self.files.sync_dir(os.path.join(self.root, manifest.DIRECTORY))
         self._mark_open()

@@ -43,12 +43,15 @@ def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = Fals
 
     bytes_per_s: at most so many, None: as fast as it goes. It goes on where an earlier one stopped (restart=True: from the
     beginning); remember=False writes no state, and then nothing at all is written. make_manifests: files without a manifest
-    that read well get one, also those of a Java broker. options: as of MessageStore.open.
+    that read well get one, also those of a Java broker. Both refuse a .manifest that is a link (OSError). options: as of
+    MessageStore.open.
     Safe beside a live store. Raises ConfigError, OSError; damage is a finding, no exception.
     """
     result = ScrubResult()
     pace = pacer(bytes_per_s)
     with Verification(path, options, _io) as v:
+        if remember or make_manifests:
+            manifest.refuse_link(v.root)
         result.findings += v.log_files()
         state = os.path.join(v.root, manifest.DIRECTORY, STATE)
         begin = 0 if restart else _resume(state)
@@ -113,7 +116,7 @@ def _resume(state: str) -> int:
     try:
         with open(state, encoding="utf-8", opener=open_regular) as f:
             return max(int(json.loads(f.read(STATE_MAX))["next_offset"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
 
 

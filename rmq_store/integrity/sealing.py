@@ -65,6 +65,7 @@ class Sealer:
 
     def seal(self, low: int, flushed: int) -> None:
         """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone."""
+        manifest.refuse_link(self._root)
         have = set(manifest.listed(self._root))
         if have and min(have) < low:
             manifest.drop(self._files, self._root, lambda start, size: start >= low)

@@ -5,10 +5,11 @@ Thread-safety: any thread.
 """
 import errno
 import os
+from collections.abc import Callable
 
 from rmq_store.io._io import IoTable
 
-__all__ = ["ControlFiles", "open_regular"]
+__all__ = ["ControlFiles", "open_regular", "read_text"]
 
 _NO_FILE = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a directory", errno.ENXIO: "a pipe or a device"}
 
@@ -74,12 +75,25 @@ class ControlFiles:
 
 
 _SYSTEM = ControlFiles(IoTable())
+_TEXT_PART = 1 << 20
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     """ControlFiles.open of the real system calls, for `open(path, "rb", opener=open_regular)`: how whoever reads a file of a
     store, and has no I/O table, opens it. Raises OSError."""
     return _SYSTEM.open(path, flags)
+
+
+def read_text(path: str, opener: Callable[[str, int], int] = open_regular) -> str:
+    """All of a file of text, as JSON is. What is read is bounded by what was written, not by the file's length: no text has a
+    NUL, and a hole is made of them. Raises OSError, ValueError."""
+    parts: list[bytes] = []
+    with open(path, "rb", buffering=0, opener=opener) as file:
+        while part := file.read(_TEXT_PART):
+            if b"\0" in part:
+                raise ValueError(f"it has a NUL at byte {len(parts) * _TEXT_PART + part.index(0)}, text has none")
+            parts.append(part)
+    return b"".join(parts).decode()
 
 
 def _no_file(code: int, path: str) -> OSError:

@@ -1,25 +1,37 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
 _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
 from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse, rmq_get32, rmq_get64
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
-                                            queue_destroy, queue_find_end, queue_read, queue_truncate, queues_at,
-                                            queues_count, queues_log_begins)
+                                            queue_destroy, queue_find_end, queue_first, queue_read, queue_truncate,
+                                            queues_at, queues_count, queues_log_begins)
 from rmq_store.consumequeue._state cimport unit_blank, unit_valid
 from rmq_store.io._sync cimport EIO
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
-cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index) noexcept nogil:
-    # 1: that entry leads to a record, of its size, or to what is deleted already; 0: it does not; -errno.
+cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v) noexcept nogil:
+    # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
+    # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing.
+    if q.topic_size > 5 and memcmp(q.topic, b"%LMQ%", 5) == 0:
+        return True
+    return (v.queue_id == q.queue_id and v.queue_offset >= index and v.topic_size == q.topic_size
+            and memcmp(v.topic, q.topic, q.topic_size) == 0)
+
+
+cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint *misnamed) noexcept nogil:
+    # 1: that entry leads to a record, of its size, that belongs there, or to what is deleted already; 0: it does not; -errno.
+    # misnamed: it leads to a record of this queue, whose place is before all of its files.
     cdef unsigned char[UNIT_SIZE] u
     cdef RecordView v
     cdef LogFile *f
     cdef int64_t at, got = queue_read(t, q, index, u, 1)
     cdef int error = 0
     cdef bint right
+    misnamed[0] = False
     if got < 1:
         return <int> got if got < 0 else -EIO
     if not unit_valid(u):
@@ -34,6 +46,9 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index) noexc
         return error if error < 0 else -EIO
     right = (record_parse(f.map + (at - f.start), f.start + f.size - at, &v) == RECORD_OK and v.physical_offset == at
              and v.size == rmq_get32(u + 8))
+    if right and not _belongs(q, index, &v):
+        right = False
+        misnamed[0] = _belongs(q, v.queue_offset, &v) and v.queue_offset < queue_first(q)
     log_file_release(f)
     return right
 
@@ -42,12 +57,18 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
     # Back to an entry that can be believed, by steps that double: mostly one is bad, but all may be. 1: moved; 0; -errno.
     cdef int64_t index = q.max_offset, step = 1
     cdef int rc = 0
+    cdef bint misnamed = False
     while index > q.min_offset:
-        rc = _believable(t, row, q, index - 1)
+        rc = _believable(t, row, q, index - 1, &misnamed)
         if rc != 0:
             break
         index = index - step if index - step > q.min_offset else q.min_offset
         step *= 2
+    if rc == 0 and index < q.max_offset and index == queue_first(q) > 0:
+        # Nothing of it can be believed. Where its file has the name of another place, it begins anew.
+        rc = _believable(t, row, q, index, &misnamed)
+        if rc == 0 and misnamed:
+            index = 0
     if rc < 0 or index == q.max_offset:
         return rc if rc < 0 else 0
     rc = queue_back_to(t, q, index)

@@ -1,17 +1,19 @@
-"""Directories that tasks write in, closed to attempts that are late; and what of them is to last.
+"""Directories that tasks write in, closed to attempts that are late; and what of them is to last. Nobody waits at a pipe.
 
 An attempt of a task may go on when its job is over: another one was faster (speculation), or the driver lost its executor. It
 works by path, so a directory that has got another name is out of its reach: it fails, and nobody waits for it any more. Any
 thread; POSIX file systems, also shared ones.
 """
+import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["drop", "sync", "work_directory"]
+__all__ = ["drop", "open_file", "sync", "work_directory"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 
@@ -32,11 +34,22 @@ def work_directory(parent: str, name: str) -> Iterator[str]:
         drop(path)
 
 
+def open_file(path: str, flags: int) -> int:
+    """An opener for what lies outside of stores, where links may be followed; what is no file is an OSError."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "is no regular file: move it away", path)
+    return fd
+
+
 def sync(path: str) -> None:
     """Has the device hold a file, or the names in a directory. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
     finally:
         os.close(fd)
 

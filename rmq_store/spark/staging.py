@@ -10,6 +10,7 @@ decided: whoever comes next appends what is missing, which it finds by comparing
 records. Nothing is stored twice and nothing is left out, whichever step a crash fell between; a version that is done is not
 done again.
 """
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ import crc32c
 from rmq_store import MessageStore
 from rmq_store.bulk._staged import append_staged, check_staged, matching, staged_count, whole_records
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
+from rmq_store.io.files import open_regular, read_text
 from rmq_store.spark.leftovers import drop, sync
 from rmq_store.spark.stores import log_files
 
@@ -35,6 +37,7 @@ __all__ = ["CommitResult", "StageFile", "Staged", "abandon", "commit_staged", "e
 _FOOTER = struct.Struct(">8sqI")
 _MAGIC = b"RMQSTAGE"
 CHUNK = 8 << 20
+HOLE_MAX = (1 << 30) + (1 << 20)        # no record is longer
 STALE_S = 7 * 86400         # what no task has touched for so long belongs to a job that died
 _POOL_FROM = 64 << 20       # bytes from which it pays to make a pool: a new map would fault in every page of the log
 _STEPS = ("verified", "opened", "recovered", "pending", "appended", "flushed", "done")
@@ -119,11 +122,11 @@ def verify(staged: Staged) -> None:
     """Reads a staging file. Raises CorruptionError where it is not what its task wrote, FileNotFoundError."""
     buffer = memoryview(bytearray(min(CHUNK, max(1, staged.size))))
     crc = at = 0
-    with open(staged.path, "rb", buffering=0) as file:
+    with open(staged.path, "rb", buffering=0, opener=open_regular) as file:
         found = os.fstat(file.fileno()).st_size
         if found != staged.size + _FOOTER.size:
             raise CorruptionError(staged.path, found, f"{staged.size + _FOOTER.size} bytes", f"{found}")
-        while at < staged.size and (n := file.readinto(buffer[:staged.size - at])):
+        while at < staged.size and _written(file.fileno(), at, staged) and (n := file.readinto(buffer[:staged.size - at])):
             crc = crc32c.crc32c(buffer[:n], crc)
             at += n
         footer = file.read(_FOOTER.size)
@@ -133,6 +136,21 @@ def verify(staged: Staged) -> None:
         raise CorruptionError(staged.path, 0, f"crc32c {staged.crc:#010x}", f"{crc:#010x}")
 
 
+def _written(fd: int, at: int, staged: Staged) -> bool:
+    """True where a task can have written what is at `at`: records have heads, so no hole is longer than the longest one. Raises
+    CorruptionError. So what is read is bounded by what is there, not by the length in a journal."""
+    try:
+        data = os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:      # a file system that cannot tell
+            return True
+        data = staged.size
+    os.lseek(fd, at, os.SEEK_SET)
+    if data - at > HOLE_MAX:
+        raise CorruptionError(staged.path, at, "staged records", f"a hole of {data - at} bytes")
+    return True
+
+
 def pieces(staged: Staged) -> Iterator[memoryview]:
     """The staged records, some MiB of whole ones at a time; a piece is good until the next one is asked for.
 
@@ -140,7 +158,7 @@ def pieces(staged: Staged) -> Iterator[memoryview]:
     """
     buffer = bytearray(CHUNK)
     kept, left = 0, staged.size
-    with open(staged.path, "rb", buffering=0) as file:
+    with open(staged.path, "rb", buffering=0, opener=open_regular) as file:
         while left or kept:
             view = memoryview(buffer)
             n = file.readinto(view[kept:kept + left]) or 0
@@ -167,8 +185,7 @@ def journal_of(root: str, app: str) -> str:
 
 def read_journal(path: str) -> dict[str, Any] | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            entry = json.load(file)
+        entry = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
@@ -219,7 +236,7 @@ def sync_names(root: str, paths: Iterable[str]) -> None:
 def write_journal(path: str, entry: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = path + ".tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+    with open(temporary, "w", encoding="utf-8", opener=open_regular) as file:
         json.dump(entry, file, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
@@ -339,7 +356,7 @@ def _records_from(root: str, begin: int) -> Iterator[bytes]:
         if file.end <= begin:
             continue
         with Split(file.path, file.start, max(begin, file.start), file.end, newest=file.newest, aligned=True) as split, \
-                open(file.path, "rb", buffering=0) as raw:
+                open(file.path, "rb", buffering=0, opener=open_regular) as raw:
             while (batch := split.batch(["physicalOffset", "storeSize"], max_rows=1024)) is not None:
                 if split.take_bad():
                     raise StoreStateError(f"{file.path}: damage behind offset {begin}: audit the store")

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
+from rmq_store.config.options import INT_MAX
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io.files import open_regular
 
@@ -105,7 +106,8 @@ def commitlog_of(root: str) -> str:
 
 
 def log_files(root: str, holes: bool = False) -> list[LogFile]:
-    """The CommitLog files, oldest first. A hole between two of them is a CorruptionError unless `holes`.
+    """The CommitLog files, oldest first. A hole between two of them, or one that is longer than any may be, is a
+    CorruptionError unless `holes`; then what is too long of a file is left out.
 
     A listing is of no one moment: files made and deleted meanwhile may look like a hole, but not twice like the same one.
     """
@@ -116,7 +118,10 @@ def log_files(root: str, holes: bool = False) -> list[LogFile]:
         last = len(found) - 1
         while last > 0 and _empty(found[last][1]):
             last -= 1
-        files = [LogFile(path, start, size, i >= last) for i, (start, path, size) in enumerate(found)]
+        long = next((row for row in found if row[2] > INT_MAX), None)
+        if long is not None and not holes:
+            raise CorruptionError(long[1], INT_MAX, f"at most {INT_MAX} bytes, Java's longest file", f"{long[2]} bytes")
+        files = [LogFile(path, start, min(size, INT_MAX), i >= last) for i, (start, path, size) in enumerate(found)]
         hole = next((pair for pair in pairwise(files) if pair[0].end != pair[1].start), None)
         if hole is None or holes:
             return files

@@ -99,11 +99,19 @@ class LoopHub:
     # ---- arrivals
 
     def join(self, ear: Ear, topic: str, queue_id: int | None) -> None:
+        """From here on the ear hears. Raises StoreClosed; OSError and others of the loop: then it does not."""
         if queue_id is not None:
             self._arrivals.watch(topic, queue_id)
         elif self._everything is None:
-            self._everything = Arrivals(self._store, everything=True)
-            self.loop.add_reader(self._everything.fileno(), self._ready)
+            everything = Arrivals(self._store, everything=True)
+            try:
+                self.loop.add_reader(everything.fileno(), self._ready)
+            except BaseException:           # nobody would read it, and the next ear take it for read
+                everything.close()
+                raise
+            self._everything = everything
+        else:
+            self._store._check_open()       # those who heard of the end were told, nobody tells again
         self._ears.setdefault((topic, queue_id), []).append(ear)
 
     def leave(self, ear: Ear, topic: str, queue_id: int | None) -> None:

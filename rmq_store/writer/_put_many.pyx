@@ -155,6 +155,14 @@ cdef int _element(Piece *p, object element) except -1:
     return 0
 
 
+cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) except -1:
+    # What is in the log stays, whatever came then. Whoever puts all of it again would have it twice.
+    if r.count > 0:
+        store._nudge()
+        errors.tell_stored(error, r.offsets, r.queue_offsets, n)
+    return 0
+
+
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
 
@@ -166,7 +174,8 @@ cdef class StorePutMany(StorePut):
         differ from the keywords here. Everything is checked before the first byte is placed: a message that breaks a limit
         refuses them all, and so does a busy put lock (busy_after_ms). Others may put in between, every 1,024 messages or where
         the pool is full. wait: as for put, for all together. Bytes on disk are those of as many puts. Raises, durability,
-        thread-safety: as put.
+        thread-safety: as put. An error that comes when some are stored (no room in the pool or on the disk, a failed write,
+        close, a signal handler's) says so: its `stored` has their places, from the first message on, and they stay.
         """
         cdef RecordArgs a
         cdef Appended out
@@ -216,8 +225,13 @@ cdef class StorePutMany(StorePut):
             r.places[2 * i + 1] = PyBytes_GET_SIZE(bodies[i])
         many.turn = Turn(args=&a, queue=q, out=&out, size=0, born_now=born_timestamp is None)
         many.places, many.n, many.done, many.pieces = r.places, n, 0, NULL
-        while many.done < n:
-            place_locked(self, _place_some, &many.turn, largest >= GIL_RELEASE_BYTES_MIN, many.done > 0)
+        try:
+            while many.done < n:
+                place_locked(self, _place_some, &many.turn, largest >= GIL_RELEASE_BYTES_MIN, many.done > 0)
+        except BaseException as error:
+            r.count = many.done
+            _tell_stored(self, error, r, n)
+            raise
         r.count = n
         if n > 0:
             r.end = out.offset + a.size
@@ -265,7 +279,11 @@ cdef class StorePutMany(StorePut):
             body, tags, keys, properties, flag = each[i]
             v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
             v[PROPERTIES], v[FLAG] = <PyObject *> properties, <PyObject *> flag
-            one = self._put(v, &wants)
+            try:
+                one = self._put(v, &wants)
+            except BaseException as error:
+                _tell_stored(self, error, r, n)
+                raise
             any_wants = any_wants or wants
             r.places[2 * i] = one.offset
             r.places[2 * i + 1] = one.queue_offset

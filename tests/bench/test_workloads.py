@@ -11,6 +11,7 @@ from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case
 from rmq_store.bench.disks import Place
 from rmq_store.bench.ours import warmed
 from rmq_store.bench.puts import run as run_puts
+from rmq_store.bench.reads import RECOVERIES
 from rmq_store.bench.runner import run_all, run_case
 from rmq_store.histogram._histogram import Histogram
 
@@ -27,7 +28,8 @@ def test_workload_runs(workload: str, tmp_path: Path) -> None:
     more = {"window": 16} if "async" in workload else {"producers": 4} if "sync_threads" in workload else {}
     run = worker.run(small(workload, **more), tmp_path)
     if workload == "recover":
-        assert all(run[f"{k}_open_ms"] > 0 for k in ("clean", "dirty", "clean_queues_lost", "dirty_queues_lost"))
+        assert all(run[f"{kind}_open_ms"] > 0 for kind in RECOVERIES)
+        assert run["log_bytes"] >= 1 << 20 and run["rewrite_ms"] > 0
     else:
         assert run["msgs_per_s"] > 0
     if WORKLOADS[workload].flush_mode == "sync":

@@ -42,7 +42,7 @@ def test_pickles_with_all_its_parts(error):
 
 
 def test_every_public_error_has_a_sample():
-    classes = {getattr(errors, n) for n in errors.__all__ if isinstance(getattr(errors, n), type)}
+    classes = {getattr(errors, n) for n in errors.__all__ if isinstance(getattr(errors, n), type)} - {errors.StoredPart}
     bases = {errors.RmqStoreError, errors.StoreStateError, errors.DurabilityError}
     assert classes - bases == {type(e) for e in SAMPLES}
 

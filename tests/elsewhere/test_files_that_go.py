@@ -54,6 +54,41 @@ def numbers(store):
     return [int(bytes(m.body)[:len(bytes(m.body)) // 200]) for m in store.scan("T", 0)]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("name", ["load_names", "load_queues"])
+def test_a_readonly_open_while_a_writer_opens_and_rolls(tmp_path, after, caplog, name, closed):
+    """The log was listed before the writer opened, the queues are read behind it: that is no damage."""
+    root, writers = tmp_path / "s", []
+    with MessageStore.open(root, **SIZES) as store:
+        store.put_many("T", [b"x" * 200] * 100)
+
+    def write():
+        writers.append(MessageStore.open(root, **SIZES))
+        writers[0].put_many("T", [b"y" * 200] * 900)
+        assert writers[0].wait_dispatched(30)
+        if closed:
+            writers[0].close()
+        caplog.clear()
+
+    after(f"rmq_store.opening.{name}", write)
+    with MessageStore.open(root, readonly=True, **SIZES) as store:
+        assert {getattr(r, "event", "") for r in caplog.records} <= {"OPENED", "OPTION_NO_EFFECT", ""}
+        assert 100 <= store.max_offset("T", 0) <= 1000 and len(list(store.scan("T", 0))) == store.max_offset("T", 0)
+    writers[0].close()
+
+
+def test_a_readonly_open_says_that_the_log_is_short(tmp_path, caplog):
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SIZES) as store:
+        store.put_many("T", [b"x" * 200] * 900)
+    sorted((root / "commitlog").iterdir())[-1].unlink()
+    while max((root / "commitlog").iterdir()).read_bytes()[:8] == bytes(8):     # those made ahead, and one with messages
+        max((root / "commitlog").iterdir()).unlink()
+    max((root / "commitlog").iterdir()).unlink()
+    with MessageStore.open(root, readonly=True, **SIZES):
+        assert "LOG_SHORT" in {getattr(r, "event", "") for r in caplog.records}
+
+
 @pytest.mark.parametrize("name", ["opening.load_names", "opening.load_queues", "index.loader._names"])
 def test_a_readonly_open_while_files_go(writer, after, name):
     after(f"rmq_store.{name}", lambda: writer.clean(0, pace_ms=0))

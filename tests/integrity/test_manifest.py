@@ -89,6 +89,38 @@ def test_a_scrub_goes_on_where_it_stopped(tmp_path):
     assert rmq_store.scrub(root, bytes_per_s=None, restart=True).files == 4
 
 
+@pytest.mark.parametrize("text", ['{"next_offset": 1e400}', '{"next_offset": -1e400}', '{"next_offset": NaN}',
+                                  "[" * 100_000], ids=lambda t: t[:24])
+def test_a_state_that_is_no_place_begins_anew(tmp_path, text):
+    root = tmp_path / "s"
+    fill(root, until=4)
+    (root / ".manifest" / "scrub.json").write_text(text)
+    assert rmq_store.scrub(root, bytes_per_s=None).files == 4
+
+
+def test_nothing_behind_a_link_is_deleted_or_written(tmp_path, caplog):
+    root, beside = tmp_path / "s", tmp_path / "beside"
+    fill(root, until=4)
+    (root / ".manifest").rename(beside)
+    (root / ".manifest").symlink_to(beside)
+    (beside / f"{1 << 40:020d}").write_bytes((beside / f"{0:020d}").read_bytes())    # stale, and not the store's to judge
+    (beside / "scrub.json").write_text("{}")
+    before = {p.name: p.read_bytes() for p in beside.iterdir()}
+    with MessageStore.open(root, **SMALL | {"manifest_interval_ms": 1}) as s:
+        s.put("T", b"x")
+        wait(lambda: "MANIFEST_FAILED" in {getattr(r, "event", "") for r in caplog.records})
+    said = [r.fields for r in caplog.records if getattr(r, "event", "") == "FOREIGN_FILE_SKIPPED"]
+    assert [fields["file"] for fields in said] == [str(root / ".manifest")]
+    for more in ({}, {"remember": False, "make_manifests": True}):
+        with pytest.raises(OSError, match="is a symbolic link"):
+            rmq_store.scrub(root, bytes_per_s=None, **more)
+    assert rmq_store.scrub(root, bytes_per_s=None, remember=False).findings == []
+    assert list(rmq_store.verify(root)) == []
+    flip(root, (1 << 17) + 100)
+    assert repair(root, dry_run=False, open_store=MessageStore.open).left == []
+    assert {p.name: p.read_bytes() for p in beside.iterdir()} == before
+
+
 def test_a_scrub_may_write_nothing_or_make_what_is_missing(tmp_path):
     root = tmp_path / "s"
     fill(root, manifest_enabled=False)

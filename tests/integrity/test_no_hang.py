@@ -14,7 +14,12 @@ from rmq_store.io.files import open_regular
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 200}
 FILES = ["checkpoint", "lock", "abort", "log", "queue", "index", "config/consumerOffset.json", ".manifest/" + "0" * 20,
-         ".manifest/scrub.json", ".stats.json"]
+         ".manifest/scrub.json", ".stats.json", ".salvage/" + "0" * 20, ".spark/journal/x.json", ".spark/job/part.stage",
+         ".spark/export/_manifest.json"]
+OTHERS = ["config/topics.json", "config/subscriptionGroup.json", "config/delayOffset.json", "config/removedQueues.json",
+          "config/reconsumeCounts.json", "config/consumerOffset.json.bak", "config/topics.json.tmp", "checkpoint.tmp",
+          ".stats.json.tmp", ".manifest/scrub.json.tmp", ".spark/journal/" + "a" * 32 + ".json.tmp",
+          ".spark/export/_manifest.json.tmp", ".alloc/x"]
 CALLS = """
 import sys, logging
 from contextlib import suppress
@@ -22,11 +27,30 @@ from rmq_store import MessageStore, scrub, verify
 from rmq_store.errors import RmqStoreError
 from rmq_store.cli.main import main
 from rmq_store.integrity.repair import repair
+from rmq_store.spark import staging
+from rmq_store.spark.jobs.export import _write_manifest, verify_export
 logging.disable(logging.CRITICAL)
 root = sys.argv[1]
+part = staging.Staged(root + "/.spark/job/part.stage", (1 << 40) - 20, 1, 0)
+def everything():
+    with MessageStore.open(root, stats_file_interval_ms=1000) as s:
+        s.put("T", b"x", wait=True)
+        s.topic_table.set("T", readQueueNums=2)
+        s.topic_table.flush()
+        s.lag(), s.delay_levels(), s.group_stats(), s.clean(hours=1), s.offsets.flush()
 for call in (lambda: list(verify(root)), lambda: scrub(root, bytes_per_s=None, remember=False),
-             lambda: repair(root, dry_run=True), lambda: main(["stat", root]), lambda: main(["stat", root, "--live"]),
+             lambda: repair(root, dry_run=True), lambda: main(["stat", root]),
+             lambda: main(["stat", root, "-w", "0.01", "-n", "1"]),
              lambda: main(["offsets", "show", root]), lambda: MessageStore.open(root, readonly=True).close(),
+             lambda: main(["topics", "list", root]), lambda: main(["groups", "list", root]), lambda: main(["doctor", root]),
+             lambda: list(staging.journals(root)), lambda: staging.verify(part),
+             lambda: staging.write_journal(root + "/.spark/journal/" + "a" * 32 + ".json", {}),
+             lambda: verify_export(root + "/.spark/export"),
+             lambda: _write_manifest(root + "/.spark/export", {}),
+             lambda: scrub(root, bytes_per_s=None, make_manifests=True),
+             lambda: repair(root, dry_run=True, restore=True),
+             lambda: repair(root, dry_run=False, restore=True, open_store=MessageStore.open),
+             lambda: staging.commit_staged(root, "a", 7, []), everything,
              lambda: MessageStore.open(root).close()):
     with suppress(OSError, RmqStoreError, SystemExit):
         call()
@@ -59,11 +83,11 @@ def place(root, what):
             "index": sorted((root / "index").iterdir())[-1]}.get(what, root / what)
 
 
-@pytest.mark.parametrize("what", FILES)
+@pytest.mark.parametrize("what", FILES + OTHERS)
 def test_a_pipe_in_the_place_of_a_file(root, what):
     path = place(root, what)
     path.unlink(missing_ok=True)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)
     all_come_back(root)
 
@@ -71,7 +95,7 @@ def test_a_pipe_in_the_place_of_a_file(root, what):
 @pytest.mark.parametrize("what", FILES)
 def test_a_file_that_is_a_tebibyte_of_nothing(root, what):
     path = place(root, what)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     try:
         os.truncate(path, 1 << 40)

@@ -84,3 +84,21 @@ def test_what_a_clean_store_has_dispatched_stays_visible(tmp_path):
         assert s.wait_dispatched(10) and s.max_offset("T", 0) == 400
         s.confirm(last.offset + last.size)
         assert s.wait_dispatched(10) and s.max_offset("T", 0) == 401
+
+
+@pytest.mark.parametrize("queue_offset", [(1 << 63) - 1, (1 << 63) - 2, (1 << 63) // 20])
+def test_a_record_with_a_queue_offset_that_no_queue_has_is_told_and_moves_none(image, caplog, queue_offset):
+    root, places = image
+    last = places[-1].offset
+    (path,) = (p for p in (root / "commitlog").iterdir() if int(p.name) <= last < int(p.name) + p.stat().st_size)
+    with open(path, "r+b") as file:
+        file.seek(last - int(path.name) + 20)
+        file.write(queue_offset.to_bytes(8, "big"))
+    with MessageStore.open(root, duplication_enabled=True, **SMALL) as s:
+        (said,) = (r for r in caplog.records if getattr(r, "event", "") == "RECORDS_PLACELESS")
+        assert said.fields["offset"] == last and said.fields["count"] == 1
+        put = s.put("T", b"next")
+        assert put.queue_offset == 399
+        s.confirm(s.max_log_offset)
+        assert s.wait_dispatched(10) and s.max_offset("T", 0) == 400
+        assert [bytes(m.body) for m in s.scan("T", 0)] == [*BODIES[:399], b"next"]

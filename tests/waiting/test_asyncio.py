@@ -206,6 +206,24 @@ def test_subscription_to_all_queues_and_those_to_come(tmp_path, run):
     run(main())
 
 
+def test_a_subscription_that_the_loop_refuses_leaves_nothing_behind_that_the_next_one_waits_for(tmp_path, monkeypatch):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **SMALL) as s:
+            s.subscribe("T", queue_id=0, offset=0)      # makes what the loop has of the store
+            loop = asyncio.get_running_loop()
+            with monkeypatch.context() as refusing:
+                refusing.setattr(loop, "add_reader", lambda *_: (_ for _ in ()).throw(OSError(28, "no more watches")))
+                with pytest.raises(OSError, match="no more watches"), s.subscribe("T", offset=-1) as subscription:
+                    await anext(subscription)
+            with s.subscribe("T", offset=-1) as subscription:
+                waiting = asyncio.create_task(anext(subscription))
+                await asyncio.sleep(0)
+                await s.put("T", b"new")
+                assert bytes((await waiting).body) == b"new"
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 def test_cancellation_loses_nothing(tmp_path, run):
     async def main():
         async with await AsyncMessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as s:

@@ -16,8 +16,9 @@ from typing import Any
 import crc32c
 
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.io.files import read_text
 from rmq_store.spark.arrow import read_pieces
-from rmq_store.spark.leftovers import sync, work_directory
+from rmq_store.spark.leftovers import open_file, sync, work_directory
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.scan import option_texts
@@ -123,17 +124,23 @@ def verify_export(directory: str) -> int:
 
 
 def read_manifest(directory: str) -> dict[str, Any]:
-    """The manifest of an export; an empty one where there is none."""
+    """The manifest of an export; an empty one where there is none. Raises CorruptionError, OSError."""
+    path = os.path.join(directory, MANIFEST)
     try:
-        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
-            return dict(json.load(file))
+        manifest = json.loads(read_text(path, open_file))
     except FileNotFoundError:
         return {"version": 1, "files": [], "positions": {}}
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(path, None, "a manifest of an export", str(error)) from error
+    if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), list)
+            and isinstance(manifest.get("positions"), dict)):
+        raise CorruptionError(path, None, "a manifest of an export", "JSON of another shape")
+    return manifest
 
 
 def _write_manifest(directory: str, manifest: dict[str, Any]) -> None:
     path = os.path.join(directory, MANIFEST)
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
+    with open(path + ".tmp", "w", encoding="utf-8", opener=open_file) as file:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
@@ -144,7 +151,7 @@ def _write_manifest(directory: str, manifest: dict[str, Any]) -> None:
 
 def _checksum(path: str, sync: bool = False) -> tuple[int, int]:
     size = crc = 0
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_file) as file:
         while data := file.read(_CHUNK):
             crc = crc32c.crc32c(data, crc)
             size += len(data)

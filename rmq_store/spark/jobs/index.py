@@ -110,7 +110,7 @@ def _rename(directory: str, count: int) -> None:
     last = 0
     for number in range(count):
         made = os.path.join(directory, f"{number:017d}")
-        with open(made, "rb", buffering=0) as file:
+        with open(made, "rb", buffering=0, opener=open_regular) as file:
             begin = int.from_bytes(file.read(8), "big", signed=True)
         moment = time.localtime(max(0, begin) // 1000)
         name = max(last + 1, int(time.strftime("%Y%m%d%H%M%S", moment)) * 1000 + max(0, begin) % 1000)

@@ -16,7 +16,7 @@ from rmq_store.bulk._queues import record_time
 from rmq_store.bulk._rebuild import queue_part
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.recovery import lockfile
 from rmq_store.removing import removed_queues
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
@@ -109,14 +109,14 @@ def _fillers(directory: str, low: int, file_size: int) -> None:
     """What dispatch writes before the first message of a queue that does not begin at 0."""
     begin = low * 20 - low * 20 % file_size
     if begin < low * 20:
-        with open(os.path.join(directory, f"{begin:020d}"), "r+b") as file:
+        with open(os.path.join(directory, f"{begin:020d}"), "r+b", opener=open_regular) as file:
             file.write(_FILLER * (low - begin // 20))
 
 
 def _times(directory: str, high: int, logs: list[LogFile]) -> None:
     """RocketMQ 4.9 finds the queue file of a time by when files were modified: after their newest message was stored."""
     for start, path, size in queue_files(directory):
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
             newest = os.pread(file.fileno(), 8, min(high * 20, start + size - 20) - start)
         offset = int.from_bytes(newest, "big")
         log = next(f for f in logs if f.start <= offset < f.end)
