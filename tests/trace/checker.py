@@ -8,7 +8,7 @@ What is told stands in the trace as marks (recorder.py puts them there; a progra
     ("closed", Store.root)          close() came back without an error
 Rules, by the name that stands in front of a finding:
     durable     bytes told durable are covered, and so are the names of their files and directories
-    changed     log bytes told durable are never replaced by others
+    changed     log bytes told durable are never replaced by others, and no others by anything but zeros: somebody may map them
     rename      what gets its name by a rename was synced first
     offsets     a file of offsets is not written while a message it counts as consumed is not durable
     checkpoint  its times are not ahead of log, queues and index (less `margin_ms`, which recovery goes back)
@@ -339,14 +339,20 @@ class Checker:
                             f"{start + extent.high} is not: {why}", number)
 
     def _log_changed(self, path: str, file: File, call: Call, number: int) -> None:
-        assert call.data is not None
-        store = next((s for s in self.stores.values() if os.path.dirname(path) == s.log), None)
-        if store is None or not file.whole:
+        data = call.data
+        if not file.whole or data is None or "/commitlog/" not in path:
+            return
+        before = file.read(call.offset, call.offset + len(data))
+        if before == data or not any(before):
             return
         start = int(os.path.basename(path))
-        high = min(call.offset + len(call.data), self.flushed[store.root] - start)
-        if high > call.offset and file.read(call.offset, high) != call.data[:high - call.offset]:
-            self._found("changed", f"log {start + call.offset} to {start + high} was told durable and is replaced", number)
+        store = next((s for s in self.stores.values() if os.path.dirname(path) == s.log), None)
+        told = max(0, self.flushed[store.root] - start - call.offset) if store is not None else 0
+        if before[:told] != data[:told]:
+            end = start + call.offset + min(told, len(data))
+            self._found("changed", f"log {start + call.offset} to {end} was told durable and is replaced", number)
+        elif any(was and now and was != now for was, now in zip(before, data, strict=True)):
+            self._found("changed", f"{path} gets other bytes at {call.offset}, others may map it", number)
 
     # ---- abort, checkpoint, offsets
 

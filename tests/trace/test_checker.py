@@ -143,6 +143,20 @@ def test_other_bytes_in_place_of_durable_ones(small):
     assert small.found() == {"changed"}
 
 
+def test_zeros_in_place_of_bytes_of_which_nothing_was_told(small):
+    """As a recovery leaves them where it cuts."""
+    small.io.pwrite(small.fd, b"xyz", 0)
+    small.io.pwrite(small.fd, bytes(3), 0)
+    small.io.pwrite(small.fd, b"abc", 0)
+    assert small.found() == set()
+
+
+def test_other_bytes_in_place_of_what_others_may_map(small):
+    small.io.pwrite(small.fd, b"xyz", 0)
+    small.io.pwrite(small.fd, b"xbz", 0)
+    assert small.found() == {"changed"}
+
+
 @pytest.mark.parametrize(("synced", "expected"), [(8192, {"durable"}), (12288, set())])
 def test_msync_covers_its_range(small, synced, expected):
     at = small.io.mmap(small.fd, 0, SEGMENT, True)
