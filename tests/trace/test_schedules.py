@@ -39,8 +39,8 @@ def explored(tmp_path, scenario, config, runs, per_cut):
             played = play(root, scenario, options, choose)
             where = f"{scenario.name} on {'-'.join(config)}, seed {SEED}, {played.schedule}"
             assert not played.findings, f"{where}:\n  " + "\n  ".join(played.findings)
-            report = explore(Disk(root), played.trace, judge_image(scratch, played.options), per_cut=per_cut, seed=SEED + number,
-                             stop_after=3, seen=seen, told=told)
+            report = explore(Disk(root), played.trace, judge_image(scratch, played.options), per_cut=per_cut,
+                             seed=SEED + number, stop_after=3, seen=seen, told=told)
             states += report.states
             assert not report.violations, f"{where}: {report}"
     return states / runs
