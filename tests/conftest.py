@@ -14,6 +14,7 @@ import pytest
 
 from tests.golden_store import GoldenCase, unpack
 from tests.trace.checker import RULES
+from tests.trace.outside import watch_commits
 from tests.trace.recorder import Recorder
 
 FILES = 8192
@@ -105,8 +106,9 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
-TRACED = {"cleaning", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
-          "integrity", "io", "property", "reader", "recovery", "regress", "statistics", "store", "threads", "waiting", "writer"}
+TRACED = {"cleaning", "cli", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
+          "integrity", "io", "property", "reader", "recovery", "regress", "spark", "statistics", "store",
+          "threads", "waiting", "writer"}
 
 
 @pytest.fixture(autouse=True)
@@ -114,11 +116,13 @@ def traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """Every store of the test runs on a probe, and what it tells is judged against the trace (tests/trace/checker.py)."""
     marker = request.node.get_closest_marker("untraced")
     room = request.path.parent.name
-    if marker is not None or room not in TRACED:
+    if marker is not None or room not in TRACED or request.node.get_closest_marker("spark"):
         yield None
         return
     recorder = Recorder()
     recorder.watch(monkeypatch)
+    if room == "spark":
+        watch_commits(monkeypatch, recorder.table)
     failures = request.session.testsfailed
     yield recorder
     if request.session.testsfailed == failures:

@@ -38,15 +38,17 @@ class Report:
 
 
 def explore(disk: Disk, trace: Iterable[Call], judge: Judge, *, per_cut: int, seed: int = 1, notes: list[Any] | None = None,
-            stop_after: int = 20) -> Report:
-    """Judges up to `per_cut` states at each cut of `trace`, which goes on where `disk` is now."""
-    report, rnd, seen = Report(), random.Random(seed), set()
+            stop_after: int = 20, seen: set[Any] | None = None, told: Callable[[list[Any]], Any] = len) -> Report:
+    """Judges up to `per_cut` states at each cut of `trace`, which goes on where `disk` is now.
+
+    seen: what was judged in other runs and need not be again, where `told` makes of the notes all that the judge goes by."""
+    report, rnd, seen = Report(), random.Random(seed), set() if seen is None else seen
     notes = [] if notes is None else notes
 
     def cut(place: str) -> None:
         report.cuts += 1
         for image in disk.states(per_cut, rnd):
-            key = (digest(image), len(notes))
+            key = (digest(image), told(notes))
             if key in seen:
                 continue
             seen.add(key)

@@ -29,9 +29,12 @@ def body(i):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The files of a store that was closed in order; each message ten seconds after the one before, so that every file of the
-    log but the last is long covered by the checkpoint."""
-    root = tmp_path_factory.mktemp("whole") / "s"
+    return closed_in_order(tmp_path_factory.mktemp("whole") / "s")
+
+
+def closed_in_order(root):
+    """The files of a store that was; each message ten seconds after the one before, so that every file of the log but the last
+    is long covered by the checkpoint."""
     io = ProbeIo(keep_bytes=False)
     io.set_clock(BEGIN, 10_000)
     with MessageStore.open(root, _io=io, **SMALL) as store:
@@ -138,24 +141,31 @@ SPOILS = {"killed": lambda n: lambda probe: probe.freeze("mutate|sync", n),
           "fails from then on": lambda n: lambda probe: probe.fail("mutate|sync", n, errno.EIO, sticky=True)}
 
 
+def interrupted(scratch, image, spoil):
+    """Opens the damaged store with something in the way of its first call, of its second, and so on. Returns what is wrong with
+    what is left, or None, and how many calls were met."""
+    expected = look(scratch.write(image))
+    assert isinstance(expected, int) and expected >= COUNT - 40, expected
+    n = 0
+    while True:
+        n += 1
+        root = scratch.write(image)
+        met = open_spoilt(root, SPOILS[spoil](n))
+        found = look(root)
+        if found != expected:
+            return f"{spoil} at call {n}: {found}", n
+        if not met:
+            return None, n
+
+
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__name__)
 def test_interrupted_once(tmp_path, whole, damage, spoil):
     image = dict(whole)
     damage(image)
     with Scratch(tmp_path) as scratch:
-        expected = look(scratch.write(image))
-        assert isinstance(expected, int) and expected >= COUNT - 40, expected
-        n = 0
-        while True:
-            n += 1
-            root = scratch.write(image)
-            met = open_spoilt(root, SPOILS[spoil](n))
-            found = look(root)
-            assert found == expected, f"{spoil} at call {n}: {found}"
-            if not met:
-                break
-        assert n > 8
+        wrong, calls = interrupted(scratch, image, spoil)
+    assert wrong is None and calls > 8, wrong
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__name__)

@@ -92,6 +92,7 @@ def test_a_record_without_properties_on_a_sector_s_edge_is_whole(tmp_path):
             assert [m.properties for m in store.scan()] == [{}]
 
 
+@pytest.mark.untraced       # a record is put into the file that the trace made
 @pytest.mark.parametrize("rest", [1, 4, 7])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])

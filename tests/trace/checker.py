@@ -6,9 +6,12 @@ What is told stands in the trace as marks (recorder.py puts them there; a progra
     ("flushed", Store.root, P)      `flushed`, what flush() returned, a finished future: all below P is durable
     ("acked", Store.root, begin, end)   that record is durable
     ("closed", Store.root)          close() came back without an error
+    ("journal", root, path, entry, promised)    a journal of Spark's commits is about to say this, of which
+                                    what is done is durable where that was `promised`
+    ("journalled", path)            it has been written, and the commit goes on by it
 Rules, by the name that stands in front of a finding:
     durable     bytes told durable are covered, and so are the names of their files and directories
-    changed     log bytes told durable are never replaced by others
+    changed     log bytes told durable are never replaced by others, and no others by anything but zeros: somebody may map them
     rename      what gets its name by a rename was synced first
     offsets     a file of offsets is not written while a message it counts as consumed is not durable
     checkpoint  its times are not ahead of log, queues and index (less `margin_ms`, which recovery goes back)
@@ -17,6 +20,9 @@ Rules, by the name that stands in front of a finding:
     abort       a store serves only while its abort file is on the device; it goes when log and queues are
     cut         a file that others may map is never made shorter, unless the kernel has just said that nobody else has it
     beyond      nothing is written behind the end of a file of the log
+    journal     a commit is pending only once log, staging files and stores it speaks of are on the device, names too; done only
+                once its records, or the new names of its stores, are; and what was written in it stays
+    control     a store that is closed leaves no small file (offsets, topics, checkpoint ...) that the device may not have
 A sync covers what was complete when it began; of a ring, also what is linked before it. A failed one covers nothing, nor does a
 later one cover what it did. Writes with RWF_DSYNC are durable when they are complete. msync covers its range.
 """
@@ -29,13 +35,15 @@ from typing import Any
 from rmq_store.io._io import Call
 from tests.trace.contents import Queues, Records, offset_table
 from tests.trace.files import File, Names, is_store_file
+from tests.trace.journals import SmallFiles
 
 __all__ = ["RULES", "Checker", "Store"]
 
 LINKED = 4 | 8              # IOSQE_IO_LINK, IOSQE_IO_HARDLINK
 DSYNC = 0x10000             # RMQ_CALL_DSYNC
 MARGIN_MS = 3000            # recovery begins so much before the times of the checkpoint
-RULES = frozenset({"durable", "changed", "rename", "offsets", "checkpoint", "vouched", "early", "abort", "cut", "beyond"})
+RULES = frozenset({"durable", "changed", "rename", "offsets", "checkpoint", "vouched", "early", "abort", "cut", "beyond",
+                   "journal", "control"})
 FINDINGS_MAX = 20
 PROPERTIES_LENGTH = 2       # a record without properties ends in two zeros
 
@@ -64,7 +72,7 @@ class _Flight:
     whole: bool = False
 
 
-class Checker:
+class Checker(SmallFiles):
     """Fed with the calls of one or several traces; `findings` says what is wrong."""
 
     def __init__(self, rules: Iterable[str] = RULES, margin_ms: int = MARGIN_MS) -> None:
@@ -77,6 +85,7 @@ class Checker:
         self.flights: dict[int, _Flight] = {}
         self.chain: list[int] = []
         self.stores: dict[str, Store] = {}
+        self.known: dict[str, Store] = {}           # closed ones too
         self.flushed: dict[str, int] = {}           # root -> what was told durable
         self.records: dict[str, Records] = {}       # log directory -> what lies in it
         self.number = 0
@@ -99,6 +108,7 @@ class Checker:
         self.flights.clear()
         self.chain.clear()
         self.stores.clear()
+        self.known.clear()
         self.flushed.clear()
         self.first = self.number
         self.stopped = False
@@ -158,6 +168,9 @@ class Checker:
     def _rename(self, call: Call, number: int) -> None:
         assert call.path is not None and call.target is not None
         source, target = os.path.normpath(call.path), os.path.normpath(call.target)
+        if source in self.names.made:
+            self.names.move(source, target, number)
+            return
         file = self.names.remove(source) or File(False)
         extent = file.first_dirty(0, 1 << 63)
         if extent is not None and not target.endswith("/.stats.json"):      # that one is for who looks now
@@ -173,10 +186,9 @@ class Checker:
         file = self.names.remove(path)
         if os.path.basename(path) == "abort":
             self._left_in_order(os.path.dirname(path), number)
-        elif is_store_file(path):
+        elif is_store_file(path) and file is not None:     # one that the trace does not know may be empty
             self._touched(path, number)
-            if file is not None:
-                self._entries_gone(path, file, 0, None, number)
+            self._entries_gone(path, file, 0, None, number)
 
     def _fallocate(self, call: Call, number: int) -> None:
         file = self.open.get(call.fd)
@@ -295,16 +307,21 @@ class Checker:
         elif note[0] == "flushed" and note[1] in self.stores:
             self._durable(self.stores[note[1]], 0, note[2], number)
             self.flushed[note[1]] = max(self.flushed[note[1]], note[2])
-        elif note[0] == "acked" and note[1] in self.stores:
-            self._durable(self.stores[note[1]], note[2], note[3], number)
+        elif note[0] == "acked" and note[1] in self.known:
+            self._durable(self.known[note[1]], note[2], note[3], number)
         elif note[0] == "closed":
             self.stores.pop(note[1], None)
             self.flushed.pop(note[1], None)
+            self._control_files(note[1], number)
+        elif note[0] == "journal":
+            self._journal(*note[1:], number)
+        elif note[0] == "journalled":
+            self._there("journal", note[1], "a commit goes by it", number)
 
     def _opened(self, store: Store, number: int) -> None:
         if store.readonly:
             return
-        self.stores[store.root] = store
+        self.stores[store.root] = self.known[store.root] = store
         self.flushed[store.root] = store.flushed
         self._durable(store, 0, store.flushed, number)
         for start, file in self.names.numbered(store.log).items():
@@ -317,7 +334,7 @@ class Checker:
         path = f"{root}/abort"
         if path not in self.names.files:
             return "it has no abort file" if root in self.names.made else None
-        missing = self.names.missing(path)
+        missing = self.names.missing_in(root, path)
         return f"the name {missing} is not on the device" if missing else None
 
     def _durable(self, store: Store, begin: int, end: int, number: int) -> None:
@@ -326,7 +343,7 @@ class Checker:
             low, high = max(begin - start, 0), min(end - start, store.segment)
             if low >= high:
                 continue
-            if missing := self.names.missing(os.path.join(store.log, f"{start:020d}")):
+            if missing := self.names.missing_in(store.root, os.path.join(store.log, f"{start:020d}")):
                 self._found("durable", f"log {begin} to {end} was told durable, {missing} has no name on the device", number)
             if file.whole and not file.blind and high < store.segment and high - PROPERTIES_LENGTH > file.filled:
                 self._found("durable", f"log {begin} to {end} was told durable, from {start + file.filled} on it was never "
@@ -339,14 +356,20 @@ class Checker:
                             f"{start + extent.high} is not: {why}", number)
 
     def _log_changed(self, path: str, file: File, call: Call, number: int) -> None:
-        assert call.data is not None
-        store = next((s for s in self.stores.values() if os.path.dirname(path) == s.log), None)
-        if store is None or not file.whole:
+        data = call.data
+        if not file.whole or data is None or "/commitlog/" not in path:
+            return
+        before = file.read(call.offset, call.offset + len(data))
+        if before == data or not any(before):
             return
         start = int(os.path.basename(path))
-        high = min(call.offset + len(call.data), self.flushed[store.root] - start)
-        if high > call.offset and file.read(call.offset, high) != call.data[:high - call.offset]:
-            self._found("changed", f"log {start + call.offset} to {start + high} was told durable and is replaced", number)
+        store = next((s for s in self.stores.values() if os.path.dirname(path) == s.log), None)
+        told = max(0, self.flushed[store.root] - start - call.offset) if store is not None else 0
+        if before[:told] != data[:told]:
+            end = start + call.offset + min(told, len(data))
+            self._found("changed", f"log {start + call.offset} to {end} was told durable and is replaced", number)
+        elif any(was and now and was != now for was, now in zip(before, data, strict=True)):
+            self._found("changed", f"{path} gets other bytes at {call.offset}, others may map it", number)
 
     # ---- abort, checkpoint, offsets
 

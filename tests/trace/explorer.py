@@ -31,6 +31,7 @@ STANDING_MAX = 3
 QUIET_LOOKS = 3
 LOOK_S = 0.0004
 STUCK_S = 20.0
+BEGIN_MS = 1_700_000_000_000
 
 
 class Stage:
@@ -100,6 +101,7 @@ class Scenario:
     path: str | None = "/commitlog/"
     options: dict[str, Any] = field(default_factory=dict)
     clock: bool = True                                          # actors stand at their looks at the clock, too
+    step_ms: int = 0                                            # between two readings of the wall clock
 
 
 @dataclass
@@ -182,6 +184,7 @@ def play(root: str, scenario: Scenario, options: dict[str, Any], choose: Callabl
     """One run. choose(number of the decision, of how many) -> which."""
     os.mkdir(root)
     probe = ProbeIo()
+    probe.set_clock(BEGIN_MS, scenario.step_ms)     # so that runs of one schedule leave the same bytes
     stage = Stage(root, probe, {**scenario.options, **options})
     scenario.before(stage)
     _settle(probe, [])

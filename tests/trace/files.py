@@ -188,6 +188,24 @@ class Names:
             names.get(directory, {}).pop(path, None)
         return self.files.pop(path, None)
 
+    def move(self, source: str, target: str, number: int) -> None:
+        """A directory gets another name."""
+        fresh = {path for names in self.new.values() for path in names}
+        for path in self.below(source):
+            file, moved = self.files[path], target + path[len(source):]
+            self.remove(path)
+            self.add(moved, file)
+            if path in fresh:
+                self.named(moved, number)
+        self.made = {target + name[len(source):] if name == source or name.startswith(source + "/") else name
+                     for name in self.made}
+        self.new.get(os.path.dirname(source), {}).pop(source, None)
+        self.named(target, number)
+
+    def below(self, directory: str) -> list[str]:
+        """The files in a directory and in those below it."""
+        return [path for path in self.files if path.startswith(directory + "/")]
+
     def numbered(self, directory: str) -> dict[int, File]:
         """Files of a log, a queue or an index: offset of the first byte -> file."""
         files = self.inside.get(directory, {})
@@ -201,6 +219,11 @@ class Names:
     def missing(self, path: str) -> str | None:
         """The first of `path` and its directories whose name is not on the device; None: all are."""
         return next((name for name, directory in _way(path) if name in self.new.get(directory, ())), None)
+
+    def missing_in(self, root: str, path: str) -> str | None:
+        """The same of a file of a store. One that a task builds below .spark/ has no name for anybody before its commit."""
+        name = self.missing(path)
+        return None if name is not None and "/.spark/" in root and len(name) <= len(root) else name
 
 
 @functools.lru_cache(maxsize=16384)

@@ -1,5 +1,6 @@
 """Puts what a store tells into the trace of its probe, and has the traces judged: MessageStore's public calls are wrapped here,
-and in no production code. A store that a test opens without a probe gets one; what its trace has no room for is not judged."""
+and `rmqstore put`; in no production code. A store that a test opens without a probe gets one, and so does a repair; what its
+trace has no room for is not judged."""
 import functools
 import os
 import weakref
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import rmq_store.cli.put
+import rmq_store.integrity.repair
 import rmq_store.store
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
@@ -42,6 +45,7 @@ class Recorder:
         self.own: ProbeIo | None = None
         self.probes: list[ProbeIo] = []
         self.stores: weakref.WeakKeyDictionary[MessageStore, tuple[ProbeIo, list[int]]] = weakref.WeakKeyDictionary()
+        self.placed: list[tuple[str, int, int]] | None = None       # store, begin, end of what `rmqstore put` has put
         self.told = 0
         self.cut_short = 0
 
@@ -49,6 +53,7 @@ class Recorder:
         """One probe for all stores of the test that bring none: one trace, in which one process follows the other."""
         if self.own is None:
             self.own = ProbeIo(calls_max=CALLS_MAX, bytes_max=BYTES_MAX)
+            self.probes.append(self.own)
         return self.own
 
     def opened(self, store: MessageStore, io: Any) -> None:
@@ -106,11 +111,32 @@ class Recorder:
                             ("wait_dispatched", self._after_any)):
             patch.setattr(MessageStore, name, _wrapped(getattr(MessageStore, name), after))
         patch.setattr(MessageStore, "close", self._closing(MessageStore.close))
+        self._watch_tools(patch)
+
+    def _watch_tools(self, patch: pytest.MonkeyPatch) -> None:
+        """repair, which writes by itself; and `rmqstore put`, which promises the device by how it ends."""
+        patch.setattr(rmq_store.integrity.repair, "IoTable", self.table)
+        real = rmq_store.cli.put.run
+
+        @functools.wraps(real)
+        def put_recorded(args: Any, out: Any) -> int:
+            self.placed = []
+            try:
+                code = real(args, out)
+                for place in self.placed:
+                    self.table().mark(("acked", *place))
+            finally:
+                self.placed = None
+            return code
+
+        patch.setattr(rmq_store.cli.put, "run", put_recorded)
 
     def _after_any(self, store: MessageStore, result: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.tell(store)
 
     def _after_put(self, store: MessageStore, result: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self.placed is not None:
+            self.placed.append((store.path, result.offset, result.offset + result.size))
         if result.status == 0 and _waited(store, args, keywords):
             self.tell(store, ("acked", store.path, result.offset, result.offset + result.size))
         else:

@@ -10,7 +10,7 @@ from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.states import acknowledge_early, without
 from tests.trace.checker import RULES, Checker, Store
-from tests.trace.recorder import described
+from tests.trace.recorder import Recorder, described
 
 SEGMENT = 16384
 
@@ -143,6 +143,20 @@ def test_other_bytes_in_place_of_durable_ones(small):
     assert small.found() == {"changed"}
 
 
+def test_zeros_in_place_of_bytes_of_which_nothing_was_told(small):
+    """As a recovery leaves them where it cuts."""
+    small.io.pwrite(small.fd, b"xyz", 0)
+    small.io.pwrite(small.fd, bytes(3), 0)
+    small.io.pwrite(small.fd, b"abc", 0)
+    assert small.found() == set()
+
+
+def test_other_bytes_in_place_of_what_others_may_map(small):
+    small.io.pwrite(small.fd, b"xyz", 0)
+    small.io.pwrite(small.fd, b"xbz", 0)
+    assert small.found() == {"changed"}
+
+
 @pytest.mark.parametrize(("synced", "expected"), [(8192, {"durable"}), (12288, set())])
 def test_msync_covers_its_range(small, synced, expected):
     at = small.io.mmap(small.fd, 0, SEGMENT, True)
@@ -265,3 +279,18 @@ def test_what_a_store_forgets_is_found(tmp_path, config, what):
     broken, rule = FORGOTTEN[what]
     found, _ = findings(tmp_path / "s", broken(recorded(tmp_path / "s", config)))
     assert rule in found
+
+
+# ---- what a command says
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_command_that_puts_promises_the_device(tmp_path, rmqstore, monkeypatch, more):
+    """Its end alone is told here, neither its flush nor its close."""
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    recorder = Recorder()
+    recorder.watch(monkeypatch)
+    assert rmqstore("put", tmp_path / "s", tmp_path / "lines", "-t", "T", *more)[0] == 0
+    trace = [c for c in recorder.table().trace() if c.kind != "mark" or c.note[0] in ("opened", "acked", "closed")]
+    assert findings(tmp_path / "s", trace) == (set(), 3)
+    broken = without(without(trace, "msync", "/commitlog/"), "fdatasync", "/commitlog/")
+    assert "durable" in findings(tmp_path / "s", broken)[0]
