@@ -22,7 +22,7 @@ from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all
                                      flusher_start, flusher_stop)
 from rmq_store.flush._ring cimport (RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_writer_facts, ring_writer_free, ring_writer_new,
                                     ring_writer_prime)
-from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_resume, index_truncate
+from rmq_store.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
 from rmq_store.index._owner cimport IndexOwner
 from rmq_store.io._io cimport IoTable
 from rmq_store.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store, rmq_store32
@@ -316,8 +316,6 @@ cdef class StoreCore:
                 tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
         log_begin(self.log, end, tail, timestamp)
         rmq_store(&self.log.dispatched, dispatched)
-        if self.index != NULL:
-            index_resume(self.index)
         if self.ring != NULL:
             _check(ring_writer_prime(self.ring), self.path)
         if self.alloc != NULL and tail != NULL:

@@ -425,7 +425,7 @@ def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: 
     lacking_from = store._catch_up(found.outcome.end, begin, True)
     if lacking_from == OFFSET_MAX:
         return
-    found.lacking_from = min(lacking_from, found.queues.settle_from(-1)[1])
+    found.lacking_from = min(lacking_from, found.queues.settle_from(-1, True)[1])
     _mark(store, files, places, found)
     found.queues.cut()
     while lacking_from < OFFSET_MAX:

@@ -21,8 +21,6 @@ cdef int index_drop_after(Index *x, int64_t index_timestamp) noexcept nogil
 # Removes what leads at or beyond `physical` (a truncated log) so that the rest equals an index built from the cut log. While
 # nobody puts or queries. store_time gives the exact end time of what is left; without it, it is exact to the second. Readonly:
 # nothing (readers refuse offsets beyond the log).
-# Before dispatch begins: the newest record's keys that are in are known, so that it may come again.
-cdef void index_resume(Index *x) noexcept nogil
 cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=*, void *ctx=*) noexcept nogil
 # Cleaning, by one thread beside dispatch, sync and queries: deletes leading files whose records all lie below `physical_min`,
 # never the newest (IndexService.deleteExpiredFile). Returns how many, or -errno.

@@ -8,9 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memcmp, memcpy, memmove, strdup, strrchr
 
-from rmq_store.codec._record cimport rmq_get64
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
-from rmq_store.index._file cimport (INDEX_ENTRY_SIZE, IndexFile, IndexHeader, StoreTime, index_file_create,
+from rmq_store.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create,
                                     index_file_cut, index_file_guard, index_file_header, index_file_hold,
                                     index_file_open, index_file_prefetch, index_file_put, index_file_release,
                                     index_file_select, index_file_sync)
@@ -401,23 +400,6 @@ cdef int index_put(Index *x, const char *topic, int32_t topic_size, const char *
     x.failed_physical = physical if rc < 0 else -1
     x.failed_keys = done
     return rc
-
-
-cdef void index_resume(Index *x) noexcept nogil:
-    # A stop may come between two keys of a record, also where the next file begins.
-    cdef IndexFile *f
-    cdef int64_t i, physical = x.last.end_physical if x.last != NULL else -1
-    cdef int32_t at, n = 0
-    for i in range(x.count - 1, -1, -1):
-        f = x.files[i]
-        at = f.count - 1
-        while at > 0 and rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * at + 4) == physical:
-            at -= 1
-            n += 1
-        if at > 0:
-            break
-    x.failed_physical = physical if n > 0 else -1
-    x.failed_keys = n
 
 
 cdef int index_sync(Index *x, bint all, int64_t *end_timestamp) noexcept nogil:

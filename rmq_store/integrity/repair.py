@@ -300,6 +300,7 @@ class _Repair:
                 self.files.sync_dir(os.path.dirname(directory))
         for place in places:
             self.files.rename(place, os.path.join(aside, os.path.basename(place)))
+            self.files.sync_dir(aside)      # before the old name is gone for good
             self.files.sync_dir(os.path.dirname(place))
         return sizes
 

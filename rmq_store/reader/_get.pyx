@@ -169,6 +169,7 @@ cdef class StoreGet(StorePutMany):
         self.lease_count = LeaseCount.__new__(LeaseCount)
 
     def _setup_get(self, int64_t memory_bytes):
+        self.lease_count.io = self.io_owner
         options = self.options
         self.machine_bytes = memory_bytes
         self.ext_enabled = options.consumequeue_ext_enabled

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._record cimport RecordView
+from rmq_store.io._io cimport IoTable
 from rmq_store.segment._file cimport LogFile
 
 
@@ -18,8 +19,10 @@ cdef extern from *:
         int *forked             # set in the parent
 
 cdef class LeaseCount:
-    # How many leases of one store are alive. Shared by the store and its leases, so that it outlives the store.
+    # How many leases of one store are alive. Shared by the store and its leases, so that it outlives the store; the last lease
+    # unmaps by the I/O table.
     cdef int64_t alive
+    cdef IoTable io
 
 
 cdef class Lease:

@@ -64,12 +64,14 @@ if rmq_watch_lent() != 0:
 
 
 @cython.final
+@cython.no_gc       # of no circle, and a lease needs both when it goes
 cdef class LeaseCount:
     pass
 
 
 @cython.final
 @cython.freelist(64)
+@cython.no_gc
 cdef class Lease:
     def __dealloc__(self):
         if self.file == NULL:

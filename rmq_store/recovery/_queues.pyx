@@ -13,16 +13,17 @@ from rmq_store.io._sync cimport EIO
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
-cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v) noexcept nogil:
+cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bint exact) noexcept nogil:
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
-    # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing.
+    # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in a
+    # queue that is known to be damaged (exact) that is damage, too.
     if q.topic_size > 5 and memcmp(q.topic, b"%LMQ%", 5) == 0:
         return True
-    return (v.queue_id == q.queue_id and v.queue_offset >= index and v.topic_size == q.topic_size
-            and memcmp(v.topic, q.topic, q.topic_size) == 0)
+    return (v.queue_id == q.queue_id and (v.queue_offset == index or (v.queue_offset > index and not exact))
+            and v.topic_size == q.topic_size and memcmp(v.topic, q.topic, q.topic_size) == 0)
 
 
-cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint *misnamed) noexcept nogil:
+cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint exact, bint *misnamed) noexcept nogil:
     # 1: that entry leads to a record, of its size, that belongs there, or to what is deleted already; 0: it does not; -errno.
     # misnamed: it leads to a record of this queue, whose place is before all of its files.
     cdef unsigned char[UNIT_SIZE] u
@@ -46,27 +47,27 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
         return error if error < 0 else -EIO
     right = (record_parse(f.map + (at - f.start), f.start + f.size - at, &v) == RECORD_OK and v.physical_offset == at
              and v.size == rmq_get32(u + 8))
-    if right and not _belongs(q, index, &v):
+    if right and not _belongs(q, index, &v, exact):
         right = False
-        misnamed[0] = _belongs(q, v.queue_offset, &v) and v.queue_offset < queue_first(q)
+        misnamed[0] = _belongs(q, v.queue_offset, &v, False) and v.queue_offset < queue_first(q)
     log_file_release(f)
     return right
 
 
-cdef int _settle(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
+cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact) noexcept nogil:
     # Back to an entry that can be believed, by steps that double: mostly one is bad, but all may be. 1: moved; 0; -errno.
     cdef int64_t index = q.max_offset, step = 1
     cdef int rc = 0
     cdef bint misnamed = False
     while index > q.min_offset:
-        rc = _believable(t, row, q, index - 1, &misnamed)
+        rc = _believable(t, row, q, index - 1, exact, &misnamed)
         if rc != 0:
             break
         index = index - step if index - step > q.min_offset else q.min_offset
         step *= 2
     if rc == 0 and index < q.max_offset and index == queue_first(q) > 0:
         # Nothing of it can be believed. Where its file has the name of another place, it begins anew.
-        rc = _believable(t, row, q, index, &misnamed)
+        rc = _believable(t, row, q, index, exact, &misnamed)
         if rc == 0 and misnamed:
             index = 0
     if rc < 0 or index == q.max_offset:
@@ -113,7 +114,7 @@ cdef class QueueRecovery:
                 q = queues_at(self.owner.table, i)
                 rc = queue_find_end(self.owner.table, q, below)
                 if rc == 1:
-                    rc = _settle(self.owner.table, self.row, q)
+                    rc = _settle(self.owner.table, self.row, q, True)
                     if rc >= 0 and q.max_physical_offset < spoilt:
                         spoilt = q.max_physical_offset
                 if rc < 0:
@@ -139,14 +140,14 @@ cdef class QueueRecovery:
                         newest = q
                 if newest == NULL:
                     break
-                rc = _settle(self.owner.table, self.row, newest)
+                rc = _settle(self.owner.table, self.row, newest, False)
                 if rc == 1 and newest.max_physical_offset < spoilt:
                     spoilt = newest.max_physical_offset
         self.owner.check_queue(rc, newest)
         return (newest.max_physical_offset if newest != NULL else -1), spoilt
 
-    def settle_from(self, int64_t offset):
-        """The same for every queue that leads beyond `offset`, a log offset."""
+    def settle_from(self, int64_t offset, bint exact=False):
+        """The same for every queue that leads beyond `offset`, a log offset. exact: as where damage is known."""
         cdef int64_t i, last = -1, spoilt = INT64_MAX
         cdef Queue *q = NULL
         cdef int rc = 0
@@ -154,7 +155,7 @@ cdef class QueueRecovery:
             for i in range(queues_count(self.owner.table)):
                 q = queues_at(self.owner.table, i)
                 if q.max_physical_offset > offset:
-                    rc = _settle(self.owner.table, self.row, q)
+                    rc = _settle(self.owner.table, self.row, q, exact)
                     if rc < 0:
                         break
                     if rc == 1 and q.max_physical_offset < spoilt:

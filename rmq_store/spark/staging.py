@@ -75,6 +75,7 @@ def enter(root: str, job: str, app: str, version: int) -> bool:
     "done" and then sweeps, so whoever makes the directory after that sees it here; who made it before has it taken away.
     """
     directory = directory_of(root, job)
+    _make_root(root)
     os.makedirs(directory, exist_ok=True)
     done = last_done(root, app)
     if done is None or version > done:
@@ -82,6 +83,17 @@ def enter(root: str, job: str, app: str, version: int) -> bool:
     with suppress(OSError):         # others are in it: they, or the commit, remove it
         os.rmdir(directory)
     return False
+
+
+def _make_root(root: str) -> None:
+    """The root, and what leads to it, with names that the device has: a commit is durable only with them."""
+    if os.path.isdir(root):
+        return
+    parent = os.path.dirname(os.path.abspath(root))
+    _make_root(parent)
+    with suppress(FileExistsError):     # another task was quicker
+        os.mkdir(root)
+    sync(parent)
 
 
 class StageFile:

@@ -82,7 +82,7 @@ def test_a_sandbox_without_io_uring(tmp_path, code):
 ])
 def test_a_refusal_names_its_reason_and_leaves_nothing_behind(tmp_path, kind, code, text):
     io = ProbeIo()
-    io.fail(kind, 1, code)
+    io.fail(kind, 1, code, sticky=code == errno.ENOMEM)     # for that the kernel is asked again
     with pytest.raises(BackendUnavailable, match=text):
         uring(tmp_path / "s", _io=io)
     with MessageStore.open(tmp_path / "s", **SMALL) as store:       # the lock is free, no file half made
@@ -92,6 +92,15 @@ def test_a_refusal_names_its_reason_and_leaves_nothing_behind(tmp_path, kind, co
 def test_the_mapped_write_path_has_no_ring(tmp_path):
     with pytest.raises(BackendUnavailable, match="write_path"):
         uring(tmp_path / "s", write_path="mmap")
+
+
+@ring_needed
+def test_memory_that_the_kernel_gives_back_late_is_waited_for(tmp_path):
+    """It counts a ring that was closed against the limit until it has taken it down."""
+    io = ProbeIo()
+    io.fail("ring_setup", 1, errno.ENOMEM)
+    with uring(tmp_path / "s", _io=io) as store:
+        assert store.put("T", b"x", wait=True).status.name == "PUT_OK" and io.hits == 1
 
 
 # ---- no memory to lock

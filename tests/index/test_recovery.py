@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmq_store import MessageStore
 from rmq_store.errors import CorruptionError
 from tests.index.index_data import files_of
 
@@ -197,17 +196,3 @@ def test_readonly_sees_what_another_process_adds(make):
     index.put(TOPIC, b"k", None, 20, 2000)
     assert look.query(TOPIC, b"k", 32, 0, FOREVER) == ([20, 10], 2000, 20)
     assert look.end_physical == 20
-
-
-def test_a_record_that_is_dispatched_again_is_found_once(tmp_path):
-    """The newest record comes again where queues are filled again, whole or cut short between two of its keys."""
-    sizes = {"segment_size_bytes": 1 << 16, "index_slots": 20, "index_entries_max": 10}
-    with MessageStore.open(tmp_path / "s", **sizes) as store:
-        for i in range(31):
-            store.put("T", b"x", keys=f"k{i} j{i} i{i}")
-    for _ in range(3):
-        for path in (tmp_path / "s/consumequeue/T/0").iterdir():
-            path.unlink()
-        with MessageStore.open(tmp_path / "s", **sizes) as store:
-            found = {f"{k}{i}": [m.queue_offset for m in store.query_key("T", f"{k}{i}")] for i in range(31) for k in "kji"}
-            assert found == {f"{k}{i}": [i] for i in range(31) for k in "kji"}

@@ -209,3 +209,24 @@ def test_a_queue_that_lost_its_end_and_whose_last_entry_is_rotten(tmp_path, kill
             n = store.max_offset("Rare", 0)
             assert store.put("Rare", b"%d" % n).queue_offset == n
             whole.append(("Rare", 0, n, b"%d" % n))
+
+
+def test_entries_that_have_changed_places(tmp_path):
+    """Each is whole and leads to a record of its queue, of another place; the checkpoint vouches for all of them."""
+    live, root = tmp_path / "live", tmp_path / "image"
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        for i in range(12):
+            store.put("Rare", b"%d" % i)
+            put(store, i * 50, 50)
+    with MessageStore.open(live, _io=io, **SMALL) as store:
+        put(store, 600, 10)
+        shutil.copytree(live, root, ignore=ALLOCATING)
+    path = root / "consumequeue" / "Rare" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    units = [data[i:i + 20] for i in range(0, len(data), 20)]
+    units[2:5] = units[4:1:-1]
+    path.write_bytes(b"".join(units))
+    with MessageStore.open(root, **SMALL) as store:
+        assert [(m.queue_offset, bytes(m.body)) for m in store.scan("Rare", 0)] == [(i, b"%d" % i) for i in range(12)]

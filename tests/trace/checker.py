@@ -225,7 +225,7 @@ class Checker(SmallFiles):
         self._before_write(path, file, call, number)
         if call.kind == "pwrite" and call.flags & DSYNC:
             file.write(call.offset, call.data, call.result, number, number)
-            file.synced(number, flights=(number,))
+            file.synced(self.first + call.begin, call.offset, call.offset + call.result, flights=(number,))
         else:
             file.write(call.offset, call.data, call.result, number)
         if path.endswith("/checkpoint") and call.data is not None and len(call.data) >= 40:
@@ -273,8 +273,8 @@ class Checker(SmallFiles):
             if call.result > 0:
                 flight.whole = call.result == flight.length
                 flight.file.landed(submitted, flight.offset + call.result, number)
-                if flight.durable:
-                    flight.file.synced(0, flights=(submitted,))
+                if flight.durable:      # its bytes, and so what was written there before and is not told apart from them
+                    flight.file.synced(submitted, flight.offset, flight.offset + call.result, flights=(submitted,))
         elif call.result >= 0:
             flight.file.synced(submitted, flights=[n for n in flight.after if self.flights[n].whole])
         else:

@@ -8,7 +8,7 @@ from tests.trace.files import Names, is_store_file
 __all__ = ["SmallFiles"]
 
 UNSYNCED = {".stats.json", "lock", "abort"}     # for who looks now; empty; on the way
-ASIDE = ("alloc/", "/.spark/", "/.salvage/")    # half made; a commit's; copies that were moved out of the way
+ASIDE = ("alloc/", "/.spark/")      # half made; a commit's
 
 
 class SmallFiles:

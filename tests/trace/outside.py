@@ -77,8 +77,6 @@ class _Os:
         if not os.path.isdir(os.path.dirname(path)):
             self.makedirs(os.path.dirname(path))
         self._table().mkdir(path)
-        if "/.spark" not in path:
-            self._table().sync_dir(os.path.dirname(path))       # the name of the root itself is its maker's affair
 
     def mkdir(self, path: str) -> None:
         self._table().mkdir(path)
@@ -94,9 +92,9 @@ class _Os:
 
 
 def _open(table: Callable[[], ProbeIo]) -> Callable[..., Any]:
-    def opened(path: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None) -> Any:
+    def opened(path: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, **more: Any) -> Any:
         if not set(mode) & set("wx"):
-            return builtins.open(path, mode, buffering, encoding)
+            return builtins.open(path, mode, buffering, encoding, **more)
         raw = _File(table(), os.fspath(path), mode)
         return raw if "b" in mode else io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding)
 
