@@ -15,8 +15,8 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end
 
 cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bint exact) noexcept nogil:
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
-    # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in a
-    # queue that is known to be damaged (exact) that is damage, too.
+    # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in
+    # a queue that is known to be damaged (exact) that is damage, too.
     if q.topic_size > 5 and memcmp(q.topic, b"%LMQ%", 5) == 0:
         return True
     return (v.queue_id == q.queue_id and (v.queue_offset == index or (v.queue_offset > index and not exact))
