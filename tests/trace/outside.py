@@ -50,12 +50,14 @@ class _Os:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def open(self, path: str, flags: int) -> int:
-        if not os.path.isdir(path):
-            return self._table().open(path, flags)
-        fd = os.open(path, flags)
-        self._directories[fd] = path
-        return fd
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        if os.path.isdir(path):
+            fd = os.open(path, flags)
+            self._directories[fd] = path
+            return fd
+        if flags & os.O_ACCMODE == os.O_RDONLY:     # read, and closed, by a file of Python's
+            return os.open(path, flags, mode)
+        return self._table().open(path, flags)
 
     def fsync(self, fd: int) -> None:
         if fd in self._directories:

@@ -42,6 +42,7 @@ class Recorder:
     """What one test's stores did, and told."""
 
     def __init__(self) -> None:
+        self.process = self.owner = os.getpid()
         self.own: ProbeIo | None = None
         self.probes: list[ProbeIo] = []
         self.stores: weakref.WeakKeyDictionary[MessageStore, tuple[ProbeIo, list[int]]] = weakref.WeakKeyDictionary()
@@ -51,10 +52,15 @@ class Recorder:
 
     def table(self) -> ProbeIo:
         """One probe for all stores of the test that bring none: one trace, in which one process follows the other."""
-        if self.own is None:
+        if self.own is None or self.owner != os.getpid():       # a child of fork has its own: _elsewhere()
+            self.owner = os.getpid()
             self.own = ProbeIo(calls_max=CALLS_MAX, bytes_max=BYTES_MAX)
             self.probes.append(self.own)
         return self.own
+
+    def _elsewhere(self) -> bool:
+        """True in a child of fork: there a thread that is no more may have the lock of the parent's probe."""
+        return self.process != os.getpid()
 
     def opened(self, store: MessageStore, io: Any) -> None:
         if isinstance(io, ProbeIo) and not store.readonly:
@@ -66,7 +72,7 @@ class Recorder:
 
     def tell(self, store: MessageStore, *notes: tuple[Any, ...]) -> None:
         """Notes `flushed` where it has moved, and what else was told."""
-        if store not in self.stores:
+        if store not in self.stores or self._elsewhere():
             return
         probe, last = self.stores[store]
         if probe.full:
@@ -153,7 +159,7 @@ class Recorder:
         def close_recorded(store: MessageStore) -> None:
             self.tell(store)
             close(store)
-            if store in self.stores:
+            if store in self.stores and not self._elsewhere():
                 self.stores.pop(store)[0].mark(("closed", store.path))
 
         return close_recorded
