@@ -172,6 +172,7 @@ def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):
         verify_export(out)
 
 
+@pytest.mark.untraced       # it watches the calls of os by itself
 def test_what_a_job_made_is_durable_before_it_counts(tasks, own_store, tmp_path, monkeypatch):
     from rmq_store.spark.jobs import export, rebuild_index, rebuild_queues
 
