@@ -14,9 +14,9 @@ import psutil
 from rmq_store.capability import Capability, probe
 from rmq_store.config.load import Options, resolve
 from rmq_store.errors import DiskFull
-from rmq_store.io.files import open_regular
 from rmq_store.machine import huge_pages
 from rmq_store.opening import fit_sizes, infer_sizes
+from rmq_store.recovery.lockfile import holder
 
 __all__ = ["Diagnosis", "Finding", "doctor"]
 
@@ -310,10 +310,7 @@ def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 def _store(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if not os.path.isdir(os.path.join(root, "commitlog")) or not os.path.exists(os.path.join(root, "abort")):
         return
-    pid = 0
-    with suppress(OSError, ValueError), open(os.path.join(root, "lock"), "rb", opener=open_regular) as file:
-        pid = int(file.read(64).removeprefix(b"lock").strip(b"\0 \n") or b"0")
-    if pid and psutil.pid_exists(pid):
+    if pid := holder(os.path.join(root, "lock")):
         yield Finding("note", "store", f"open in process {pid}", "its numbers move while you look")
     else:
         yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly, or a broker has it open: "

@@ -43,6 +43,19 @@ def killed(tmp_path, before, count):
     return image, {image / p.relative_to(live): data for p, data in old.items()}
 
 
+def rare(root, count, others, clean=False):
+    """A closed store with `count` messages of a rare topic, `others` behind each, and a checkpoint for all. Its I/O table."""
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(BEGIN, 10_000)
+    with MessageStore.open(root, _io=io, **SMALL) as store:
+        for i in range(count):
+            store.put("Rare", b"%d" % i)
+            put(store, i * others, others)
+        if clean:
+            store.clean(hours=0, files_max=2, pace_ms=0)
+    return io
+
+
 def queue_files(root):
     return sorted(p for p in (root / "consumequeue").rglob("*") if p.is_file())
 
@@ -144,14 +157,7 @@ def test_a_readonly_open_of_a_cleaned_store_whose_queues_have_nothing(tmp_path):
 def test_a_queue_that_lost_what_the_checkpoint_vouches_for(tmp_path, kept, cleaned):
     """A sector that rotted: a queue has nothing, or little, of what lies below the place where recovery begins."""
     live, image = tmp_path / "live", tmp_path / "image"
-    io = ProbeIo(keep_bytes=False)
-    io.set_clock(BEGIN, 10_000)
-    with MessageStore.open(live, _io=io, **SMALL) as store:
-        for i in range(7):
-            store.put("Rare", b"%d" % i)
-            put(store, i * 300, 300)
-        if cleaned:
-            store.clean(hours=0, files_max=2, pace_ms=0)
+    io = rare(live, 7, 300, clean=cleaned)
     with MessageStore.open(live, _io=io, **SMALL) as store:
         store.put("Rare", b"7")
         put(store, 2100, 10)
@@ -177,12 +183,7 @@ ROTTEN = {"earlier": -200, "inside": 7, "later": 40_000, "far": 1 << 40}
 def test_a_queue_that_lost_its_end_and_whose_last_entry_is_rotten(tmp_path, killed, kept, rotten):
     """Two damages: what is filled again begins where a record does, and before all that is lost."""
     live, root = tmp_path / "live", tmp_path / "image"
-    io = ProbeIo(keep_bytes=False)
-    io.set_clock(BEGIN, 10_000)
-    with MessageStore.open(live, _io=io, **SMALL) as store:
-        for i in range(7):
-            store.put("Rare", b"%d" % i)
-            put(store, i * 100, 100)
+    io = rare(live, 7, 100)
     with MessageStore.open(live, _io=io, **SMALL) as store:
         store.put("Rare", b"7")
         put(store, 700, 10)
@@ -214,12 +215,7 @@ def test_a_queue_that_lost_its_end_and_whose_last_entry_is_rotten(tmp_path, kill
 def test_entries_that_have_changed_places(tmp_path):
     """Each is whole and leads to a record of its queue, of another place; the checkpoint vouches for all of them."""
     live, root = tmp_path / "live", tmp_path / "image"
-    io = ProbeIo(keep_bytes=False)
-    io.set_clock(BEGIN, 10_000)
-    with MessageStore.open(live, _io=io, **SMALL) as store:
-        for i in range(12):
-            store.put("Rare", b"%d" % i)
-            put(store, i * 50, 50)
+    io = rare(live, 12, 50)
     with MessageStore.open(live, _io=io, **SMALL) as store:
         put(store, 600, 10)
         shutil.copytree(live, root, ignore=ALLOCATING)

@@ -13,13 +13,19 @@ KINDS = {"bytes": list, "mixed": lambda bodies: [bytearray(bodies[0]), *bodies[1
          "mappings": lambda bodies: [{"body": body, "tags": "t"} for body in bodies]}
 
 
+def small_pool(root, io):
+    """A store over the pool with one message on the device, that refuses puts where the pool is full."""
+    store = MessageStore.open(root, _io=io, write_path="pool", pool_empty="fail", pool_window_size_bytes=64 << 10,
+                              pool_window_count=8, flush_backend="fdatasync", **SMALL)
+    store.put("T", b"before")
+    store.flush()
+    return store
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_pool(tmp_path, kind):
     io = ProbeIo(keep_bytes=False)
-    with MessageStore.open(tmp_path / "s", _io=io, write_path="pool", pool_empty="fail", pool_window_size_bytes=64 << 10,
-                           pool_window_count=8, flush_backend="fdatasync", **SMALL) as s:
-        s.put("T", b"before")
-        s.flush()
+    with small_pool(tmp_path / "s", io) as s:
         io.hold("pwrite", "/commitlog/")
         try:
             with pytest.raises(errors.PoolExhausted, match=f"of {len(BODIES)} messages were stored") as refused:
@@ -47,10 +53,7 @@ def test_a_full_pool(tmp_path, kind):
 
 def test_a_pool_that_is_full_from_the_first_message_on(tmp_path):
     io = ProbeIo(keep_bytes=False)
-    with MessageStore.open(tmp_path / "s", _io=io, write_path="pool", pool_empty="fail", pool_window_size_bytes=64 << 10,
-                           pool_window_count=8, flush_backend="fdatasync", **SMALL) as s:
-        s.put("T", b"before")
-        s.flush()
+    with small_pool(tmp_path / "s", io) as s:
         io.hold("pwrite", "/commitlog/")
         try:
             for again in (False, True):
