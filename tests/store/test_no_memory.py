@@ -56,3 +56,33 @@ def test_open_under_a_limit_on_address_space(tmp_path, options):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["refused"] and found["steps"] > 3 and not found["bad"], found
+
+
+DIES = """
+import os, sys, threading
+from rmq_store import MessageStore
+bootstrap = threading.Thread._bootstrap
+def dies(self):
+    if self.name == sys.argv[2]:
+        raise MemoryError
+    bootstrap(self)
+options = {"segment_size_bytes": 1 << 16, "manifest_enabled": True, "stats_file_interval_ms": 1000}
+MessageStore.open(sys.argv[1], **options).close()
+threads, threading.Thread._bootstrap = len(os.listdir("/proc/self/task")), dies
+try:
+    MessageStore.open(sys.argv[1], **options)
+except OSError as error:
+    print(error)
+print(threading.active_count(), len(os.listdir("/proc/self/task")) - threads)
+threading.Thread._bootstrap = bootstrap
+MessageStore.open(sys.argv[1], **options).close()
+"""
+
+
+@pytest.mark.parametrize("name", ["rmq-stats", "rmq-manifest", "rmq-watch"])
+def test_a_thread_that_dies_before_it_begins(tmp_path, name):
+    """Python's own Thread.start waits for it without end."""
+    done = subprocess.run([sys.executable, "-c", DIES, str(tmp_path / "s"), name], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said, left = done.stdout.splitlines()
+    assert f"no thread {name} can be had" in said and left == "1 0"
