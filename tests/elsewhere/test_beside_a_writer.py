@@ -137,14 +137,18 @@ def test_all_of_it_for_long(tmp_path, how, options):
 
 ADDS = """
 import sys
+import time
 from rmq_store import MessageStore
 with MessageStore.open(sys.argv[1], index_slots=1000, index_entries_max=40_000, segment_size_bytes=1 << 20) as store:
     n = 0
     while True:
-        if n == 1:
-            print("open", flush=True)
         store.put("T", b"x", keys=f"key{n}")
         n += 1
+        if n % 100 == 0:
+            time.sleep(0.002)       # else the log grows by a gigabyte
+        if n == 200:
+            store.wait_dispatched(10)
+            print("open", flush=True)
 """
 
 
@@ -155,7 +159,6 @@ def test_readers_are_told_sizes_by_an_index_that_grows(tmp_path):
             assert writer.stdout.readline()
             for _ in range(60):
                 with MessageStore.open(tmp_path / "s", readonly=True) as store:
-                    if store.max_offset("T", 0) > 100:
-                        assert store.options.index_slots == 1000
+                    assert store.options.index_slots == 1000
         finally:
             writer.kill()

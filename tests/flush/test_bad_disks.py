@@ -64,8 +64,8 @@ def test_a_file_system_that_turns_read_only_is_a_fence(ext4, config):
     """ext4 after an error: every write fails from now on. Typed errors, reads go on, close() comes back, reopening recovers."""
     place, loop = ext4
     trigger = f"/sys/fs/ext4/{os.path.basename(loop)}/trigger_fs_error"
-    if not os.path.exists(trigger):
-        pytest.skip(f"no {trigger}")
+    if not os.access(trigger, os.W_OK):
+        pytest.skip(f"{trigger} cannot be written here")
     store = opened(place, config)
     sent = [b"%05d" % i * 100 for i in range(50)]
     for body in sent:

@@ -275,6 +275,8 @@ class Checker(SmallFiles):
                 flight.file.landed(submitted, flight.offset + call.result, number)
                 if flight.durable:      # its bytes, and so what was written there before and is not told apart from them
                     flight.file.synced(submitted, flight.offset, flight.offset + call.result, flights=(submitted,))
+            else:
+                flight.file.write_failed(submitted)
         elif call.result >= 0:
             flight.file.synced(submitted, flights=[n for n in flight.after if self.flights[n].whole])
         else:

@@ -118,6 +118,12 @@ class File:
             e.done = number
         self.dirty = [e for e in self.dirty if e.low < e.high]
 
+    def write_failed(self, flight: int) -> None:
+        """That ring_write failed: what is there is not known until it is written again, whole."""
+        for e in self.dirty:
+            if e.flight == flight:
+                e.lost = self.lost = True
+
     def _forget(self, low: int, high: int, which: Callable[[Extent], bool]) -> None:
         kept = []
         for e in self.dirty:

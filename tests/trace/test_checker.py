@@ -10,6 +10,7 @@ from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.states import acknowledge_early, without
 from tests.trace.checker import RULES, Checker, Store
+from tests.trace.files import File
 from tests.trace.recorder import Recorder, described
 
 SEGMENT = 16384
@@ -165,6 +166,21 @@ def test_msync_covers_its_range(small, synced, expected):
     small.told(10_000)
     small.io.munmap(at, SEGMENT)
     assert small.found() == expected
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("data", [None, b"", b"y" * 100], ids=["no bytes", "refused", "bytes"])
+def test_a_ring_write_that_failed_is_made_again(whole, data):
+    file = File(whole)
+    file.write(0, data, 100, None, 7)
+    file.write_failed(7)
+    file.synced(8)
+    assert (data == b"" and whole) or file.first_dirty(0, 100) is not None
+    file.write(0, b"y" * 100, 100, None, 9)
+    assert file.first_dirty(0, 100) is not None
+    file.landed(9, 100, 10)
+    file.synced(11)
+    assert file.first_dirty(0, 100) is None
 
 
 def test_a_name_that_no_directory_sync_covers(small):
