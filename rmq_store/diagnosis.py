@@ -273,14 +273,17 @@ def _memory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 
 
 def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
-    need = o.consumequeue_fd_max + 64
+    logs = c.total // max(o.segment_size_bytes, 1)
+    need = o.consumequeue_fd_max + logs + 64
     if c.files is not None and 0 <= c.files < need:
-        yield Finding("finding", "open files", f"the limit is {c.files}, a store uses up to {need}", "reading and dispatch "
-                      "can fail with EMFILE", "ulimit -n 65536 (LimitNOFILE=), or a smaller consumequeue_fd_max")
+        yield Finding("finding", "open files", f"the limit is {c.files}, a store uses up to {need}: one for each of the "
+                      f"{logs} commit-log files of {_size(o.segment_size_bytes)} that fit on this disk, and consumequeue_fd_max",
+                      "puts, reading and dispatch can fail with EMFILE", f"ulimit -n {max(65536, 2 * need)} (LimitNOFILE=), or a "
+                      "larger segment_size_bytes, or a smaller consumequeue_fd_max")
     maps = 0
     with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count") as file:
         maps = int(file.read())
-    files = c.total // max(o.segment_size_bytes, 1) + 1000
+    files = logs + 1000
     if maps and files > maps:
         yield Finding("finding", "mappings", f"vm.max_map_count is {maps}, and {files} commit-log files of "
                       f"{_size(o.segment_size_bytes)} fit on this disk", "opening a full store fails with ENOMEM",
