@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
 from rmq_store.consumequeue._owner cimport QueueTableOwner
-from rmq_store.consumequeue._queue cimport queues_count, queues_filling, queues_make_ahead, queues_placeless
+from rmq_store.consumequeue._queue cimport queues_count, queues_fill, queues_filled, queues_make_ahead, queues_placeless
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
@@ -327,15 +327,16 @@ cdef class StoreCore:
     def _catch_up(self, int64_t end, int64_t begin, bint filling):
         """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap
         is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
-        cdef int64_t lacking_from
+        cdef int64_t lacking_from = 0
         cdef int rc
         if rmq_load(&self.log.confirm) < end:
             end = rmq_load(&self.log.confirm)
         rmq_store(&self.log.dispatched, begin)
-        queues_filling(self.queues, filling, begin)
+        queues_fill(self.queues, filling, begin)
         with nogil:
             rc = dispatch_to(self.dispatcher, end)
-        lacking_from = queues_filling(self.queues, False, 0)
+            if rc >= 0:
+                rc = queues_filled(self.queues, &lacking_from)
         _check(rc, self.path)
         if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
             rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there

@@ -15,7 +15,7 @@
 #
 # Source: CommitLog.java (4.9.8), MessageExtEncoder.java and MessageDecoder.java (5.3.3); offsets in codec/layout.py.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from rmq_store.codec._text cimport Property, property_next
 
@@ -387,3 +387,28 @@ cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
         if not (97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57 or c == 37 or c == 124 or c == 95 or c == 45):
             return False
     return size > 0
+
+
+cdef inline bint topic_light(const char *topic, int32_t size) noexcept nogil:
+    # A light queue (LmqDispatch) leads to records of other topics, whose queue offsets are those of their own queues.
+    return size > 5 and memcmp(topic, b"%LMQ%", 5) == 0
+
+
+cdef inline bint record_in_light_queue(const RecordView *v, const char *name, int32_t size) noexcept nogil:
+    # The property INNER_MULTI_DISPATCH lists, with commas, the light queues that a record is in.
+    cdef const char *text = v.properties
+    cdef const char *end = text + v.properties_size
+    cdef const char *at
+    cdef Property p
+    while property_next(&text, end, &p):
+        if p.name_size != 20 or memcmp(p.name, b"INNER_MULTI_DISPATCH", 20) != 0:
+            continue
+        at = p.value
+        while p.value + p.value_size - at >= size:
+            if memcmp(at, name, size) == 0 and (at + size == p.value + p.value_size or at[size] == c','):
+                return True
+            at = <const char *> memchr(at, c',', p.value + p.value_size - at)
+            if at == NULL:
+                break
+            at += 1
+    return False

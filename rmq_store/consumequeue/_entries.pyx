@@ -5,13 +5,16 @@ stored, and one write system call pays for a whole buffer. When every buffer is 
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
+from rmq_store.codec._record cimport RECORD_FIXED_SIZE, topic_light
 from rmq_store.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_put
 from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_cut, files_flush, files_grow,
                                             files_sync, files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
-from rmq_store.consumequeue._state cimport BLANK_SIZE_FIELD, QueueState, TableState, entry_append, state_of
+from rmq_store.consumequeue._state cimport (BLANK_SIZE_FIELD, FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting,
+                                            entry_append, state_of)
+from rmq_store.consumequeue._table cimport table_at
 from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
                                  rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32)
 
@@ -129,6 +132,62 @@ cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical)
     return False
 
 
+cdef inline bint _begun(const TableState *t, const Queue *q) noexcept nogil:
+    # Whether entries that are of use say what the next queue offset is.
+    return q.max_physical_offset >= 0 and q.max_physical_offset > t.log_begin
+
+
+cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, int64_t next_offset) noexcept nogil:
+    # `next_offset`: what the next record of the queue says. Numbers go on behind the one that waits: what would be before it is
+    # lost, and its own entry takes those places, too, as a consumer meets nothing worse there than a message twice. They go on
+    # below it: its number is wrong; the same place twice would hide the next record, so it gets one only where one is free.
+    cdef Waiting *w = &s.waiting
+    cdef int64_t lacking = w.cq_offset - s.next_index
+    cdef int rc = 0
+    if _begun(t, q) and w.physical >= q.max_physical_offset:
+        if next_offset > w.cq_offset and lacking <= (w.physical - q.max_physical_offset) // RECORD_FIXED_SIZE:
+            while rc >= 0 and s.next_index <= w.cq_offset:
+                rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, s.next_index)
+        elif next_offset > s.next_index:
+            rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, w.cq_offset)
+    elif not _begun(t, q) and next_offset > w.cq_offset:
+        rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, w.cq_offset)
+    if rc >= 0:
+        w.size = 0
+    return rc
+
+
+cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noexcept nogil:
+    # 1: this record may have its entry. 0: it waits for the next one of its queue, as its queue offset or the records before it
+    # may be rotten: no checksum covers them. Or -errno.
+    cdef int rc
+    if s.waiting.size > 0 and record.physical > s.waiting.physical:
+        rc = _put_waiting(t, q, s, record.cq_offset)
+        if rc < 0:
+            return rc
+    if _begun(t, q) and (t.filling == FILLING_BACK or record.cq_offset <= s.next_index):
+        return 1 if record.cq_offset > 0 or s.next_index == 0 else 0    # a second first one has no place
+    if not _begun(t, q) and record.cq_offset == 0:
+        return 1
+    s.waiting = record
+    return 0
+
+
+cdef int entries_decide(TableState *t) noexcept nogil:
+    cdef QueueState *s
+    cdef Queue *q
+    cdef int64_t i
+    cdef int rc
+    for i in range(rmq_load(&t.count)):
+        q = table_at(t, i)
+        s = state_of(q)
+        if s.waiting.size > 0:
+            rc = _put_waiting(t, q, s, INT64_MAX)
+            if rc < 0:
+                return rc
+    return entries_publish(t)
+
+
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil:
     # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be
@@ -143,9 +202,20 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         return 0
     if q.max_physical_offset < 0 and physical < q.removed_below:
         return 0
-    if t.filling and q.max_physical_offset <= t.log_begin < t.filled_from and cq_offset > s.next_index:
+    if (t.filling != FILLING_NOT and q.max_physical_offset <= t.log_begin < t.filled_from
+            and cq_offset > s.next_index):
         t.lacking_from = t.log_begin        # its first entries may be lost: only the whole log tells
         return 0
+    if t.filling != FILLING_NOT and not topic_light(q.topic, q.topic_size):
+        rc = _confirmed(t, q, s, Waiting(physical, size, tags_code, store_timestamp, cq_offset))
+        if rc <= 0:
+            return rc
+    return _put(t, q, s, physical, size, tags_code, store_timestamp, cq_offset)
+
+
+cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+              int64_t cq_offset) noexcept nogil:
+    cdef int rc
     if q.max_physical_offset < 0 or (q.max_physical_offset <= t.log_begin and cq_offset > s.next_index):
         rc = _begin(t, q, s, cq_offset)
         if rc < 0:
@@ -157,7 +227,7 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
         entry_append(s, 0, BLANK_SIZE_FIELD, 0)
     if cq_offset != 0 and cq_offset < s.next_index:
         return 0
-    if t.filling and cq_offset > s.next_index:
+    if t.filling == FILLING_BACK and cq_offset > s.next_index:
         # Not to be put in the place of one that is lost: dispatch has to begin further back.
         if q.max_physical_offset < t.lacking_from:
             t.lacking_from = q.max_physical_offset

@@ -8,14 +8,15 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.consumequeue._descriptors cimport UnitFiles
-from rmq_store.consumequeue._entries cimport (entries_have_place, entries_note_unsynced, entries_publish, entries_put,
-                                              entries_sync)
+from rmq_store.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
+                                              entries_put, entries_sync)
 from rmq_store.consumequeue._ext cimport ext_read
 from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
 from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find,
                                               recover_min, recover_truncate)
 from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
-from rmq_store.consumequeue._state cimport QueueState, TableState, entry_append, state_of
+from rmq_store.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
+                                            state_of)
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
@@ -86,12 +87,17 @@ cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
     t.state.log_begin = offset
 
 
-cdef int64_t queues_filling(QueueTable *t, bint begin, int64_t from_offset) noexcept nogil:
-    cdef int64_t lacking_from = t.state.lacking_from
-    t.state.filling = begin
+cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset) noexcept nogil:
+    t.state.filling = FILLING_BACK if back else FILLING_ALL
     t.state.filled_from = from_offset
     t.state.lacking_from = INT64_MAX
-    return lacking_from
+
+
+cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
+    cdef int rc = entries_decide(&t.state)
+    t.state.filling = FILLING_NOT
+    lacking_from[0] = t.state.lacking_from
+    return rc
 
 
 cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcept nogil:

@@ -20,6 +20,7 @@ cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking
     FILES_HALVED = 3                # after a stop in order
     BLOCKS_BEHIND = 8
+    RIGHT_BEFORE = 32
 
 cdef struct End:
     int64_t position                # behind the last valid entry
@@ -34,6 +35,11 @@ cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) 
     return 0 if got == UNIT_SIZE else -EIO      # the file is shorter than its length
 
 
+cdef inline bint _leads_back(const unsigned char *u, int64_t physical) noexcept nogil:
+    # One record may have several entries in a row: in the places of others that are lost (_entries.pyx).
+    return rmq_get64(u) < physical and rmq_get64(u) + rmq_get32(u + 8) != physical
+
+
 cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, bint ordered,
                End *out) noexcept nogil:
     # Unit by unit from `position`, until one is not valid, leads back (ordered), or its record ends beyond `below`, if not -1.
@@ -46,7 +52,7 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if not unit_valid(u) or (not unit_blank(u) and ((ordered and rmq_get64(u) < out.physical) or (
+            if not unit_valid(u) or (not unit_blank(u) and ((ordered and _leads_back(u, out.physical)) or (
                     below >= 0 and rmq_get64(u) > below - rmq_get32(u + 8)))):
                 out.position = position + i * UNIT_SIZE
                 return 0
@@ -113,6 +119,28 @@ cdef int64_t _first_at(TableState *t, UnitFiles *f, int64_t low, int64_t high, i
         else:
             high = middle
     return low
+
+
+cdef int64_t _before(TableState *t, UnitFiles *f, int64_t low, int64_t high, int64_t physical) noexcept nogil:
+    # As _first_at, which a rotten entry may have led too far: while the entries right before lead to what is there, back.
+    cdef unsigned char[RIGHT_BEFORE * UNIT_SIZE] units
+    cdef const unsigned char *u
+    cdef int64_t begin, i, got, found = high
+    while found > low:
+        begin = found - (found - 1) % (f.file_size // UNIT_SIZE) - 1        # of its file: one read is within one
+        begin = max(low, begin, found - RIGHT_BEFORE)
+        got = files_read(t.cache, f, units, (found - begin) * UNIT_SIZE, begin * UNIT_SIZE)
+        if got < 0:
+            return got
+        high = found
+        for i in range(got // UNIT_SIZE):
+            u = units + i * UNIT_SIZE
+            if unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical:
+                found = begin + i
+                break
+        if found == high:
+            break
+    return found
 
 
 cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
@@ -347,6 +375,8 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
         rmq_store(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
         return 0
     found = _first_at(t, f, low, end, physical_min)
+    if found >= 0:
+        found = _before(t, f, low, found, physical_min)
     if found < 0:
         return <int> found
     rmq_store(&q.min_offset, found)

@@ -20,6 +20,18 @@ cdef enum:
     BUFFER_STRIDE = 4096
     BUFFER_COUNT = 1024                 # 4 MiB of address space; memory is touched as it is lent
 
+cdef enum Filling:
+    FILLING_NOT = 0                     # records come as they were put
+    FILLING_BACK = 1                    # while it opens: a queue that lacks an entry is filled from further back
+    FILLING_ALL = 2                     # while it opens: what the log does not have, nobody has
+
+cdef struct Waiting:
+    int64_t physical
+    int32_t size                        # 0: none waits
+    int64_t tags_code
+    int64_t store_timestamp
+    int64_t cq_offset
+
 cdef struct QueueState:
     UnitFiles entries
     UnitFiles ext
@@ -27,6 +39,7 @@ cdef struct QueueState:
     # dispatch
     int64_t next_index                  # queue offset of the next entry, buffered ones counted
     int64_t blank_to                    # filler entries are due up to this queue offset
+    Waiting waiting                     # while it opens: a record that does not continue the queue
     int64_t new_min                     # min_offset to publish with the entries, -1: none
     int limit                           # bytes of the buffer that may be used (the file may end before)
     bint dirty
@@ -55,7 +68,7 @@ cdef struct TableState:
     Directory *directory                # atomic
     int64_t count                       # atomic
     int64_t log_begin                   # where the log began when it was opened: entries that lead below it are of no use
-    bint filling                        # while it opens: a queue that lacks an entry is filled from further back
+    Filling filling
     int64_t filled_from                 # where this dispatch began
     int64_t lacking_from                # from where on entries are lacking, log offset; INT64_MAX: none are
     rmq_mutex insert_lock

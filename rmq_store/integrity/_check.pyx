@@ -13,8 +13,8 @@ from libc.string cimport memcmp
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32,
-                                      properties_scan, record_crc_check, record_parse, rmq_get32, rmq_get64,
-                                      topic_fits)
+                                      properties_scan, record_crc_check, record_in_light_queue, record_parse,
+                                      rmq_get32, rmq_get64, topic_fits, topic_light)
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
@@ -538,7 +538,6 @@ cdef class Checker:
         cdef RecordView v
         cdef int64_t n, i
         cdef int rc
-        cdef bint light = q.topic_size > 5 and memcmp(q.topic, b"%LMQ%", 5) == 0
         while at < end and self.count < NOTES_MAX - UNITS and self.error == 0:
             n = queue_read(self.queues.table, q, at, units, UNITS if end - at > UNITS else end - at)
             if n < 0:
@@ -552,9 +551,10 @@ cdef class Checker:
                 if unit_blank(u):
                     continue
                 rc = self._at(rmq_get64(u), rmq_get32(u + 8), &v, &f)
-                if rc == 0 or (rc == 1 and not light and (
-                        v.queue_id != q.queue_id or v.queue_offset != at + i or v.topic_size != q.topic_size
-                        or memcmp(v.topic, q.topic, q.topic_size) != 0)):
+                if rc == 0 or (rc == 1 and not (
+                        record_in_light_queue(&v, q.topic, q.topic_size) if topic_light(q.topic, q.topic_size)
+                        else v.queue_id == q.queue_id and v.queue_offset == at + i and v.topic_size == q.topic_size
+                        and memcmp(v.topic, q.topic, q.topic_size) == 0)):
                     self._note_queue(QUEUE_WRONG, rmq_get64(u), at + i, rmq_get32(u + 8), 0, q.topic, q.topic_size, q.queue_id)
                 if rc == 1:
                     log_file_release(f)

@@ -9,8 +9,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse, rmq_get32,
-                                      rmq_get64)
+from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView,
+                                      record_in_light_queue, record_parse, rmq_get32, rmq_get64, topic_light)
 from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
@@ -90,9 +90,9 @@ cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
 
 
 cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_offset) noexcept nogil:
-    # An entry that leads to another queue's record is damaged. (Light queues share the records of other topics.)
-    if r.topic_size > 5 and memcmp(r.topic, b"%LMQ%", 5) == 0:
-        return True
+    # An entry that leads to another queue's record is damaged.
+    if topic_light(r.topic, r.topic_size):
+        return record_in_light_queue(v, r.topic, r.topic_size)
     return (v.queue_id == r.queue_id and v.queue_offset == queue_offset and v.topic_size == r.topic_size
             and memcmp(v.topic, r.topic, r.topic_size) == 0)
 

@@ -3,11 +3,12 @@ _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLog
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse, rmq_get32, rmq_get64
+from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_light_queue, record_parse, rmq_get32, rmq_get64,
+                                      topic_light)
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
-                                            queue_destroy, queue_find_end, queue_first, queue_read, queue_truncate,
-                                            queues_at, queues_count, queues_log_begins)
+                                            queue_destroy, queue_find_end, queue_first, queue_read,
+                                            queue_truncate, queues_at, queues_count, queues_log_begins)
 from rmq_store.consumequeue._state cimport unit_blank, unit_valid
 from rmq_store.io._sync cimport EIO
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
@@ -17,8 +18,8 @@ cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bi
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
     # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in
     # a queue that is known to be damaged (exact) that is damage, too.
-    if q.topic_size > 5 and memcmp(q.topic, b"%LMQ%", 5) == 0:
-        return True
+    if topic_light(q.topic, q.topic_size):
+        return record_in_light_queue(v, q.topic, q.topic_size)
     return (v.queue_id == q.queue_id and (v.queue_offset == index or (v.queue_offset > index and not exact))
             and v.topic_size == q.topic_size and memcmp(v.topic, q.topic, q.topic_size) == 0)
 

@@ -1,0 +1,94 @@
+"""Records whose topic, queue id or queue offset rot, which no checksum covers, where queues are filled from the log."""
+import shutil
+import struct
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.integrity.repair import repair
+
+SMALL = {"segment_size_bytes": 1 << 12, "consumequeue_file_size_bytes": 400, "index_slots": 100, "index_entries_max": 1000}
+COUNT = 120
+QUEUES = 3
+
+
+def body(i):
+    return b"message %d" % i
+
+
+def made(root):
+    """Closed in order; message i is in queue i % 3 of T, or, each seventh, in queue 0 of U. Their log offsets."""
+    with MessageStore.open(root, **SMALL) as s:
+        return [s.put("U" if i % 7 == 0 else "T", body(i), queue_id=0 if i % 7 == 0 else i % QUEUES).offset
+                for i in range(COUNT)]
+
+
+def places():
+    """(topic, queue, queue offset) of each message."""
+    ends: dict = {}
+    found = []
+    for i in range(COUNT):
+        queue = ("U", 0) if i % 7 == 0 else ("T", i % QUEUES)
+        found.append((*queue, ends.get(queue, 0)))
+        ends[queue] = ends.get(queue, 0) + 1
+    return found, ends
+
+
+def rot(root, offset, field, change):
+    size = SMALL["segment_size_bytes"]
+    path = root / "commitlog" / f"{offset // size * size:020d}"
+    data = bytearray(path.read_bytes())
+    at = offset % size
+    if field == "topic":
+        at = data.index(b"\x01T", at + 84) + 1
+        data[at] ^= ord("T") ^ ord("U")
+    else:
+        at, form = {"queue id": (at + 12, ">i"), "queue offset": (at + 20, ">q")}[field]
+        struct.pack_into(form, data, at, struct.unpack_from(form, data, at)[0] + change)
+    path.write_bytes(data)
+
+
+def claim(topic, queue, at, field, change):
+    return ("U" if field == "topic" else topic, queue + change * (field == "queue id"), at + change * (field == "queue offset"))
+
+
+DAMAGE = [("queue id", 1), ("queue id", -1), ("queue id", 50), ("topic", 0), ("queue offset", 1), ("queue offset", 3),
+          ("queue offset", 1000), ("queue offset", 1 << 40), ("queue offset", -2)]
+
+
+@pytest.mark.untraced       # records are changed behind the trace's back
+@pytest.mark.parametrize("lost", ["queues", "entries", "nothing", "repaired"])
+@pytest.mark.parametrize(("field", "change"), DAMAGE)
+@pytest.mark.parametrize("victims", [(40,), (40, 43), (118,), (1, 40, 103)])
+def test_all_others_are_in_their_places(tmp_path, field, change, victims, lost):
+    offsets = made(tmp_path)
+    for i in victims:
+        rot(tmp_path, offsets[i], field, change)
+    if lost == "queues":
+        shutil.rmtree(tmp_path / "consumequeue")
+    elif lost == "entries":
+        for path in (tmp_path / "consumequeue").rglob("0*0"):
+            path.write_bytes(bytes(400))
+    elif lost == "repaired":
+        repair(tmp_path, dry_run=False, open_store=MessageStore.open, **SMALL)
+    found, ends = places()
+    gone = [found[i] for i in victims]
+    claimed = [claim(*place, field, change) for place in gone]      # of two records that say the same the first is believed
+    for life in range(2):
+        with MessageStore.open(tmp_path, **SMALL) as s:
+            assert wrong(s, [(*place, body(i)) for i, place in enumerate(found)
+                             if i not in victims and place not in claimed]) == []
+            for (topic, queue), end in ends.items():
+                there = s.max_offset(topic, queue)
+                assert there >= end + life - ((topic, queue, end - 1) in gone)
+                assert s.put(topic, b"next", queue_id=queue).queue_offset == there
+                s.wait_dispatched(10)
+                assert wrong(s, [(topic, queue, there, b"next")]) == []
+        if life == 0:
+            (tmp_path / "abort").touch()
+
+
+def wrong(store, expected):
+    """Which of these (topic, queue, queue offset, body) the store does not give."""
+    return [(topic, queue, at) for topic, queue, at, said in expected
+            if [(bytes(m.body), m.queue_offset) for m in store.get(topic, queue, at, 1)] != [(said, at)]]
