@@ -277,9 +277,10 @@ def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     need = o.consumequeue_fd_max + logs + 64
     if c.files is not None and 0 <= c.files < need:
         yield Finding("finding", "open files", f"the limit is {c.files}, a store uses up to {need}: one for each of the "
-                      f"{logs} commit-log files of {_size(o.segment_size_bytes)} that fit on this disk, and consumequeue_fd_max",
-                      "puts, reading and dispatch can fail with EMFILE", f"ulimit -n {max(65536, 2 * need)} (LimitNOFILE=), or a "
-                      "larger segment_size_bytes, or a smaller consumequeue_fd_max")
+                      f"{logs} commit-log files of {_size(o.segment_size_bytes)} that fit on this disk, and "
+                      "consumequeue_fd_max", "puts, reading and dispatch can fail with EMFILE",
+                      f"ulimit -n {max(65536, 2 * need)} (LimitNOFILE=), or a larger segment_size_bytes, or a smaller "
+                      "consumequeue_fd_max")
     maps = 0
     with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count") as file:
         maps = int(file.read())

@@ -213,8 +213,8 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
     return _put(t, q, s, physical, size, tags_code, store_timestamp, cq_offset)
 
 
-cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
-              int64_t cq_offset) noexcept nogil:
+cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code,
+              int64_t store_timestamp, int64_t cq_offset) noexcept nogil:
     cdef int rc
     if q.max_physical_offset < 0 or (q.max_physical_offset <= t.log_begin and cq_offset > s.next_index):
         rc = _begin(t, q, s, cq_offset)
