@@ -141,6 +141,9 @@ def _refuse_gap(path: str, starts: list[int], size: int) -> None:
         if start != expected:
             raise CorruptionError(f"{path}/{start:020d}", None, f"file {expected:020d} before it", "a gap")
         expected += size
+    if starts and starts[-1] > (highest := _OFFSET_MAX - 22 * size):
+        # Puts would get queue offsets that no entry can have (entries_have_place).
+        raise CorruptionError(f"{path}/{starts[-1]:020d}", None, f"at most {highest} as name", f"{starts[-1]}")
 
 
 def _leave(path: bytes, reason: str) -> None:

@@ -260,6 +260,18 @@ def test_a_gap_in_a_queue(root, capsys):
         look(s)
 
 
+def test_a_name_of_a_queue_s_file_that_leaves_no_room_for_more(root, capsys):
+    for path in row(root, "queue")[1:]:
+        path.unlink()
+    size = row(root, "queue")[0].stat().st_size
+    far = row(root, "queue")[0].rename(row(root, "queue")[0].with_name(f"{((1 << 63) - 1) // size * size - 2 * size:020d}"))
+    for readonly in (True, False):
+        refused(root, readonly, CorruptionError, far, "as name", 4, capsys)
+    assert main(["repair", str(root)]) == 0
+    with MessageStore.open(root) as s:
+        look(s)
+
+
 @pytest.mark.parametrize("whole_queue", [False, True])
 def test_an_empty_last_file_of_a_queue_is_filled_again(root, whole_queue):
     """A store that was closed in order has none: what was in it lies in the log."""
