@@ -223,12 +223,12 @@ cdef class LogRecovery:
         """Bytes of a file: int."""
         return self.row.file_size
 
-    def next_good(self, int64_t begin, int64_t end, *, bint crc_property=False):
+    def next_good(self, int64_t begin, int64_t end):
         """Offset of the first whole, checked record that begins in [begin, end) of one file; None: none."""
         cdef LogFile *f = self._file(begin)
         cdef int64_t at
         with nogil:
-            at = scan_next_good(f, begin, end, crc_property)
+            at = scan_next_good(f, begin, end, False)
         log_file_release(f)
         return None if at < 0 else at
 

@@ -126,7 +126,7 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
         return 0
     if rules.clean and outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1]:
         return 0        # as it was closed: zeros behind the end, no need to look at all of them
-    cut = _keep_aside(log, files, root, outcome, rules)
+    cut = _keep_aside(log, files, root, outcome)
     # Newest first: whatever instant the power fails, the files that are left have no gap between them.
     while starts and starts[-1] > outcome.end:
         log.drop_last()
@@ -140,8 +140,9 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
     return cut
 
 
-def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
-    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut."""
+def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome) -> int:
+    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut. The checksum
+    of their bodies is enough: where one of the whole record is required, those that never had it are cut."""
     size, starts = log.file_size(), log.starts()
     pieces = []
     begin = outcome.end
@@ -155,7 +156,7 @@ def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outco
     cut = sum(b - a for a, b in pieces)
     if cut == 0:
         return 0
-    good = next((g for a, b in pieces if (g := log.next_good(a, b, crc_property=rules.crc_property)) is not None), None)
+    good = next((g for a, b in pieces if (g := log.next_good(a, b)) is not None), None)
     if good is not None:
         for a, b in pieces:
             emit(Event.SALVAGED, size=b - a, offset=a, copy=keep(files, root, f"{a:020d}", log.read(a, b)))

@@ -37,3 +37,17 @@ def test_the_same_cut_again_leaves_one_copy(tmp_path):
     cut_amid(tmp_path, tmp_path / "live", tmp_path / "one", "AAA")
     names = sorted(p.name for p in (tmp_path / "one" / ".salvage").iterdir())
     assert all(re.fullmatch(r"\d{20}", name) for name in names) and names
+
+
+def test_records_without_the_checksum_that_is_required_now(tmp_path):
+    """Upstream's recovery ends the log at the first of them (forceVerifyPropCRC), and so does this one: all of it is kept."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    with MessageStore.open(live, **SMALL) as store:
+        for i in range(50):
+            store.put("T", b"message %d" % i)
+        store.flush()
+        shutil.copytree(live, image, ignore=ALLOCATING)
+    before = (image / "commitlog" / ("0" * 20)).read_bytes().rstrip(b"\0")
+    with MessageStore.open(image, record_crc_required=True, **SMALL) as store:
+        assert store.stats()["cut_bytes"] == len(before)
+    assert (image / ".salvage" / ("0" * 20)).read_bytes() == before
