@@ -231,12 +231,14 @@ cdef int _find_after_crash(TableState *t, UnitFiles *f, int64_t safe, End *end) 
 
 cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) noexcept nogil:
     cdef int64_t start = f.end - FILES_HALVED * f.file_size
+    cdef End walked = End(0, -1, 1)
     cdef int rc
     if start < f.first:
         start = f.first
     rc = _bisect(t, f, start, end)
     if rc >= 0 and with_ext and end.ext_address == 1:
-        rc = _walk(t, f, start, f.end, -1, True, end)
+        rc = _walk(t, f, start, end.position, -1, False, &walked)
+        end.ext_address = walked.ext_address
     f.synced = end.position
     return rc if rc < 0 else _spoilt(t, f, end.position)
 

@@ -277,6 +277,8 @@ class _Repair:
             if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
                 self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store has what was "
                           "there", offset=finding.offset, size=finding.size)
+            elif finding.kind == "config_file":
+                self.step("none", finding.path, f"{finding.detail}; correct that file by hand, or take it away")
         tail = next((f for f in findings if f.kind == "log_tail"), None)
         if tail is not None:
             self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to {SALVAGE} if "

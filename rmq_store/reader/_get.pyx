@@ -273,9 +273,9 @@ cdef class StoreGet(StorePutMany):
                         if full:
                             break
                     if r.codes != NULL:
-                        if self.ext_enabled and code <= EXT_ADDRESS_MAX:
-                            if queue_read_ext(self.queues, q, code, &code, &store_time, NULL, 0) < 0:
-                                code = EXT_ADDRESS_MAX      # no extension unit: matches, as upstream
+                        if code <= EXT_ADDRESS_MAX:
+                            if not self.ext_enabled or queue_read_ext(self.queues, q, code, &code, &store_time, NULL, 0) < 0:
+                                code = EXT_ADDRESS_MAX      # no extension unit: its name decides
                         if code > EXT_ADDRESS_MAX and not _coded(r, code):
                             if r.found_count == 0:
                                 r.status = NO_MATCHED_MESSAGE
