@@ -285,7 +285,9 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     _, lacking_from = queues.find_ends(outcome.begin)
     _look_again(store, places, options)
-    queued_end, _ = queues.settle_from(outcome.begin)
+    queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
+    if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
+        lacking_from = min(lacking_from, rotten_from)
     if store.readonly:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
@@ -403,7 +405,7 @@ def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: 
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)
     if found.queued_end > whole_to:
-        lacking_from = found.queues.truncate(whole_to)
+        lacking_from = found.queues.truncate(whole_to, outcome.end)
         if clean:
             dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
     if damaged:

@@ -395,7 +395,7 @@ cdef inline bint topic_light(const char *topic, int32_t size) noexcept nogil:
 
 
 cdef inline bint record_in_light_queue(const RecordView *v, const char *name, int32_t size) noexcept nogil:
-    # The property INNER_MULTI_DISPATCH lists, with commas, the light queues that a record is in.
+    # The property INNER_MULTI_DISPATCH lists, with commas, the light queues that a record is in besides its own.
     cdef const char *text = v.properties
     cdef const char *end = text + v.properties_size
     cdef const char *at

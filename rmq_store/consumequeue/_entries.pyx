@@ -137,21 +137,58 @@ cdef inline bint _begun(const TableState *t, const Queue *q) noexcept nogil:
     return q.max_physical_offset >= 0 and q.max_physical_offset > t.log_begin
 
 
-cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, int64_t next_offset) noexcept nogil:
-    # `next_offset`: what the next record of the queue says. Numbers go on behind the one that waits: what would be before it is
-    # lost, and its own entry takes those places, too, as a consumer meets nothing worse there than a message twice. They go on
-    # below it: its number is wrong; the same place twice would hide the next record, so it gets one only where one is free.
-    cdef Waiting *w = &s.waiting
-    cdef int64_t lacking = w.cq_offset - s.next_index
+cdef inline bint _follows(const Waiting *a, const Waiting *b) noexcept nogil:
+    # Whether both numbers can be right: as many records as would be between them fit in.
+    return (b.cq_offset > a.cq_offset
+            and b.cq_offset - a.cq_offset - 1 <= (b.physical - a.physical - a.size) // RECORD_FIXED_SIZE)
+
+
+cdef inline int _enter(TableState *t, Queue *q, QueueState *s, Waiting *w, int64_t cq_offset) noexcept nogil:
+    return _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, cq_offset)
+
+
+cdef int _begin_right(TableState *t, Queue *q, QueueState *s, const Waiting *next) noexcept nogil:
+    # The first records of a queue: two of three whose numbers fit together say where it begins. 1: it has begun; 0: it waits.
+    cdef Waiting *a = &s.waiting[0]
+    cdef Waiting *b = &s.waiting[1]
     cdef int rc = 0
-    if _begun(t, q) and w.physical >= q.max_physical_offset:
-        if next_offset > w.cq_offset and lacking <= (w.physical - q.max_physical_offset) // RECORD_FIXED_SIZE:
+    if a.size == 0:
+        a[0] = next[0]
+        return 0
+    if next.physical <= (b.physical if b.size > 0 else a.physical):
+        return 0                        # a call that failed is repeated
+    if not _follows(a, next):
+        if b.size == 0 or not _follows(b, next):
+            if b.size > 0:
+                a[0] = b[0]
+            b[0] = next[0]
+            return 0
+        a[0] = b[0]
+        b.size = 0
+    rc = _enter(t, q, s, a, a.cq_offset)
+    if rc >= 0 and b.size > 0 and next.cq_offset > s.next_index:
+        rc = _enter(t, q, s, b, b.cq_offset)
+    if rc < 0:
+        return rc
+    a.size = b.size = 0
+    return 1
+
+
+cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next) noexcept nogil:
+    # `next`: the next record of the queue; NULL: there is none. Numbers go on behind the one that waits: what would be before
+    # it is lost, and its own entry takes those places, too, as a consumer meets nothing worse there than a message twice. They
+    # go on below it: its number is wrong; the same place twice would hide the next record, so it gets one only where one is
+    # free.
+    cdef Waiting *w = &s.waiting[0]
+    cdef int64_t room = w.physical - q.max_physical_offset
+    cdef bint partly = w.physical + w.size == q.max_physical_offset     # by a call that failed
+    cdef int rc = 0
+    if room >= 0 or partly:
+        if partly or ((next == NULL or _follows(w, next)) and w.cq_offset - s.next_index <= room // RECORD_FIXED_SIZE):
             while rc >= 0 and s.next_index <= w.cq_offset:
-                rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, s.next_index)
-        elif next_offset > s.next_index:
-            rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, w.cq_offset)
-    elif not _begun(t, q) and next_offset > w.cq_offset:
-        rc = _put(t, q, s, w.physical, w.size, w.tags_code, w.store_timestamp, w.cq_offset)
+                rc = _enter(t, q, s, w, s.next_index)
+        elif next == NULL or next.cq_offset > s.next_index:
+            rc = _enter(t, q, s, w, w.cq_offset)
     if rc >= 0:
         w.size = 0
     return rc
@@ -160,16 +197,18 @@ cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, int64_t next_offse
 cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noexcept nogil:
     # 1: this record may have its entry. 0: it waits for the next one of its queue, as its queue offset or the records before it
     # may be rotten: no checksum covers them. Or -errno.
-    cdef int rc
-    if s.waiting.size > 0 and record.physical > s.waiting.physical:
-        rc = _put_waiting(t, q, s, record.cq_offset)
-        if rc < 0:
-            return rc
-    if _begun(t, q) and (t.filling == FILLING_BACK or record.cq_offset <= s.next_index):
+    cdef int rc = 1
+    if not _begun(t, q):
+        if record.cq_offset == s.next_index and (s.next_index > 0 or t.log_begin == 0):
+            return 1                    # nothing is missing before it
+        rc = _begin_right(t, q, s, &record)
+    elif s.waiting[0].size > 0 and record.physical > s.waiting[0].physical:
+        rc = _put_waiting(t, q, s, &record)
+    if rc < 0 or not _begun(t, q):
+        return rc
+    if t.filling == FILLING_BACK or record.cq_offset <= s.next_index:
         return 1 if record.cq_offset > 0 or s.next_index == 0 else 0    # a second first one has no place
-    if not _begun(t, q) and record.cq_offset == 0:
-        return 1
-    s.waiting = record
+    s.waiting[0] = record
     return 0
 
 
@@ -177,14 +216,20 @@ cdef int entries_decide(TableState *t) noexcept nogil:
     cdef QueueState *s
     cdef Queue *q
     cdef int64_t i
-    cdef int rc
+    cdef int rc = 0
     for i in range(rmq_load(&t.count)):
         q = table_at(t, i)
         s = state_of(q)
-        if s.waiting.size > 0:
-            rc = _put_waiting(t, q, s, INT64_MAX)
-            if rc < 0:
-                return rc
+        while s.waiting[0].size > 0 and rc >= 0:
+            if _begun(t, q):
+                rc = _put_waiting(t, q, s, NULL)
+            else:
+                rc = _enter(t, q, s, &s.waiting[0], s.waiting[0].cq_offset)
+            if rc >= 0:
+                s.waiting[0] = s.waiting[1]
+                s.waiting[1].size = 0
+        if rc < 0:
+            return rc
     return entries_publish(t)
 
 

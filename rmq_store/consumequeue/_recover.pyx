@@ -26,6 +26,7 @@ cdef struct End:
     int64_t position                # behind the last valid entry
     int64_t physical                # end of the record of the last real one, -1: none
     int64_t ext_address             # of the last entry that has one, 1: none
+    int64_t before                  # end of the record of the real one before the last, -1: none
 
 
 cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
@@ -57,6 +58,7 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
                 out.position = position + i * UNIT_SIZE
                 return 0
             if not unit_blank(u):
+                out.before = out.physical
                 out.physical = rmq_get64(u) + rmq_get32(u + 8)
                 if is_ext_address(rmq_get64(u + 12)):
                     out.ext_address = rmq_get64(u + 12)
@@ -194,7 +196,8 @@ cdef int64_t _safe_file(TableState *t, UnitFiles *f, int64_t safe) noexcept nogi
 
 
 cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe, const End *end) noexcept nogil:
-    # 1 where an entry that must be on the device stands behind the end that was found, in the same file: that end is damage.
+    # 1 where an entry that must be on the device stands behind the end that was found, in the same file: that end is damage, or
+    # the entry before it, which leads too far. (A torn one leads lower.)
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t stop = position - position % f.file_size + f.file_size
@@ -211,7 +214,7 @@ cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if unit_valid(u) and not unit_blank(u) and end.physical <= rmq_get64(u) < safe:
+            if unit_valid(u) and not unit_blank(u) and end.before <= rmq_get64(u) < safe:
                 return 1
         position += got // UNIT_SIZE * UNIT_SIZE
     return 0
@@ -224,14 +227,14 @@ cdef int _find_after_crash(TableState *t, UnitFiles *f, int64_t safe, End *end) 
         return <int> start
     rc = _walk(t, f, start, f.end, -1, safe < INT64_MAX, end)
     f.synced = start            # what lies behind is only known to be in the page cache: it is synced with what comes next
-    if rc < 0 or end.position == f.end or end.physical >= safe:
+    if rc < 0 or end.position == f.end:
         return rc
     return _safe_entry_behind(t, f, end.position, safe, end)
 
 
 cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) noexcept nogil:
     cdef int64_t start = f.end - FILES_HALVED * f.file_size
-    cdef End walked = End(0, -1, 1)
+    cdef End walked = End(0, -1, 1, -1)
     cdef int rc
     if start < f.first:
         start = f.first
@@ -259,7 +262,7 @@ cdef int _first_real(TableState *t, UnitFiles *f, const End *end, int64_t *out) 
 
 cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
     cdef UnitFiles *f = &s.entries
-    cdef End end = End(0, -1, 1)
+    cdef End end = End(0, -1, 1, -1)
     cdef int64_t first = 0
     cdef int spoilt, rc
     if f.first == f.end:
@@ -284,7 +287,7 @@ cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
 cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil:
     cdef UnitFiles *f = &s.entries
     cdef unsigned char[UNIT_SIZE] u
-    cdef End end = End(index * UNIT_SIZE, -1, 1)
+    cdef End end = End(index * UNIT_SIZE, -1, 1, -1)
     cdef int rc
     if end.position > f.first:
         rc = _read(t, f, u, end.position - UNIT_SIZE)
@@ -322,7 +325,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     cdef int64_t start = f.end - f.file_size
     cdef int rc = 0
     if f.first == f.end:
-        end = End(0, -1, 1)
+        end = End(0, -1, 1, -1)
         _set_end(q, s, &end)
         rmq_store(&q.min_offset, 0)
         return 0
@@ -335,7 +338,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
             if unit_valid(u) and rmq_get64(u) < physical:
                 break
         start -= f.file_size
-    end = End(f.first, -1, 1)
+    end = End(f.first, -1, 1, -1)
     if start >= f.first:
         rc = _walk(t, f, start, limit if limit < start + f.file_size else start + f.file_size, physical, True, &end)
         if rc < 0:

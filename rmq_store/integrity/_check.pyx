@@ -552,9 +552,9 @@ cdef class Checker:
                     continue
                 rc = self._at(rmq_get64(u), rmq_get32(u + 8), &v, &f)
                 if rc == 0 or (rc == 1 and not (
-                        record_in_light_queue(&v, q.topic, q.topic_size) if topic_light(q.topic, q.topic_size)
-                        else v.queue_id == q.queue_id and v.queue_offset == at + i and v.topic_size == q.topic_size
-                        and memcmp(v.topic, q.topic, q.topic_size) == 0)):
+                        (v.queue_id == q.queue_id and v.queue_offset == at + i and v.topic_size == q.topic_size
+                         and memcmp(v.topic, q.topic, q.topic_size) == 0)
+                        or (topic_light(q.topic, q.topic_size) and record_in_light_queue(&v, q.topic, q.topic_size)))):
                     self._note_queue(QUEUE_WRONG, rmq_get64(u), at + i, rmq_get32(u + 8), 0, q.topic, q.topic_size, q.queue_id)
                 if rc == 1:
                     log_file_release(f)

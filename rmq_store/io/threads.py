@@ -15,13 +15,20 @@ class _Begun(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self._others = set(os.listdir("/proc/self/task"))
+        self._others = _threads()
 
     def wait(self, timeout: float | None = None) -> bool:
         while not super().wait(LOOK_S):
-            if not set(os.listdir("/proc/self/task")) - self._others and not self.is_set():
+            if self._others and not _threads() - self._others and not self.is_set():
                 raise RuntimeError("the thread ended before it began")
         return True
+
+
+def _threads() -> set[str]:
+    try:
+        return set(os.listdir("/proc/self/task"))
+    except OSError:             # no /proc
+        return set()
 
 
 def start_thread(run: Callable[[], object], name: str) -> threading.Thread:

@@ -17,7 +17,7 @@ from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_r
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.io._sync cimport EIO, rmq_load, rmq_prefetch
 from rmq_store.reader._message cimport LeaseCount, Message, lease_new, message_new
-from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_lost, log_file_release, row_find, row_start
+from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_lost, log_file_release, row_end, row_find, row_start
 
 from rmq_store import errors
 from rmq_store.codec.message_id import decode_message_id
@@ -91,8 +91,8 @@ cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
 
 cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_offset) noexcept nogil:
     # An entry that leads to another queue's record is damaged.
-    if topic_light(r.topic, r.topic_size):
-        return record_in_light_queue(v, r.topic, r.topic_size)
+    if topic_light(r.topic, r.topic_size) and record_in_light_queue(v, r.topic, r.topic_size):
+        return True
     return (v.queue_id == r.queue_id and v.queue_offset == queue_offset and v.topic_size == r.topic_size
             and memcmp(v.topic, r.topic, r.topic_size) == 0)
 
@@ -306,8 +306,8 @@ cdef class StoreGet(StorePutMany):
                         r.unreadable += 1
                         if r.found_count == 0:
                             r.status = MESSAGE_WAS_REMOVING
-                        if f == NULL:           # its file is gone: so are all entries below the next one
-                            skip_below = (physical // self.row.file_size + 1) * self.row.file_size if physical >= 0 else 0
+                        if f == NULL and 0 <= physical < row_end(self.row):       # gone, as all below the next file
+                            skip_below = (physical // self.row.file_size + 1) * self.row.file_size
                         scanned += 1
                         continue
                     slot.file = f

@@ -14,12 +14,17 @@ from rmq_store.io._sync cimport EIO
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
+cdef enum:
+    MOVED = 1
+    LOST = 2
+
+
 cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bint exact) noexcept nogil:
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
     # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in
     # a queue that is known to be damaged (exact) that is damage, too.
-    if topic_light(q.topic, q.topic_size):
-        return record_in_light_queue(v, q.topic, q.topic_size)
+    if topic_light(q.topic, q.topic_size) and record_in_light_queue(v, q.topic, q.topic_size):
+        return True
     return (v.queue_id == q.queue_id and (v.queue_offset == index or (v.queue_offset > index and not exact))
             and v.topic_size == q.topic_size and memcmp(v.topic, q.topic, q.topic_size) == 0)
 
@@ -55,10 +60,33 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
     return right
 
 
-cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact) noexcept nogil:
-    # Back to an entry that can be believed, by steps that double: mostly one is bad, but all may be. 1: moved; 0; -errno.
+cdef int _begins_at(QueueTable *t, FileRow *row, Queue *q, int64_t *physical) noexcept nogil:
+    # Where the record lies that its entry 0 leads to, if it has one that can be believed. 0 or -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef bint misnamed = False
+    cdef int rc
+    if queue_first(q) > 0 or q.min_offset > 0 or q.max_offset == 0:
+        return 0
+    rc = _believable(t, row, q, 0, True, &misnamed)
+    if rc == 1 and queue_read(t, q, 0, u, 1) == 1 and not unit_blank(u):
+        physical[0] = rmq_get64(u)
+    return rc if rc < 0 else 0
+
+
+cdef int _lost(QueueTable *t, FileRow *row, Queue *q, int64_t index, int64_t log_end) noexcept nogil:
+    # 1: that entry leads behind the log's end, into a file that is there: to a record that a power cut took; 0; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t got = queue_read(t, q, index, u, 1)
+    if got < 1:
+        return <int> got if got < 0 else -EIO
+    return log_end <= rmq_get64(u) < row_end(row)
+
+
+cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact, int64_t log_end) noexcept nogil:
+    # Back to an entry that can be believed, by steps that double, as all may be bad, and forward to the last such one. 0: as it
+    # was; MOVED: what is not believed is damage; LOST: it leads to records that are lost; -errno. log_end: -1 not known.
     cdef int64_t index = q.max_offset, step = 1
-    cdef int rc = 0
+    cdef int rc = 0, moved = MOVED
     cdef bint misnamed = False
     while index > q.min_offset:
         rc = _believable(t, row, q, index - 1, exact, &misnamed)
@@ -66,15 +94,23 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact) noexcept nog
             break
         index = index - step if index - step > q.min_offset else q.min_offset
         step *= 2
+    while rc >= 0 and index < q.max_offset:
+        rc = _believable(t, row, q, index, exact, &misnamed)
+        if rc <= 0:
+            break
+        index += 1
     if rc == 0 and index < q.max_offset and index == queue_first(q) > 0:
         # Nothing of it can be believed. Where its file has the name of another place, it begins anew.
-        rc = _believable(t, row, q, index, exact, &misnamed)
-        if rc == 0 and misnamed:
+        if misnamed:
             index = 0
     if rc < 0 or index == q.max_offset:
         return rc if rc < 0 else 0
-    rc = queue_back_to(t, q, index)
-    return rc if rc < 0 else 1
+    if log_end >= 0 and index > 0:
+        rc = _lost(t, row, q, index, log_end)
+        moved = LOST if rc > 0 else MOVED
+    if rc >= 0:
+        rc = queue_back_to(t, q, index)
+    return rc if rc < 0 else moved
 
 
 cdef int _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *) noexcept nogil) except -1:
@@ -115,7 +151,7 @@ cdef class QueueRecovery:
                 q = queues_at(self.owner.table, i)
                 rc = queue_find_end(self.owner.table, q, below)
                 if rc == 1:
-                    rc = _settle(self.owner.table, self.row, q, True)
+                    rc = _settle(self.owner.table, self.row, q, True, -1)
                     if rc >= 0 and q.max_physical_offset < spoilt:
                         spoilt = q.max_physical_offset
                 if rc < 0:
@@ -141,14 +177,15 @@ cdef class QueueRecovery:
                         newest = q
                 if newest == NULL:
                     break
-                rc = _settle(self.owner.table, self.row, newest, False)
-                if rc == 1 and newest.max_physical_offset < spoilt:
+                rc = _settle(self.owner.table, self.row, newest, False, -1)
+                if rc == MOVED and newest.max_physical_offset < spoilt:
                     spoilt = newest.max_physical_offset
         self.owner.check_queue(rc, newest)
         return (newest.max_physical_offset if newest != NULL else -1), spoilt
 
-    def settle_from(self, int64_t offset, bint exact=False):
-        """The same for every queue that leads beyond `offset`, a log offset. exact: as where damage is known."""
+    def settle_from(self, int64_t offset, bint exact=False, int64_t log_end=-1):
+        """The same for every queue that leads beyond `offset`, a log offset. exact: as where damage is known. log_end: where
+        the log ends now; a queue that ends before records that are lost behind it is not damaged."""
         cdef int64_t i, last = -1, spoilt = INT64_MAX
         cdef Queue *q = NULL
         cdef int rc = 0
@@ -156,10 +193,10 @@ cdef class QueueRecovery:
             for i in range(queues_count(self.owner.table)):
                 q = queues_at(self.owner.table, i)
                 if q.max_physical_offset > offset:
-                    rc = _settle(self.owner.table, self.row, q, exact)
+                    rc = _settle(self.owner.table, self.row, q, exact, log_end)
                     if rc < 0:
                         break
-                    if rc == 1 and q.max_physical_offset < spoilt:
+                    if rc == MOVED and q.max_physical_offset < spoilt:
                         spoilt = q.max_physical_offset
                 if q.max_physical_offset > last:
                     last = q.max_physical_offset
@@ -170,20 +207,29 @@ cdef class QueueRecovery:
         """Takes away what stands behind the ends that were found, on the device."""
         _each(self.owner, queue_cut)
 
-    def truncate(self, int64_t end):
-        """Cuts off entries of records that end beyond `end`. Returns from where on a queue may lack an entry now, -1: the log's
-        start."""
-        cdef int64_t i, low = end
+    def truncate(self, int64_t end, int64_t light_end=-1):
+        """Cuts off entries of records that end beyond `end`; beyond light_end, if not -1, in light queues, which nobody fills
+        again. Returns from where on a queue may lack an entry now, -1: the log's start.
+
+        A queue that begins with its number 0 and loses all has no record before that one: what the log has of it there is of a
+        topic of that name that was deleted, and would take the places."""
+        cdef int64_t i, behind, begins, low = end
         cdef Queue *q = NULL
         cdef int rc = 0
         with nogil:
             for i in range(queues_count(self.owner.table)):
                 q = queues_at(self.owner.table, i)
-                if q.max_physical_offset <= end:
+                behind = light_end if light_end >= 0 and topic_light(q.topic, q.topic_size) else end
+                if q.max_physical_offset <= behind:
                     continue
-                rc = queue_truncate(self.owner.table, q, end)
+                begins = -1
+                rc = _begins_at(self.owner.table, self.row, q, &begins)
+                if rc >= 0:
+                    rc = queue_truncate(self.owner.table, q, behind)
                 if rc < 0:
                     break
+                if q.max_offset == 0 and begins > q.removed_below:
+                    q.removed_below = begins
                 if q.max_physical_offset < low:
                     low = q.max_physical_offset
         self.owner.check_queue(rc, q)

@@ -141,8 +141,8 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
 
 
 def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome) -> int:
-    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut. The checksum
-    of their bodies is enough: where one of the whole record is required, those that never had it are cut."""
+    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut.
+    The checksum of their bodies is enough: where one of the whole record is required, those that never had it are cut."""
     size, starts = log.file_size(), log.starts()
     pieces = []
     begin = outcome.end

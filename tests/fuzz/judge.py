@@ -74,7 +74,7 @@ def _changed_from(base: Base, root: Path) -> tuple[int, int]:
     try:
         names = os.listdir(place) if not place.is_symlink() and place.is_dir() else []
         os.stat(place / ".")
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):
         return 0, 0
     numbered = [int(n) for n in names if len(n) == 20 and n.isascii() and n.isdigit()]
     there = {start for start in old if regular(place / f"{start:020d}")}

@@ -36,3 +36,22 @@ def test_verify_names_entries_of_other_queues(root):
         for name in wrong:
             wrong[name] += f"{name}/0" in str(found)
     assert wrong == {"%LMQ%a": 1, "%LMQ%ab": 2, "%LMQ%x": 1}     # runs of entries
+
+
+def test_what_is_put_to_a_light_queue_itself(tmp_path):
+    for life in range(3):
+        with MessageStore.open(tmp_path, **SMALL) as s:
+            assert s.put("%LMQ%own", b"%d" % life).queue_offset == life
+            assert s.wait_dispatched(10)
+            assert [bytes(m.body) for m in s.get("%LMQ%own", 0, 0)] == [b"%d" % i for i in range(life + 1)]
+        assert list(verify(tmp_path, **SMALL)) == []
+    (tmp_path / "abort").touch()
+    with MessageStore.open(tmp_path, **SMALL) as s:
+        assert len(s.get("%LMQ%own", 0, 0)) == 3
+
+
+def test_a_crash_leaves_what_leads_into_the_log(root):
+    """Nobody here makes those entries again."""
+    (root / "abort").touch()
+    with MessageStore.open(root, **SMALL) as s:
+        assert [int(bytes(m.body)) for m in s.get("%LMQ%a", 0, 0)] == [0, 1, 2, 5]

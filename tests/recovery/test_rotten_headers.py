@@ -92,3 +92,55 @@ def wrong(store, expected):
     """Which of these (topic, queue, queue offset, body) the store does not give."""
     return [(topic, queue, at) for topic, queue, at, said in expected
             if [(bytes(m.body), m.queue_offset) for m in store.get(topic, queue, at, 1)] != [(said, at)]]
+
+
+def cleaned(root):
+    """A store whose log lost its first two files to cleaning, and its queues: what is left of T, in order."""
+    with MessageStore.open(root, **SMALL) as s:
+        put = []
+        for i in range(200):
+            if i % 10 == 0:
+                s.put("U", body(i))
+            put.append((i, s.put("T", body(i)).offset))
+    for path in sorted((root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    shutil.rmtree(root / "consumequeue")
+    return [(i, offset) for i, offset in put if offset >= 2 * SMALL["segment_size_bytes"]]
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(("number", "says"), [
+    (0, -64), (0, -1), (0, 1), (0, 2), (0, 64), (0, 1 << 40), (1, 1 << 40), (1, -30), (1, 30), (2, 1 << 40), (2, -30),
+    ("first of U", 5), ("first of U", 0), ("first of U", 1 << 40)])
+def test_the_first_records_that_are_left(tmp_path, number, says):
+    """Of a queue in a log that was cleaned nothing but its records says at which number it begins."""
+    left = cleaned(tmp_path)
+    if number == "first of U":
+        with MessageStore.open(tmp_path, **SMALL) as s:
+            victim, at = -1, next(m.offset for m in s.scan("U", 0))
+            number_of_u = next(m.queue_offset for m in s.scan("U", 0))
+        shutil.rmtree(tmp_path / "consumequeue")
+        rot(tmp_path, at, "queue offset", says - number_of_u)
+        size = SMALL["segment_size_bytes"]
+        path = tmp_path / "commitlog" / f"{at // size * size:020d}"
+        data = bytearray(path.read_bytes())
+        data[data.index(b"\x01U", at % size + 84) + 1] = ord("T")
+        path.write_bytes(data)
+    else:
+        victim, at = left[number]
+        rot(tmp_path, at, "queue offset", says)
+    for life in range(2):
+        with MessageStore.open(tmp_path, **SMALL) as s:
+            assert wrong(s, [("T", 0, i, body(i)) for i, _ in left if i not in (victim, victim + says)]) == []
+            assert s.max_offset("T", 0) == 200 + life == s.put("T", b"next").queue_offset
+        (tmp_path / "abort").touch()
+
+
+def test_a_queue_with_one_record_in_a_log_that_was_cleaned(tmp_path):
+    left = cleaned(tmp_path)
+    with MessageStore.open(tmp_path, **SMALL) as s:
+        last = s.put("Lone", b"1").queue_offset
+        assert last == 0 and s.min_offset("T", 0) == left[0][0]
+    shutil.rmtree(tmp_path / "consumequeue")
+    with MessageStore.open(tmp_path, **SMALL) as s:
+        assert wrong(s, [("Lone", 0, 0, b"1")]) == [] and s.put("Lone", b"2").queue_offset == 1
