@@ -8,7 +8,7 @@ What must hold (the rules of the README's durability table):
 """
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmq_store import MessageStore
@@ -67,14 +67,16 @@ class Run:
     """A store on a probe, whose notes say what was put and what is durable."""
 
     def __init__(self, root: str, probe: ProbeIo, write_path: str, flush_mode: str, flush_backend: str, **more: Any) -> None:
-        self.probe = probe
+        self.root, self.probe = root, probe
         self.sync = flush_mode == "sync"
         self.options = {**SMALL, **config_options((write_path, flush_mode, flush_backend)), **more}
         self.sent: list[Sent] = []
         self.store = MessageStore.open(root, _io=probe, **self.options)
 
-    def put(self, size: int = 700) -> Any:
+    def put(self, size: int = 700, queue_id: int | None = None) -> Any:
         one = message(len(self.sent), size)
+        if queue_id is not None:
+            one = replace(one, queue_id=queue_id)
         self.sent.append(one)
         self.probe.mark(("put", one))
         result = one.put(self.store)
@@ -100,6 +102,11 @@ class Run:
     def flush(self) -> None:
         self.store.flush()
         self.probe.mark(("durable", len(self.sent)))
+
+    def again(self, **more: Any) -> None:
+        self.close()
+        self.options |= more
+        self.store = MessageStore.open(self.root, _io=self.probe, **self.options)
 
     def close(self) -> None:
         self.store.close()
@@ -137,7 +144,23 @@ def roll(run: Run) -> None:
     run.close()
 
 
-RUNS: dict[str, Callable[[Run], None]] = {"three": three, "batch": batch, "roll": roll}
+def idle(run: Run) -> None:
+    """A queue gets messages, nothing for several files of the log and a life, and some at the end."""
+    run.probe.set_clock(1_700_000_000_000, 5000)
+    run.again(index_entries_max=10)     # the first life fills a file of the index, else the index has all dispatched again
+    for _ in range(3):
+        run.put(100, queue_id=1)
+    for _ in range(7):
+        run.put(5000, queue_id=0)
+    run.again()
+    for _ in range(4):
+        run.put(600, queue_id=1)
+    run.store.wait_dispatched(10)
+    run.put(100, queue_id=0)
+    run.close()
+
+
+RUNS: dict[str, Callable[[Run], None]] = {"three": three, "batch": batch, "roll": roll, "idle": idle}
 
 
 # ---- the judge
