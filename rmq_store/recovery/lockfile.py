@@ -85,14 +85,17 @@ def holder(path: str) -> int | None:
         with open(path, "rb", opener=open_regular) as f:
             text = f.read(32)[len(_WORD):]
         pid = int(text)
-        if pid < 1:
-            return None         # to kill() a group of processes
-        os.kill(pid, 0)
-    except PermissionError:
-        return pid
+        return pid if pid > 0 and _lives(pid) else None     # to kill() 0 and below are groups of processes
     except (OSError, ValueError, OverflowError):
         return None
-    return pid
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True             # somebody else's
+    return True
 
 
 def set_abort(files: ControlFiles, root: str, compat: str) -> None:

@@ -88,3 +88,21 @@ def test_two_roots_over_one_log(tmp_path):
 def test_a_lock_file_that_names_no_process(tmp_path, text):
     (tmp_path / "lock").write_bytes(text)
     assert lockfile.holder(str(tmp_path / "lock")) is None
+
+
+def test_who_may_not_read_the_lock_is_told_nothing(tmp_path, monkeypatch):
+    def refuse(path, flags):
+        raise PermissionError(13, "Permission denied", path)
+
+    (tmp_path / "lock").write_bytes(b"lock1")
+    monkeypatch.setattr(lockfile, "open_regular", refuse)
+    assert lockfile.holder(str(tmp_path / "lock")) is None
+
+
+def test_a_holder_that_is_another_user_s(tmp_path, monkeypatch):
+    def refuse(pid, signal):
+        raise PermissionError(1, "Operation not permitted")
+
+    (tmp_path / "lock").write_bytes(b"lock4321")
+    monkeypatch.setattr(os, "kill", refuse)
+    assert lockfile.holder(str(tmp_path / "lock")) == 4321
