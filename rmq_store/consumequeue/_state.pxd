@@ -39,7 +39,6 @@ cdef struct QueueState:
     # dispatch
     int64_t next_index                  # queue offset of the next entry, buffered ones counted
     int64_t blank_to                    # filler entries are due up to this queue offset
-    Waiting[2] waiting                  # while it opens: a record that does not continue the queue, or its first ones
     int64_t new_min                     # min_offset to publish with the entries, -1: none
     int limit                           # bytes of the buffer that may be used (the file may end before)
     bint dirty
@@ -48,6 +47,8 @@ cdef struct QueueState:
     # sync
     int unsynced
     Queue *next_unsynced
+    # while it opens
+    Waiting[2] waiting                  # a record that does not continue the queue, or its first ones
 
 cdef struct Directory:
     # All queues: replaced by a larger copy when full. Old ones stay until the table goes: a look-up may still be in one.

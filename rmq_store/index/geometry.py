@@ -55,7 +55,7 @@ def find_geometry(read: Read, size: int, data: Callable[[int], int] = lambda at:
     for at in _places(read, size, header[24:32], data):
         slots, rest = divmod(at - 4 - INDEX_ENTRY_SIZE * last - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE)
         entries, odd = divmod(size - INDEX_HEADER_SIZE - INDEX_SLOT_SIZE * slots, INDEX_ENTRY_SIZE)
-        if slots > 0 and rest == odd == 0 and last < entries and _fits(read, slots, last, header):
+        if slots > 0 and rest == odd == 0 and last < entries and _fits(read, slots, entries, last, header):
             return slots, entries
     return None
 
@@ -73,11 +73,12 @@ def _places(read: Read, size: int, text: bytes, data: Callable[[int], int]) -> I
         start = max(start + _CHUNK, data(start + _CHUNK) - _MARGIN)
 
 
-def _fits(read: Read, slots: int, last: int, header: bytes) -> bool:
+def _fits(read: Read, slots: int, count: int, last: int, header: bytes) -> bool:
     """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
     entries = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots
     raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
-    newest = max(last, struct.unpack_from(">i", read(0, INDEX_HEADER_SIZE), 36)[0])     # one may not be counted yet
+    # One may not be counted yet; no more than fit.
+    newest = min(max(last, struct.unpack_from(">i", read(0, INDEX_HEADER_SIZE), 36)[0]), count - 1)
     for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
         if not 0 <= n <= newest:
             return False

@@ -212,7 +212,7 @@ cdef class Checker:
                 if f == NULL:
                     return -1
             end = f.start + f.size
-            if at + BLANK_SIZE > end:
+            if end - at < BLANK_SIZE:
                 at = end
                 continue
             status = record_parse(f.map + (at - f.start), end - at, &v)
@@ -256,7 +256,7 @@ cdef class Checker:
             data = self._data(f, at) - MARGIN
             if data > at:
                 at = data
-            if at + MARGIN >= f.start + f.size:
+            if f.start + f.size - at <= MARGIN:
                 return -1
             stop = at + PIECE if end - at > PIECE else end
             good = scan_next_good(f, at, stop, self.crc_property)

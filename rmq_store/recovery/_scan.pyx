@@ -1,9 +1,9 @@
 """Walking the raw log and cutting it (upstream: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK,
-                                      RecordStatus, RecordView, body_crc32, record_crc_check, record_parse, rmq_get32,
-                                      rmq_get64)
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_BLANK,
+                                      RECORD_FIXED_SIZE, RECORD_OK, RecordStatus, RecordView, body_crc32,
+                                      record_crc_check, record_parse, rmq_get32, rmq_get64)
 from rmq_store.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
 
@@ -98,7 +98,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
     w.reason = END_OF_FILE
     while True:
         w.end = at
-        if at + BLANK_SIZE > end:
+        if end - at < BLANK_SIZE:           # not added to an offset that a file's name may bring near 2^63
             if end == f.start + f.size:
                 w.end = end             # no store leaves so little room: nothing fits there, the file is full
             return
@@ -134,7 +134,7 @@ cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint 
     cdef int64_t end = f.start + f.size
     cdef int32_t magic
     cdef RecordView v
-    while at < stop and at + 91 <= end:
+    while at < stop and end - at >= RECORD_FIXED_SIZE:
         magic = rmq_get32(f.map + (at - f.start) + 4)
         if magic == MAGIC_V1 or magic == MAGIC_V2:
             if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK and _check(&v, at, True, crc_property) == 0:

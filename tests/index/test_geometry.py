@@ -46,3 +46,14 @@ def test_a_size_that_is_not_the_files_is_named(tmp_path, options, words):
 def test_damage_gives_no_geometry(tmp_path):
     for data in (b"", bytes(40), bytes(1000), os.urandom(4096), b"\xff" * 4096):
         assert find_geometry(lambda at, n, data=data: data[at:at + n], len(data)) is None
+
+
+def test_a_slot_that_leads_behind_the_last_entry_of_a_full_file(tmp_path):
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 16, index_slots=4, index_entries_max=6) as store:
+        for i in range(10):
+            store.put("T", b"x", keys=f"k{i}")
+    data = bytearray(sorted((tmp_path / "s" / "index").iterdir())[0].read_bytes())
+    for slot in range(4):
+        for count in (6, 7, 0x7FFFFFFF):
+            broken = data[:40 + 4 * slot] + count.to_bytes(4, "big") + data[44 + 4 * slot:]
+            assert find_geometry(lambda at, n, broken=broken: broken[at:at + n], len(data)) in (None, (4, 6))

@@ -94,7 +94,7 @@ class File:
             self.filled = max(self.filled, at + len(data.rstrip(b"\0")))
         else:
             self.blind = True
-        if data is None and not self.lost:
+        if data is None and not self._lost_in(low, high):
             low = max(low, self.reached)        # without bytes: what was written once is taken for unchanged
         self.reached = max(self.reached, high)
         self.size = max(self.size, at + length)
