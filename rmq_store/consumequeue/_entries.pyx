@@ -174,19 +174,23 @@ cdef int _begin_right(TableState *t, Queue *q, QueueState *s, const Waiting *nex
     return 1
 
 
-cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next) noexcept nogil:
-    # `next`: the next record of the queue; NULL: there is none. Numbers go on behind the one that waits: what would be before
-    # it is lost, and its own entry takes those places, too, as a consumer meets nothing worse there than a message twice. They
-    # go on below it: its number is wrong; the same place twice would hide the next record, so it gets one only where one is
-    # free.
+cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next, bint last) noexcept nogil:
+    # `next`: the next record of the queue; NULL: it is not there yet, or this is the last one. Numbers go on behind the one
+    # that waits: what would be before it is lost, and its own entry takes those places, too, as a consumer meets nothing worse
+    # there than a message twice. They go on below it: its number is wrong; the same place twice would hide the next record, so
+    # it gets one only where one is free.
     cdef Waiting *w = &s.waiting[0]
+    cdef int64_t lacking = w.cq_offset - s.next_index
     cdef int64_t room = w.physical - q.max_physical_offset
     cdef bint partly = w.physical + w.size == q.max_physical_offset     # by a call that failed
     cdef int rc = 0
     if room >= 0 or partly:
-        if partly or ((next == NULL or _follows(w, next)) and w.cq_offset - s.next_index <= room // RECORD_FIXED_SIZE):
+        if partly or ((last or (next != NULL and _follows(w, next))) and lacking <= room // RECORD_FIXED_SIZE
+                      and lacking <= t.places_left):
             while rc >= 0 and s.next_index <= w.cq_offset:
                 rc = _enter(t, q, s, w, s.next_index)
+            if rc >= 0:
+                t.places_left -= lacking
         elif next == NULL or next.cq_offset > s.next_index:
             rc = _enter(t, q, s, w, w.cq_offset)
     if rc >= 0:
@@ -203,7 +207,7 @@ cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noex
             return 1                    # nothing is missing before it
         rc = _begin_right(t, q, s, &record)
     elif s.waiting[0].size > 0 and record.physical > s.waiting[0].physical:
-        rc = _put_waiting(t, q, s, &record)
+        rc = _put_waiting(t, q, s, &record, False)
     if rc < 0 or not _begun(t, q):
         return rc
     if t.filling == FILLING_BACK or record.cq_offset <= s.next_index:
@@ -212,7 +216,7 @@ cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noex
     return 0
 
 
-cdef int entries_decide(TableState *t) noexcept nogil:
+cdef int entries_decide(TableState *t, bint whole) noexcept nogil:
     cdef QueueState *s
     cdef Queue *q
     cdef int64_t i
@@ -222,7 +226,7 @@ cdef int entries_decide(TableState *t) noexcept nogil:
         s = state_of(q)
         while s.waiting[0].size > 0 and rc >= 0:
             if _begun(t, q):
-                rc = _put_waiting(t, q, s, NULL)
+                rc = _put_waiting(t, q, s, NULL, whole)
             else:
                 rc = _enter(t, q, s, &s.waiting[0], s.waiting[0].cq_offset)
             if rc >= 0:

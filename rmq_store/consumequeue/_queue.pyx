@@ -7,6 +7,7 @@ do the I/O.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
+from rmq_store.codec._record cimport RECORD_FIXED_SIZE
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                               entries_put, entries_sync)
@@ -87,14 +88,15 @@ cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
     t.state.log_begin = offset
 
 
-cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset) noexcept nogil:
+cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end) noexcept nogil:
     t.state.filling = FILLING_BACK if back else FILLING_ALL
     t.state.filled_from = from_offset
+    t.state.places_left = (end - from_offset) // RECORD_FIXED_SIZE
     t.state.lacking_from = INT64_MAX
 
 
-cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
-    cdef int rc = entries_decide(&t.state)
+cdef int queues_filled(QueueTable *t, bint whole, int64_t *lacking_from) noexcept nogil:
+    cdef int rc = entries_decide(&t.state, whole)
     t.state.filling = FILLING_NOT
     lacking_from[0] = t.state.lacking_from
     return rc

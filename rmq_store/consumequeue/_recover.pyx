@@ -197,7 +197,8 @@ cdef int64_t _safe_file(TableState *t, UnitFiles *f, int64_t safe) noexcept nogi
 
 cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe, const End *end) noexcept nogil:
     # 1 where an entry that must be on the device stands behind the end that was found, in the same file: that end is damage, or
-    # the entry before it, which leads too far. (A torn one leads lower.)
+    # the entry before it, which leads too far. (A torn one leads lower, or to 0, where only a
+    # queue's first one leads.)
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t stop = position - position % f.file_size + f.file_size
@@ -214,7 +215,7 @@ cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if unit_valid(u) and not unit_blank(u) and end.before <= rmq_get64(u) < safe:
+            if unit_valid(u) and not unit_blank(u) and max(end.before, 1) <= rmq_get64(u) < safe:
                 return 1
         position += got // UNIT_SIZE * UNIT_SIZE
     return 0

@@ -71,6 +71,7 @@ cdef struct TableState:
     int64_t log_begin                   # where the log began when it was opened: entries that lead below it are of no use
     Filling filling
     int64_t filled_from                 # where this dispatch began
+    int64_t places_left                 # how many records may be lost in all queues: what its part of the log had room for
     int64_t lacking_from                # from where on entries are lacking, log offset; INT64_MAX: none are
     rmq_mutex insert_lock
     # dispatch

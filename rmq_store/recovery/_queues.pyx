@@ -105,7 +105,7 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact, int64_t log_
             index = 0
     if rc < 0 or index == q.max_offset:
         return rc if rc < 0 else 0
-    if log_end >= 0 and index > 0:
+    if log_end >= 0 and (index > 0 or queue_first(q) == 0):
         rc = _lost(t, row, q, index, log_end)
         moved = LOST if rc > 0 else MOVED
     if rc >= 0:

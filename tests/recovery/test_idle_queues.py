@@ -97,3 +97,58 @@ def test_all_its_records_were_cleaned_and_new_ones_come(tmp_path, count, caplog)
         assert [bytes(m.body) for m in s.scan("Q", 0)] == [b"new%d" % i for i in range(count)]
         assert s.put("Q", b"next").queue_offset == COUNT + count
     assert "damaged" not in caplog.text
+
+
+def cut_behind(root, tmp_path, put, **options):
+    """A store that a checkpoint covers, then `put`, whose records a power cut takes, while its entries are on the device."""
+    end = made(root)
+    shutil.copy(root / "checkpoint", tmp_path / "checkpoint")
+    with MessageStore.open(root, **SMALL) as s:
+        put(s)
+    shutil.copy(tmp_path / "checkpoint", root / "checkpoint")
+    for path in (root / "commitlog").iterdir():
+        path.write_bytes(path.read_bytes()[:max(0, end - int(path.name))].ljust(SEGMENT, b"\0"))
+    (root / "abort").touch()
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_all_of_a_new_queue_is_lost(tmp_path, count, caplog):
+    """It is no damage: not all of the log is dispatched again."""
+    root = tmp_path / "s"
+    cut_behind(root, tmp_path, lambda s: [s.put("New", b"lost") for _ in range(count)])
+    shutil.rmtree(root / "consumequeue" / "Q")          # as a Java broker deletes a topic
+    caplog.clear()
+    with MessageStore.open(root, **SMALL) as s:
+        assert s.topics() == ["New", "T"] or s.topics() == ["T"]
+        assert s.put("New", b"x").queue_offset == 0
+    assert "damaged" not in caplog.text
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("keep", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("hole", [512, 1024, 2048, 4096, 12288])
+def test_an_entry_is_torn_amid_of_new_ones(tmp_path, keep, hole, caplog):
+    """What is left of one looks like an entry that leads to the log's first byte."""
+    root, sizes = tmp_path / "s", SMALL | {"consumequeue_file_size_bytes": 20_000}
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(1_700_000_000_000, 100_000)
+    with MessageStore.open(root, _io=io, **sizes) as s:
+        for i in range(250):
+            s.put("Q" if 50 <= i < 50 + keep else "T", b"%d" % i * 20)
+        s.flush()
+    with MessageStore.open(root, _io=io, **sizes) as s:
+        s.put("T", b"y", wait=True)
+    shutil.copy(root / "checkpoint", tmp_path / "checkpoint")
+    with MessageStore.open(root, **sizes) as s:
+        s.put_many("Q", [b"later"] * 700)
+    shutil.copy(tmp_path / "checkpoint", root / "checkpoint")
+    path = root / "consumequeue" / "Q" / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[20 * keep:hole] = bytes(hole - 20 * keep)
+    path.write_bytes(data)
+    (root / "abort").touch()
+    caplog.clear()
+    with MessageStore.open(root, **sizes) as s:
+        assert len(list(s.scan("Q", 0))) == keep + 700 == s.max_offset("Q", 0)
+    assert "damaged" not in caplog.text

@@ -144,3 +144,22 @@ def test_a_queue_with_one_record_in_a_log_that_was_cleaned(tmp_path):
     shutil.rmtree(tmp_path / "consumequeue")
     with MessageStore.open(tmp_path, **SMALL) as s:
         assert wrong(s, [("Lone", 0, 0, b"1")]) == [] and s.put("Lone", b"2").queue_offset == 1
+
+
+def test_what_many_records_say_fills_no_disk(tmp_path):
+    """Each queue's last record says a number for which the log has room; for all of them together it has not."""
+    queues, more = 40, 200
+    with MessageStore.open(tmp_path, **SMALL) as s:
+        for i in range(queues):
+            s.put("T", b"first", queue_id=i)
+        for _ in range(more):
+            s.put("U", b"x" * 50)
+        last = [s.put("T", b"last", queue_id=i) for i in range(queues)]
+        end = s.max_log_offset
+    room = (last[0].offset - last[0].size * queues) // 91
+    for put in last:
+        rot(tmp_path, put.offset, "queue offset", room // 2)
+    shutil.rmtree(tmp_path / "consumequeue")
+    with MessageStore.open(tmp_path, **SMALL) as s:
+        assert sum(s.max_offset("T", i) for i in range(queues)) < end // 91 + 2 * queues
+        assert all(s.put("T", b"next", queue_id=i).queue_offset == s.max_offset("T", i) for i in range(queues))
