@@ -76,14 +76,8 @@ def _places(read: Read, size: int, text: bytes, data: Callable[[int], int]) -> I
 def _fits(read: Read, slots: int, count: int, last: int, header: bytes) -> bool:
     """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
     entries = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots
-    raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
     # One may not be counted yet; no more than fit.
     newest = min(max(last, struct.unpack_from(">i", read(0, INDEX_HEADER_SIZE), 36)[0]), count - 1)
-    for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
-        if not 0 <= n <= newest:
-            return False
-        if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
-            return False
     key_hash = struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * last, 4))[0]
     if key_hash < 0:
         return False
@@ -91,7 +85,13 @@ def _fits(read: Read, slots: int, count: int, last: int, header: bytes) -> bool:
     while last < n <= newest:               # added since the header was read
         newest, n = n - 1, struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n + 16, 4))[0]
     if n != last:
-        return False
+        return False            # first, as zeros are almost everywhere
+    raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
+    for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
+        if not 0 <= n <= newest:
+            return False
+        if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
+            return False
     end = struct.unpack_from(">q", header, 24)[0]
     raw = read(entries + INDEX_ENTRY_SIZE, min(last, _CHECKED_ENTRIES) * INDEX_ENTRY_SIZE)
     return all(key_hash >= 0 and 0 <= offset <= end and 0 <= previous <= n

@@ -57,3 +57,18 @@ def test_a_slot_that_leads_behind_the_last_entry_of_a_full_file(tmp_path):
         for count in (6, 7, 0x7FFFFFFF):
             broken = data[:40 + 4 * slot] + count.to_bytes(4, "big") + data[44 + 4 * slot:]
             assert find_geometry(lambda at, n, broken=broken: broken[at:at + n], len(data)) in (None, (4, 6))
+
+
+def test_zeros_that_are_looked_for_among_zeros():
+    """An index whose last entry leads to the log's first record looks for that offset: 0. Each look has to be a short one."""
+    data = bytearray(1 << 20)
+    data[36:40] = (3).to_bytes(4, "big")
+    looks = 0
+
+    def read(at, n):
+        nonlocal looks
+        looks += n
+        return bytes(data[at:at + n])
+
+    assert find_geometry(read, len(data)) is None
+    assert looks < 16 * len(data)
