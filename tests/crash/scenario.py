@@ -6,8 +6,10 @@ What must hold (the rules of the README's durability table):
   its topic and properties too, which upstream's checksum does not cover.
 - The queues and the index lead to exactly these, and the store takes messages again.
 """
+import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -172,8 +174,10 @@ def judge(root: str, notes: list[Any], options: dict[str, Any], *, go_on: bool =
     durable = max([note[1] for note in notes if note[0] == "durable"], default=0)
     options = {**options, "flush_mode": "async", "write_path": "mmap", "flush_backend": "auto"}
     try:
-        with MessageStore.open(root, **options) as store:
+        with damage() as said, MessageStore.open(root, **options) as store:
             wrong = inspect(store, sent, places, durable)
+            if wrong is None and said:
+                wrong = f"what a power cut leaves is called damage: {said[0]}"
             if wrong is None and go_on:
                 kept = len(list(store.scan()))
                 message(kept).put(store)
@@ -186,6 +190,24 @@ def judge(root: str, notes: list[Any], options: dict[str, Any], *, go_on: bool =
     except (RmqStoreError, OSError, ValueError, KeyError) as e:
         return f"{type(e).__name__}: {e}"
     return wrong
+
+
+@contextmanager
+def damage() -> Iterator[list[str]]:
+    """What is said of damaged queues meanwhile."""
+    said: list[str] = []
+
+    def heard(record: logging.LogRecord) -> bool:
+        if getattr(record, "event", "") == "QUEUES_SPOILT":
+            said.append(record.getMessage())
+        return True
+
+    log = logging.getLogger("rmq_store.recovery")
+    log.addFilter(heard)
+    try:
+        yield said
+    finally:
+        log.removeFilter(heard)
 
 
 def inspect(store: MessageStore, sent: list[Sent], places: list[tuple[int, int]], durable: int) -> str | None:
