@@ -232,7 +232,9 @@ static void every_answer(void) {
     whole(8, 0, 0, 0, 0, 1, 1);
     whole(1, 0, 0, 0, 0, 1, 1);
     overflows = 0;
-    whole(16, 2, 0, 0, 0, 1, 1); /* two entries in each queue for sixteen flights: completions overflow and are not lost */
+    /* Two entries in each queue for sixteen flights: completions overflow and are not lost. Some devices answer one by one. */
+    whole(16, 2, 0, 0, 0, 1, 1);
+    for (int i = 0; i < 200 && overflows == 0 && !(wishes & RMQ_RING_SQPOLL); i++) whole(16, 2, 0, 0, 0, 1, 1);
     CHECK(overflows > 0 || wishes & RMQ_RING_SQPOLL);
     whole(8, 0, writes, 0, 1, 3, 5);
     whole(8, 0, writes, EINTR, 0, 3, 5);
