@@ -81,6 +81,15 @@ class File:
         low = _common(before, data)
         return at + low, at + len(data) - _common(before[::-1], data[::-1])
 
+    def _unchanged_to(self, at: int, data: bytes) -> int:
+        """Where the first byte lies that differs from what is there, or of which that is not known."""
+        page = at // PAGE
+        while page in self.pages and page * PAGE < at + len(data):
+            page += 1
+        known = max(at, min(page * PAGE, at + len(data)))
+        low, high = self._changed(at, data[:known - at])
+        return known if low == high else low
+
     # ---- writing and syncing
 
     def write(self, at: int, data: bytes | None, length: int, done: int | None, flight: int = -1) -> None:
@@ -90,6 +99,8 @@ class File:
             known = self.whole or all(page in self.pages for page in range(at // PAGE, -(-high // PAGE)))
             if known and not self._lost_in(low, high):
                 low, high = self._changed(at, data)
+            elif not self._lost_in(low, high):
+                low = self._unchanged_to(at, data)
             self._put(at, data)
             self.filled = max(self.filled, at + len(data.rstrip(b"\0")))
         else:
