@@ -1,8 +1,8 @@
 """A reader in a process of its own that looks at a store again and again, and at every byte of what it finds.
 
 Arguments: the store's path, and how: `reopened` (a readonly store for each look), `held` (one for all of them), `verify`,
-`scrub`, `mmap` or `pread` (as a Spark task reads the log). Prints a line a look, JSON: how much it saw, and what was wrong.
-Ends when its input does.
+`scrub`, `mmap` or `pread` (as a Spark task reads the log). Prints a line a look, JSON: how much it saw, what was wrong, and
+what is damaged and was called so. Ends when its input does.
 
 Each message says in its body who it is, and has the body's checksum and its number as properties too: bytes of another message
 show.
@@ -32,26 +32,28 @@ def wrong(topic, queue_id, key, body):
     return None if crc == b"%d" % zlib.crc32(payload) else f"{topic}/{queue_id}/{key}: wrong checksum"
 
 
-def message_wrong(m):
-    """The same of a message; one that was damaged, or took a damaged one's place, is what it is."""
-    return None if "DAMAGED" in m.properties or not m.body_crc_ok else wrong(m.topic, m.queue_id, m.keys, m.body)
+def judge(m, problems, damaged):
+    if "DAMAGED" in m.properties or not m.body_crc_ok:      # a message that says so, or stands in the place of one
+        damaged.append(f"{m.topic}/{m.queue_id}/{m.keys}")
+    else:
+        problems.append(wrong(m.topic, m.queue_id, m.keys, m.body))
 
 
 def walk(store, kept):
-    seen, problems = 0, []
+    seen, problems, damaged = 0, [], []
     for topic in TOPICS:
         for queue_id in store.queues(topic):
             for message in store.scan(topic, queue_id):
                 seen += 1
-                problems.append(message_wrong(message))
+                judge(message, problems, damaged)
                 kept.append((message, zlib.crc32(message.raw)))
     for message in store.scan():
         seen += 1
-        problems.append(message_wrong(message))
+        judge(message, problems, damaged)
     for message, crc in kept:           # whatever the writer did since
         if zlib.crc32(message.raw) != crc:
             problems.append(f"{message.topic}/{message.queue_id}: the bytes under a view have changed")
-    return seen, [p for p in problems if p]
+    return seen, [p for p in problems if p], damaged
 
 
 def columns(buffers, name, i):
@@ -61,8 +63,8 @@ def columns(buffers, name, i):
 
 
 def splits(root, io):
-    seen, problems = 0, []
-    options = ReadOptions.parse({"path": root, "splitSize": "20000", "io": io})
+    seen, problems, damaged = 0, [], []
+    options = ReadOptions.parse({"path": root, "splitSize": "20000", "io": io, "verify": "crc"})
     for part in plan(options):
         for piece in part:
             split = open_if_there(piece, options)
@@ -78,12 +80,12 @@ def splits(root, io):
                             problems.append(wrong(topic, queue_ids[i], columns(buffers, "keys", i).decode(),
                                                   columns(buffers, "body", i)))
                     seen += count
-                    split.take_bad()
-    return seen, [p for p in problems if p]
+                    damaged += map(str, split.take_bad())
+    return seen, [p for p in problems if p], damaged
 
 
 def looks(root, how):
-    """Without end: (how much was seen, what was wrong)."""
+    """Without end: (how much was seen, what was wrong, what is damaged)."""
     kept = deque(maxlen=200)
     if how == "held":
         with MessageStore.open(root, readonly=True) as store:
@@ -94,18 +96,18 @@ def looks(root, how):
             with MessageStore.open(root, readonly=True) as store:
                 yield walk(store, kept)
         elif how == "verify":
-            yield 1, [str(f) for f in verify(root) if f.severity != "note"]
+            yield 1, [], [str(f) for f in verify(root) if f.severity != "note"]
         elif how == "scrub":
             result = scrub(root, bytes_per_s=None, remember=False)
-            yield result.files, [str(f) for f in result.findings if f.severity != "note"]
+            yield result.files, [], [str(f) for f in result.findings if f.severity != "note"]
         else:
             yield splits(root, how)
 
 
 def main():
     logging.disable(logging.CRITICAL)
-    for seen, problems in looks(*sys.argv[1:]):
-        print(json.dumps([seen, problems[:5]]), flush=True)
+    for seen, problems, damaged in looks(*sys.argv[1:]):
+        print(json.dumps([seen, problems[:5], damaged[:5]]), flush=True)
         if select.select([sys.stdin], [], [], 0)[0]:
             break
 
