@@ -11,6 +11,7 @@ from rmq_store import MessageStore, errors
 from rmq_store.consumer.consumer import origin_topic
 from rmq_store.consumer.counts import GroupCounts
 from rmq_store.io._io import ProbeIo
+from tests.soon import until
 
 # store_only: what is tried again is there at once.
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "consumequeue_file_size_bytes": 200, "delay": "store_only"}
@@ -259,6 +260,7 @@ def test_a_retry_waits_as_long_as_a_brokers(tmp_path):
                 assert batch.retry(batch[0], delay_level=asked) == "%RETRY%G"
                 batch = None
             assert s.wait_dispatched(30) and c.poll() is None
+            until(lambda: sum(x.waiting for x in s.delay_levels()) == 1)     # the timer counts after it has delivered
             (waits,) = [x for x in s.delay_levels() if x.waiting]
             levels.append(waits.level)
             now += waits.delay_ms
