@@ -412,3 +412,14 @@ cdef inline bint record_in_light_queue(const RecordView *v, const char *name, in
                 break
             at += 1
     return False
+
+
+cdef inline bint record_of_queue(const RecordView *v, const char *topic, int32_t topic_size, int32_t queue_id) noexcept nogil:
+    return v.queue_id == queue_id and v.topic_size == topic_size and memcmp(v.topic, topic, topic_size) == 0
+
+
+cdef inline bint record_in_place(const RecordView *v, const char *topic, int32_t topic_size, int32_t queue_id,
+                                 int64_t queue_offset) noexcept nogil:
+    # Whether an entry of that queue, at that queue offset, may lead to this record.
+    return ((v.queue_offset == queue_offset and record_of_queue(v, topic, topic_size, queue_id))
+            or (topic_light(topic, topic_size) and record_in_light_queue(v, topic, topic_size)))

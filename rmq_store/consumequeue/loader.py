@@ -142,7 +142,7 @@ def _refuse_gap(path: str, starts: list[int], size: int) -> None:
             raise CorruptionError(f"{path}/{start:020d}", None, f"file {expected:020d} before it", "a gap")
         expected += size
     if starts and starts[-1] > (highest := _OFFSET_MAX - 22 * size):
-        # Puts would get queue offsets that no entry can have (entries_have_place).
+        # Room for a file behind it, below what entries_have_place takes: else puts get queue offsets that no entry can have.
         raise CorruptionError(f"{path}/{starts[-1]:020d}", None, f"at most {highest} as name", f"{starts[-1]}")
 
 

@@ -8,13 +8,12 @@ import os
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp
 
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32,
-                                      properties_scan, record_crc_check, record_in_light_queue, record_parse,
-                                      rmq_get32, rmq_get64, topic_fits, topic_light)
+                                      properties_scan, record_crc_check, record_in_place, record_parse, rmq_get32,
+                                      rmq_get64, topic_fits)
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
@@ -551,10 +550,7 @@ cdef class Checker:
                 if unit_blank(u):
                     continue
                 rc = self._at(rmq_get64(u), rmq_get32(u + 8), &v, &f)
-                if rc == 0 or (rc == 1 and not (
-                        (v.queue_id == q.queue_id and v.queue_offset == at + i and v.topic_size == q.topic_size
-                         and memcmp(v.topic, q.topic, q.topic_size) == 0)
-                        or (topic_light(q.topic, q.topic_size) and record_in_light_queue(&v, q.topic, q.topic_size)))):
+                if rc == 0 or (rc == 1 and not record_in_place(&v, q.topic, q.topic_size, q.queue_id, at + i)):
                     self._note_queue(QUEUE_WRONG, rmq_get64(u), at + i, rmq_get32(u + 8), 0, q.topic, q.topic_size, q.queue_id)
                 if rc == 1:
                     log_file_release(f)

@@ -7,10 +7,9 @@ from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp
 
 from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView,
-                                      record_in_light_queue, record_parse, rmq_get32, rmq_get64, topic_light)
+                                      record_in_place, record_parse, rmq_get32, rmq_get64)
 from rmq_store.codec._text cimport java_hash
 from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
@@ -87,14 +86,6 @@ cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
         if r.codes[i] == <int32_t> code:
             return True
     return False
-
-
-cdef bint _same_message(const RecordView *v, const GetRequest *r, int64_t queue_offset) noexcept nogil:
-    # An entry that leads to another queue's record is damaged.
-    if topic_light(r.topic, r.topic_size) and record_in_light_queue(v, r.topic, r.topic_size):
-        return True
-    return (v.queue_id == r.queue_id and v.queue_offset == queue_offset and v.topic_size == r.topic_size
-            and memcmp(v.topic, r.topic, r.topic_size) == 0)
 
 
 cdef inline int _record_in(Log *log, LogFile *f, int64_t offset, int64_t size, RecordView *v) noexcept nogil:
@@ -300,8 +291,8 @@ cdef class StoreGet(StorePutMany):
                             log_file_release(f)
                         r.error = rc
                         return
-                    if rc == 0 and not _same_message(&slot.view, r, r.offset + scanned):
-                        rc = -1
+                    if rc == 0 and not record_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, r.offset + scanned):
+                        rc = -1             # a damaged entry
                     if rc < 0:
                         r.unreadable += 1
                         if r.found_count == 0:

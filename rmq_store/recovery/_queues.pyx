@@ -1,10 +1,9 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
 _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
 from libc.stdint cimport INT64_MAX, int64_t
-from libc.string cimport memcmp
 
-from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_light_queue, record_parse, rmq_get32, rmq_get64,
-                                      topic_light)
+from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
+                                      rmq_get64, topic_light)
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
                                             queue_destroy, queue_find_end, queue_first, queue_read,
@@ -23,10 +22,8 @@ cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bi
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
     # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in
     # a queue that is known to be damaged (exact) that is damage, too.
-    if topic_light(q.topic, q.topic_size) and record_in_light_queue(v, q.topic, q.topic_size):
-        return True
-    return (v.queue_id == q.queue_id and (v.queue_offset == index or (v.queue_offset > index and not exact))
-            and v.topic_size == q.topic_size and memcmp(v.topic, q.topic, q.topic_size) == 0)
+    return (record_in_place(v, q.topic, q.topic_size, q.queue_id, index)
+            or (not exact and v.queue_offset > index and record_of_queue(v, q.topic, q.topic_size, q.queue_id)))
 
 
 cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint exact, bint *misnamed) noexcept nogil:
@@ -60,15 +57,19 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
     return right
 
 
-cdef int _begins_at(QueueTable *t, FileRow *row, Queue *q, int64_t *physical) noexcept nogil:
-    # Where the record lies that its entry 0 leads to, if it has one that can be believed. 0 or -errno.
+cdef int _begins_behind(QueueTable *t, FileRow *row, Queue *q, int64_t end, int64_t *physical) noexcept nogil:
+    # Where the record lies that its entry 0 leads to, if it ends beyond `end` and can be believed. 0 or -errno.
     cdef unsigned char[UNIT_SIZE] u
     cdef bint misnamed = False
+    cdef int64_t got
     cdef int rc
     if queue_first(q) > 0 or q.min_offset > 0 or q.max_offset == 0:
         return 0
+    got = queue_read(t, q, 0, u, 1)
+    if got < 1 or not unit_valid(u) or unit_blank(u) or rmq_get64(u) + rmq_get32(u + 8) <= end:
+        return <int> got if got < 0 else 0          # as a rule: then its record is not looked at
     rc = _believable(t, row, q, 0, True, &misnamed)
-    if rc == 1 and queue_read(t, q, 0, u, 1) == 1 and not unit_blank(u):
+    if rc == 1:
         physical[0] = rmq_get64(u)
     return rc if rc < 0 else 0
 
@@ -99,10 +100,8 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact, int64_t log_
         if rc <= 0:
             break
         index += 1
-    if rc == 0 and index < q.max_offset and index == queue_first(q) > 0:
-        # Nothing of it can be believed. Where its file has the name of another place, it begins anew.
-        if misnamed:
-            index = 0
+    if rc == 0 and misnamed and index == queue_first(q) > 0:
+        index = 0               # nothing of it can be believed, and its file has the name of another place: it begins anew
     if rc < 0 or index == q.max_offset:
         return rc if rc < 0 else 0
     if log_end >= 0 and (index > 0 or queue_first(q) == 0):
@@ -223,7 +222,7 @@ cdef class QueueRecovery:
                 if q.max_physical_offset <= behind:
                     continue
                 begins = -1
-                rc = _begins_at(self.owner.table, self.row, q, &begins)
+                rc = _begins_behind(self.owner.table, self.row, q, behind, &begins)
                 if rc >= 0:
                     rc = queue_truncate(self.owner.table, q, behind)
                 if rc < 0:

@@ -11,10 +11,10 @@ SMALL = {"segment_size_bytes": SEGMENT, "consumequeue_file_size_bytes": 2000, "i
 COUNT = 30
 
 
-def made(root, step=100_000):
+def made(root):
     """Q has 30 messages; T, behind it, fills more log files; the checkpoint covers both. The log's end."""
     io = ProbeIo(keep_bytes=False)
-    io.set_clock(1_700_000_000_000, step)
+    io.set_clock(1_700_000_000_000, 100_000)
     with MessageStore.open(root, _io=io, **SMALL) as s:
         for i in range(COUNT):
             s.put("Q", b"q%d" % i)
@@ -42,19 +42,23 @@ def is_whole(root):
         (root / "abort").touch()
 
 
-@pytest.mark.untraced       # files are changed behind the trace's back
-@pytest.mark.parametrize("lost", [0, 1, 2, 3, 8, 20, 90])
-def test_records_behind_it_are_lost_and_their_entries_are_not(tmp_path, lost):
-    root, checkpoint = tmp_path / "s", tmp_path / "checkpoint"
+def cut_behind(root, tmp_path, put):
+    """A store that a checkpoint covers, then `put`, whose records a power cut takes, while its entries are on the device."""
     end = made(root)
-    shutil.copy(root / "checkpoint", checkpoint)
+    shutil.copy(root / "checkpoint", tmp_path / "checkpoint")
     with MessageStore.open(root, **SMALL) as s:
-        for i in range(lost):
-            s.put("Q", b"lost%d" % i)
-    shutil.copy(checkpoint, root / "checkpoint")
+        put(s)
+    shutil.copy(tmp_path / "checkpoint", root / "checkpoint")
     for path in (root / "commitlog").iterdir():
         path.write_bytes(path.read_bytes()[:max(0, end - int(path.name))].ljust(SEGMENT, b"\0"))
     (root / "abort").touch()
+
+
+@pytest.mark.untraced       # files are changed behind the trace's back
+@pytest.mark.parametrize("lost", [0, 1, 2, 3, 8, 20, 90])
+def test_records_behind_it_are_lost_and_their_entries_are_not(tmp_path, lost):
+    root = tmp_path / "s"
+    cut_behind(root, tmp_path, lambda s: [s.put("Q", b"lost%d" % i) for i in range(lost)])
     is_whole(root)
 
 
@@ -99,18 +103,6 @@ def test_all_its_records_were_cleaned_and_new_ones_come(tmp_path, count, caplog)
     assert "damaged" not in caplog.text
 
 
-def cut_behind(root, tmp_path, put, **options):
-    """A store that a checkpoint covers, then `put`, whose records a power cut takes, while its entries are on the device."""
-    end = made(root)
-    shutil.copy(root / "checkpoint", tmp_path / "checkpoint")
-    with MessageStore.open(root, **SMALL) as s:
-        put(s)
-    shutil.copy(tmp_path / "checkpoint", root / "checkpoint")
-    for path in (root / "commitlog").iterdir():
-        path.write_bytes(path.read_bytes()[:max(0, end - int(path.name))].ljust(SEGMENT, b"\0"))
-    (root / "abort").touch()
-
-
 @pytest.mark.untraced
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_all_of_a_new_queue_is_lost(tmp_path, count, caplog):
@@ -120,7 +112,7 @@ def test_all_of_a_new_queue_is_lost(tmp_path, count, caplog):
     shutil.rmtree(root / "consumequeue" / "Q")          # as a Java broker deletes a topic
     caplog.clear()
     with MessageStore.open(root, **SMALL) as s:
-        assert s.topics() == ["New", "T"] or s.topics() == ["T"]
+        assert s.topics() == ["T"]
         assert s.put("New", b"x").queue_offset == 0
     assert "damaged" not in caplog.text
 
