@@ -7,6 +7,7 @@ commitlog_path: the directories themselves are locked as well (flock, where the 
 `abort` exists while a store is open: found at load, the last exit was not clean.
 """
 import os
+from contextlib import suppress
 
 from rmq_store.errors import StoreLocked
 from rmq_store.io.files import ControlFiles, open_regular
@@ -85,17 +86,13 @@ def holder(path: str) -> int | None:
         with open(path, "rb", opener=open_regular) as f:
             text = f.read(32)[len(_WORD):]
         pid = int(text)
-        return pid if pid > 0 and _lives(pid) else None     # to kill() 0 and below are groups of processes
+        if pid < 1:
+            return None         # to kill() a group of processes
+        with suppress(PermissionError):     # another user's is there, too
+            os.kill(pid, 0)
     except (OSError, ValueError, OverflowError):
         return None
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True             # somebody else's
-    return True
+    return pid
 
 
 def set_abort(files: ControlFiles, root: str, compat: str) -> None:
