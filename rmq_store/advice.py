@@ -24,7 +24,7 @@ from rmq_store.config.load import Options, resolve
 from rmq_store.errors import ConfigError, RmqStoreError
 from rmq_store.events import Event
 from rmq_store.machine import existing
-from rmq_store.opening import fit_sizes
+from rmq_store.places import fit_sizes
 from rmq_store.store import MessageStore
 
 __all__ = ["Advice", "Measured", "advise"]

@@ -15,7 +15,7 @@ from rmq_store.capability import Capability, probe
 from rmq_store.config.load import Options, resolve
 from rmq_store.errors import DiskFull
 from rmq_store.machine import huge_pages
-from rmq_store.opening import fit_sizes, infer_sizes
+from rmq_store.places import fit_sizes, infer_sizes
 from rmq_store.recovery.lockfile import holder
 
 __all__ = ["Diagnosis", "Finding", "doctor"]

@@ -4,8 +4,6 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 """
 import os
 import time
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,139 +15,20 @@ from rmq_store.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import choose_backend
-from rmq_store.index.geometry import geometry_of
 from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
-from rmq_store.io.files import ControlFiles, open_regular
+from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
+from rmq_store.places import Places, numbered
 from rmq_store.recovery import checkpoint, lockfile
 from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
-from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, is_number, load_names, make_end
+from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.removing import removed_queues
-from rmq_store.sizing import cut_index, fit
 
-__all__ = ["Places", "fit_sizes", "infer_sizes", "open_store"]
+__all__ = ["open_store"]
 
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
-SIZES_LOOKED_AT = 16
-INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
-
-
-class Places:
-    """Where the parts of a store lie: absolute paths."""
-
-    def __init__(self, root: str, options: Options) -> None:
-        self.root = root
-        self.commitlog = options.commitlog_path or os.path.join(root, "commitlog")
-        self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
-        self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
-        self.index = options.index_path or os.path.join(root, "index")
-        self.commitlog_tmp = self._tmp(self.commitlog)
-        self.consumequeue_tmp = self._tmp(self.consumequeue)
-        self.index_tmp = self._tmp(self.index)
-        self.checkpoint = os.path.join(root, "checkpoint")
-        self.abort = os.path.join(root, "abort")
-
-    def _tmp(self, directory: str) -> str:
-        """Where files of `directory` are made: on the same file system, so that a rename puts them into place."""
-        inside = os.path.dirname(directory) == self.root
-        return os.path.join(self.root, ".alloc") if inside else directory.rstrip("/") + ".alloc"
-
-    @property
-    def tmps(self) -> list[str]:
-        return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
-
-    def with_log(self) -> tuple[bool, bool]:
-        """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""
-        log, queues, index = (os.stat(tmp).st_dev for tmp in (self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp))
-        return queues == log, index == log
-
-
-def infer_sizes(root: str, options: Options) -> dict[str, int]:
-    """Sizes that the files of an existing store tell, for options that nobody gave."""
-    places = Places(root, options)
-    found: dict[str, int] = {}
-    if not options.given("segment_size_bytes"):
-        size = _row_size(places.commitlog, 20)
-        if size:
-            found["segment_size_bytes"] = size
-    if not options.given("consumequeue_file_size_bytes"):
-        size = _queue_file_size(places.consumequeue)
-        if size and size % 20 == 0:
-            found["consumequeue_file_size_bytes"] = size
-    if not options.given("index_slots") and not options.given("index_entries_max"):
-        geometry = _index_geometry(places.index, options)
-        if geometry:
-            found["index_slots"], found["index_entries_max"] = geometry
-    return found
-
-
-def fit_sizes(root: str, options: Options) -> Options:
-    """Sizes that neither anybody nor the files of the store told, cut to the machine (sizing.py); said where they were."""
-    places = Places(root, options)
-    fitted = fit(options, places.commitlog, places.index)
-    cut = {n: fitted[n] for n in fitted if fitted[n] != options[n]}
-    if cut:
-        emit(Event.SIZES_CUT, path=root, options=", ".join(f"{n}={v}" for n, v in cut.items()))
-    return fitted
-
-
-def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
-    """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
-    the default fits, or nothing."""
-    size = _row_size(directory, 17)
-    if size in (0, INDEX_FILE_SIZE_DEFAULT):
-        return None
-    for path, length in _numbered(directory, 17):
-        if length != size:
-            continue
-        with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
-            if found := geometry_of(file.fileno()):
-                return found
-    return cut_index(options, size)
-
-
-def _numbered(directory: str, digits: int) -> list[tuple[str, int]]:
-    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
-    found = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if len(entry.name) == digits and is_number(entry.name) and entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):       # deleted meanwhile
-                        found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(found)
-
-
-def _usual_size(lengths: list[int]) -> int:
-    """The length that most files have that are not empty: one of them may be damaged. 0 where there is none."""
-    return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
-
-
-def _row_size(directory: str, digits: int) -> int:
-    return _usual_size([size for _, size in _numbered(directory, digits)])
-
-
-def _queue_file_size(directory: str) -> int:
-    """From the first queues that have files, not from all: there may be ten thousand."""
-    lengths: list[int] = []
-    try:
-        with os.scandir(directory) as topics:
-            for topic in topics:
-                if not topic.is_dir():
-                    continue
-                with suppress(FileNotFoundError), os.scandir(topic.path) as queues:
-                    for queue in queues:
-                        if is_number(queue.name) and queue.is_dir():
-                            lengths += [size for _, size in _numbered(queue.path, 20) if size]
-                        if len(lengths) >= SIZES_LOOKED_AT:
-                            return _usual_size(lengths)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-    return _usual_size(lengths)
 
 
 def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
@@ -315,7 +194,7 @@ def _look_again(store: Any, places: Places, options: Options) -> None:
     size, end = options.segment_size_bytes, max(store._recovery().starts(), default=-1)
     if not store.readonly or end < 0:
         return
-    found = {int(os.path.basename(path)) for path, length in _numbered(places.commitlog, 20) if length == size}
+    found = {int(os.path.basename(path)) for path, length in numbered(places.commitlog, 20) if length == size}
     while (end := end + size) in found:
         try:
             store._add_file(end)

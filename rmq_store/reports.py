@@ -10,7 +10,7 @@ from rmq_store.consumer.room import Consuming
 from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.rows import live_row_findings
-from rmq_store.opening import Places
+from rmq_store.places import Places
 from rmq_store.stacks import dump_threads
 from rmq_store.statistics import _counts
 from rmq_store.statistics.groups import GroupStats, broker_stats, group_stats

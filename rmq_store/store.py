@@ -35,7 +35,8 @@ from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
 from rmq_store.io._lock import StoreLock, put_off
 from rmq_store.io.files import ControlFiles
-from rmq_store.opening import Places, fit_sizes, infer_sizes, open_store, refuse_path
+from rmq_store.opening import open_store, refuse_path
+from rmq_store.places import Places, fit_sizes, infer_sizes
 from rmq_store.publishing import Publisher
 from rmq_store.recovery import lockfile
 from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics

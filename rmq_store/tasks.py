@@ -11,7 +11,7 @@ from rmq_store.cleaning.cleaner import Cleaner
 from rmq_store.errors import StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.integrity.rows import live_log_findings
-from rmq_store.opening import Places
+from rmq_store.places import Places
 from rmq_store.watch import Task
 
 if TYPE_CHECKING:

@@ -113,7 +113,8 @@ OPTIONS: tuple[Option, ...] = (
     _int("consumequeue_file_size_bytes", 6_000_000, "bytes", 20, INT_MAX - 19, "Size of a consume-queue file, rounded up to a "
          "multiple of 20 (one entry).", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", change="fixed"),
     _bool("consumequeue_ext_enabled", False, "Also write and read consume-queue extension units (tags code, store time, filter "
-          "bit map).", "enableConsumeQueueExt", change="fixed"),
+          "bit map). Where nobody says: as the newest entries of the store's queues do.", "enableConsumeQueueExt",
+          change="fixed"),
     _int("consumequeue_ext_file_size_bytes", 48 * MIB, "bytes", 64, INT_MAX, "Size of a consume-queue extension file.",
          "mappedFileSizeConsumeQueueExt", change="fixed"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),

@@ -45,7 +45,7 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     """
     ext: dict[tuple[bytes, int], list[int]] = {}
     if table.ext_file_size > 0 and table.ext_dir:
-        ext = {(topic, queue_id): _files(table, path, table.ext_file_size)[0]
+        ext = {(topic, queue_id): _files(path, "consumequeue_ext_file_size_bytes", table.ext_file_size)[0]
                for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
     emptied: list[Emptied] = []
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
@@ -70,7 +70,7 @@ def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None
     said = ""
     while True:
         try:
-            starts, empty = _files(table, path, table.file_size)
+            starts, empty = _files(path, "consumequeue_file_size_bytes", table.file_size)
             _refuse_gap(os.fsdecode(path), starts, table.file_size)
             return starts, empty
         except CorruptionError as error:
@@ -112,7 +112,7 @@ def remove_empty(table: QueueTableOwner, emptied: Iterable[Emptied]) -> None:
         log.warning("removed %s: the last file of a queue was empty", os.fsdecode(queue.path))
 
 
-def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], bytes | None]:
+def _files(path: bytes, option: str, size: int) -> tuple[list[int], bytes | None]:
     """Start offsets of the files of one queue, ascending; the path of an empty one behind them."""
     found = []
     for entry in _entries(path):
@@ -128,8 +128,7 @@ def _files(table: QueueTableOwner, path: bytes, size: int) -> tuple[list[int], b
     empty = found.pop()[2] if found and found[-1][1] == 0 else None
     for _, length, file in found:
         if length != size:
-            raise CorruptionError(os.fsdecode(file), None, f"{size} bytes, as consumequeue_file_size_bytes says",
-                                  f"{length} bytes")
+            raise CorruptionError(os.fsdecode(file), None, f"{size} bytes, as {option} says", f"{length} bytes")
     return [start for start, _, _ in found], empty
 
 

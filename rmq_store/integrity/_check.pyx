@@ -14,7 +14,7 @@ from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK
                                       TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32,
                                       properties_scan, record_crc_check, record_in_place, record_parse, rmq_get32,
                                       rmq_get64, topic_fits)
-from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
+from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
 from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.consumequeue._state cimport is_ext_address, unit_blank
@@ -431,7 +431,7 @@ cdef class Checker:
                 self._note(INDEX_MISSING, v.physical_offset, hash, 0, 0)
 
     cdef bint _keyed(self, RecordView *v, int32_t wanted) noexcept nogil:
-        # Whether the record has a key of this hash.
+        # Whether the record has a key of this hash. 5.5.1 indexes tags as well, as topic#T#tags.
         cdef PropertyView p
         cdef Keys keys
         cdef int32_t prefix = topic_hash(v.topic, v.topic_size)
@@ -440,7 +440,7 @@ cdef class Checker:
         while key_next(&keys):
             if key_hash(prefix, keys.key, keys.size) == wanted:
                 return True
-        return False
+        return p.tags != NULL and key_hash(java_hash(b"T#", 2, prefix), p.tags, p.tags_size) == wanted
 
     cdef int _at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
         # 1: the record there (size 0: whatever its size), in a held file; 0: none; -1: before the log.

@@ -20,7 +20,7 @@ from rmq_store.integrity.sealing import pacer
 from rmq_store.integrity.verification import Verification, chosen_options
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
-from rmq_store.opening import Places
+from rmq_store.places import Places
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.recovery.salvage import keep, offset_of

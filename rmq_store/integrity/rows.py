@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmq_store.config.load import Options
 from rmq_store.integrity.findings import SEVERITY, Finding
-from rmq_store.opening import Places
+from rmq_store.places import Places
 
 if TYPE_CHECKING:
     from rmq_store.waiting._wait import StoreWait

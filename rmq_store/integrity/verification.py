@@ -21,7 +21,7 @@ from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
-from rmq_store.opening import Places, infer_sizes
+from rmq_store.places import Places, infer_sizes
 from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.removing import removed_queues
 

@@ -14,7 +14,7 @@ import rmq_store.integrity.repair
 import rmq_store.store
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
-from rmq_store.opening import Places
+from rmq_store.places import Places
 from tests.trace.checker import Checker, Store
 
 __all__ = ["Recorder", "described", "flushed"]

@@ -1,0 +1,172 @@
+"""Where the parts of a store lie, and what its files tell of it before it is opened: sizes, and whether its queues have an
+extension. Reads only; what goes while it looks is passed over.
+"""
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from rmq_store.config.load import Options
+from rmq_store.events import Event, emit
+from rmq_store.index.geometry import geometry_of
+from rmq_store.io.files import open_regular
+from rmq_store.recovery.recover import is_number
+from rmq_store.sizing import cut_index, fit
+
+__all__ = ["Places", "fit_sizes", "infer_sizes", "numbered"]
+
+SIZES_LOOKED_AT = 16
+INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
+UNIT_SIZE = 20
+EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units (ConsumeQueueExt.isExtAddr)
+_EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
+
+
+class Places:
+    """Where the parts of a store lie: absolute paths."""
+
+    def __init__(self, root: str, options: Options) -> None:
+        self.root = root
+        self.commitlog = options.commitlog_path or os.path.join(root, "commitlog")
+        self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
+        self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
+        self.index = options.index_path or os.path.join(root, "index")
+        self.commitlog_tmp = self._tmp(self.commitlog)
+        self.consumequeue_tmp = self._tmp(self.consumequeue)
+        self.index_tmp = self._tmp(self.index)
+        self.checkpoint = os.path.join(root, "checkpoint")
+        self.abort = os.path.join(root, "abort")
+
+    def _tmp(self, directory: str) -> str:
+        """Where files of `directory` are made: on the same file system, so that a rename puts them into place."""
+        inside = os.path.dirname(directory) == self.root
+        return os.path.join(self.root, ".alloc") if inside else directory.rstrip("/") + ".alloc"
+
+    @property
+    def tmps(self) -> list[str]:
+        return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
+
+    def with_log(self) -> tuple[bool, bool]:
+        """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""
+        log, queues, index = (os.stat(tmp).st_dev for tmp in (self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp))
+        return queues == log, index == log
+
+
+def infer_sizes(root: str, options: Options) -> dict[str, Any]:
+    """What the files of an existing store tell, for options that nobody gave: sizes, and whether ConsumeQueueExt is in use."""
+    places = Places(root, options)
+    found: dict[str, Any] = {}
+    if not options.given("segment_size_bytes"):
+        size = _row_size(places.commitlog, 20)
+        if size:
+            found["segment_size_bytes"] = size
+    if not options.given("consumequeue_file_size_bytes"):
+        size = _queue_file_size(places.consumequeue)
+        if size and size % 20 == 0:
+            found["consumequeue_file_size_bytes"] = size
+    if not options.given("index_slots") and not options.given("index_entries_max"):
+        geometry = _index_geometry(places.index, options)
+        if geometry:
+            found["index_slots"], found["index_entries_max"] = geometry
+    return found | _extension(places, options)
+
+
+def fit_sizes(root: str, options: Options) -> Options:
+    """Sizes that neither anybody nor the files of the store told, cut to the machine (sizing.py); said where they were."""
+    places = Places(root, options)
+    fitted = fit(options, places.commitlog, places.index)
+    cut = {n: fitted[n] for n in fitted if fitted[n] != options[n]}
+    if cut:
+        emit(Event.SIZES_CUT, path=root, options=", ".join(f"{n}={v}" for n, v in cut.items()))
+    return fitted
+
+
+def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
+    """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
+    the default fits, or nothing."""
+    size = _row_size(directory, 17)
+    if size in (0, INDEX_FILE_SIZE_DEFAULT):
+        return None
+    for path, length in numbered(directory, 17):
+        if length != size:
+            continue
+        with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
+            if found := geometry_of(file.fileno()):
+                return found
+    return cut_index(options, size)
+
+
+def numbered(directory: str, digits: int) -> list[tuple[str, int]]:
+    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if len(entry.name) == digits and is_number(entry.name) and entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):       # deleted meanwhile
+                        found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found)
+
+
+def _usual_size(lengths: list[int]) -> int:
+    """The length that most files have that are not empty: one of them may be damaged. 0 where there is none."""
+    return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
+
+
+def _row_size(directory: str, digits: int) -> int:
+    return _usual_size([size for _, size in numbered(directory, digits)])
+
+
+def _queue_files(directory: str) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
+    """Topic, queue id and files of the first queues that have files, not of all: there may be ten thousand."""
+    looked = 0
+    try:
+        with os.scandir(directory) as topics:
+            for topic in topics:
+                if not topic.is_dir():
+                    continue
+                with suppress(FileNotFoundError), os.scandir(topic.path) as queues:
+                    for queue in queues:
+                        files = numbered(queue.path, 20) if is_number(queue.name) and queue.is_dir() else []
+                        if any(size for _, size in files):
+                            yield topic.name, queue.name, files
+                            looked += len(files)
+                        if looked >= SIZES_LOOKED_AT:
+                            return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _queue_file_size(directory: str) -> int:
+    return _usual_size([size for _, _, files in _queue_files(directory) for _, size in files])
+
+
+def _extension(places: Places, options: Options) -> dict[str, Any]:
+    """Files of ConsumeQueueExt tell their size, and a queue's newest entry whether they are in use: a broker that has switched
+    them off leaves them there, and would not find what entries that lead to them say."""
+    queues = list(_queue_files(places.consumequeue_ext))
+    size = _usual_size([size for _, _, files in queues for _, size in files])
+    if not _EXT_SIZE_LEAST <= size <= _INT_MAX:
+        return {}
+    found: dict[str, Any] = {}
+    if not options.given("consumequeue_ext_file_size_bytes"):
+        found["consumequeue_ext_file_size_bytes"] = size
+    if not options.given("consumequeue_ext_enabled") and any(
+            _newest_tags_code(os.path.join(places.consumequeue, topic, queue_id)) <= EXT_ADDRESS_MAX
+            for topic, queue_id, _ in queues):
+        found["consumequeue_ext_enabled"] = True
+    return found
+
+
+def _newest_tags_code(queue: str) -> int:
+    """The tags code of the last entry of a queue, 0 where there is none."""
+    for path, size in reversed(numbered(queue, 20)):
+        with suppress(FileNotFoundError), open(path, "rb", opener=open_regular) as file:
+            data = file.read(min(size, _INT_MAX)).rstrip(b"\0")
+            if data:
+                at = (len(data) - 1) // UNIT_SIZE * UNIT_SIZE
+                return int.from_bytes(data[at + 12:at + UNIT_SIZE].ljust(8, b"\0"), "big", signed=True)
+    return 0
