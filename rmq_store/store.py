@@ -77,7 +77,7 @@ class MessageStore(StoreReports):
     def open(cls, path: Any, *, profile: Any = None, config: Any = None, readonly: Any = Default("False"),
              compat: Any = Default("5.x"), write_path: Any = Default("mmap"), flush_mode: Any = Default("async"),
              flush_backend: Any = Default("auto"), store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None,
-             _environment: Mapping[str, str] = os.environ,
+             _environment: Mapping[str, str] | None = None, _services: bool = True,
              **options: Any) -> "MessageStore":
         """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
 
@@ -95,7 +95,8 @@ class MessageStore(StoreReports):
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
         root = os.path.abspath(os.fsdecode(path))
-        chosen = resolve(profile, keywords, root, config=config, environment=_environment)
+        environment = os.environ if _environment is None else _environment
+        chosen = resolve(profile, keywords, root, config=config, environment=environment)
         check_backend(chosen)
         refuse_path(root, chosen.readonly)
         if chosen.signals:
@@ -103,7 +104,7 @@ class MessageStore(StoreReports):
         while True:
             sizes = infer_sizes(root, chosen)
             try:
-                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io)
+                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
                 if not chosen.readonly or infer_sizes(root, chosen) == sizes:
@@ -114,13 +115,13 @@ class MessageStore(StoreReports):
         return store
 
     @classmethod
-    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None) -> "MessageStore":
+    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool) -> "MessageStore":
         store = _measured(cls)() if chosen.measure_puts else cls()
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io)
-            store._serve(io)
+            store._serve(io, services)
             close_at_end_of_worker()
         except BaseException as error:
             store._abandon(io)
@@ -129,7 +130,8 @@ class MessageStore(StoreReports):
             raise
         return store
 
-    def _serve(self, io: IoTable) -> None:
+    def _serve(self, io: IoTable, services: bool) -> None:
+        """services: whether what is due is delivered and what is old is deleted, which a tool must not do."""
         self._files = ControlFiles(io)
         self._completer = Completer(self)
         self._loop_hubs = {}
@@ -141,8 +143,8 @@ class MessageStore(StoreReports):
         if not self.readonly:
             places = Places(self.path, self.options)
             self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
-            self._watch = Watch(self, tasks_of(self))
-        if not self.readonly and self.options.delay == "deliver":
+            self._watch = Watch(self, tasks_of(self, services))
+        if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
         if self.options.signals:
             close_on_signals()

@@ -22,14 +22,14 @@ __all__ = ["known_offsets", "log_flusher", "tasks_of"]
 CHECK_MS = 600_000          # as upstream
 
 
-def tasks_of(store: "MessageStore") -> list[Task]:
-    """By the store's options: (name, period in ms, function)."""
+def tasks_of(store: "MessageStore", services: bool) -> list[Task]:
+    """By the store's options: (name, period in ms, function). services: also those that deliver and delete."""
     options = store.options
     tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
                          ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
-    if options.delay == "deliver":
+    if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
-    if Cleaner.wanted(options):
+    if services and Cleaner.wanted(options):
         tasks.append(("cleaning", options.clean_interval_ms, _clean))
     return tasks
 

@@ -57,13 +57,14 @@ def keywords(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def open_store(args: argparse.Namespace, *, create: bool = False, **more: Any) -> Iterator[Any]:
-    """The store that `args` name. Without `create` a path that holds no store is an error, not a new store."""
+def open_store(args: argparse.Namespace, *, create: bool = False, services: bool = False, **more: Any) -> Iterator[Any]:
+    """The store that `args` name. Without `create` a path that holds no store is an error, not a new store. Without `services`
+    nothing is delivered and nothing is deleted by age while it is open."""
     given = {**keywords(args), **more}
     log = given.get("commitlog_path", given.get("storePathCommitLog")) or os.path.join(args.store, "commitlog")
     if not create and not os.path.isdir(log):
         raise FileNotFoundError(2, "not a message store: it has no commitlog directory", args.store)
-    store = MessageStore.open(args.store, **given)
+    store = MessageStore.open(args.store, _services=services, **given)
     try:
         yield store
     except BaseException:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     path = args.store = _place(args.store)
     given = keywords(args)
     sizes = {n: v for n, v in SIZES.items() if n not in given}
-    with open_store(args, create=True, **sizes) as store:
+    with open_store(args, create=True, services=True, **sizes) as store:
         demo = _Demo(store, args.count, args.size, out)
         out.say(f"A RocketMQ message store in {path}")
         out.say()

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _list(args, out)
     if args.group is None:
         raise ConfigError(f"groups {args.action} needs --group")
-    with open_store(args, delay="store_only") as store:
+    with open_store(args) as store:
         if args.action == "delete":
             known = store.group_table.remove(args.group)
             offsets = store.offsets.remove(args.group) if args.offsets else 0

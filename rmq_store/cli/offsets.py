@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError("offsets reset needs --time, --offset or --end")
     if args.time is not None and args.time < 0:
         raise ConfigError(f"--time {args.time}: give ms since 1970, 0 or more; --end goes behind the last message")
-    with open_store(args, delay="store_only") as store:
+    with open_store(args) as store:
         before = store.offsets.table().get((args.topic, args.group), {})
         try:
             if args.action == "commit":

@@ -31,9 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     like = None if args.like is None else _Questions(args.like)
-    more: dict[str, Any] = {"delay": "store_only"}      # nothing may be delivered while it is read
-    if args.compat is not None:
-        more["compat"] = args.compat
+    more = {} if args.compat is None else {"compat": args.compat}
     try:
         with open_store(args, **more) as store:
             if not store.wait_dispatched(DISPATCH_TIMEOUT_S):

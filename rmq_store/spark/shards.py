@@ -59,7 +59,7 @@ def build_shard(root: str, job: str, partition: int, encoded: Iterable[bytes], s
         for data in encoded:
             if store is None:
                 os.mkdir(path)
-                store = MessageStore.open(path, **{"delay": "store_only", "write_path": "pool", **store_options})
+                store = MessageStore.open(path, _services=False, **{"write_path": "pool", **store_options})
             records += append_staged(store, data, path)[0]
         if store is not None:
             store.flush()

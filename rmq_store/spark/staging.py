@@ -285,7 +285,7 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
     _step("verified")
     # Nothing may come between the records of a commit, so nothing is delivered meanwhile.
     write_path = "pool" if sum(part.size for part in parts) >= _POOL_FROM else "mmap"
-    with MessageStore.open(root, **{"delay": "store_only", "write_path": write_path, **(store_options or {})}) as store:
+    with MessageStore.open(root, _services=False, **{"write_path": write_path, **(store_options or {})}) as store:
         _step("opened")
         _finish_pending(root, store, fsync)
         _step("recovered")

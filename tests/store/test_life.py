@@ -2,6 +2,7 @@
 import multiprocessing
 import os
 import pickle
+import pydoc
 import signal
 import subprocess
 import sys
@@ -191,3 +192,9 @@ def test_close_waits_for_calls_in_other_threads(tmp_path):
     with MessageStore.open(tmp_path / "s", **SMALL) as again:
         assert again.max_offset("T", 0) >= len(acknowledged)
         assert sorted(acknowledged) == list(range(len(acknowledged)))
+
+
+def test_help_shows_no_environment(monkeypatch):
+    monkeypatch.setenv("SECRET", "not-for-help")
+    text = pydoc.plain(pydoc.render_doc(MessageStore))
+    assert "_environment" in text and "environ(" not in text and not any(v in text for v in os.environ.values() if len(v) > 8)
