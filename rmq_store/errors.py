@@ -6,7 +6,7 @@
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
-    ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad
+    ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
     └─ BackendUnavailable(backend, reason, cure)
 
 `close()` with leases alive raises the builtin BufferError. What is stored but not yet as safe as asked is no error: it is a
@@ -22,7 +22,8 @@ __all__ = [
     "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
     "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
     "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "WriteFailed", "exceeds", "tell_stored",
+    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "UnknownVersion", "WriteFailed", "exceeds",
+    "tell_stored",
 ]
 
 
@@ -255,6 +256,13 @@ class StoreRefusesToLoad(CorruptionError):
 
     cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; `rmqstore repair` "
             "gives a short last file its length back")
+
+
+class UnknownVersion(StoreRefusesToLoad):
+    """The log has records of a version of the format that this library does not know. Nothing was changed."""
+
+    cure = ("nothing was changed: open it with the RocketMQ that wrote it, or with a newer release of this library; "
+            "readonly=True shows what lies in front of them")
 
 
 class BackendUnavailable(RmqStoreError):

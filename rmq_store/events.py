@@ -48,8 +48,7 @@ class Event(Enum):
         "cut the log of %(path)s at offset %(offset)d: %(reason)s; %(size)d bytes behind it were not valid "
         "records")
     SALVAGED = "recovery", _WARNING, (
-        "%(size)d bytes from offset %(offset)d on were copied to %(copy)s before the cut, because good records "
-        "follow the bad one")
+        "%(size)d bytes from offset %(offset)d on were copied to %(copy)s before the cut; %(what)s")
     EMPTY_FILE_REMOVED = "recovery", _WARNING, "removed %(file)s: the last commit-log file was empty"
     FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "left %(file)s alone: %(reason)s"
     LOG_SHORT = "recovery", _WARNING, (
@@ -68,6 +67,10 @@ class Event(Enum):
     NEEDS_RECOVERY = "recovery", _WARNING, (
         "%(path)s was not closed cleanly; read-only, so nothing is repaired: queues end at offset %(offset)d of "
         "the log")
+
+    VERSION_UNKNOWN = "recovery", _WARNING, (
+        "from offset %(offset)d on the log of %(path)s has records of magic code %(magic)s, a version that this library does "
+        "not know: they are not read, and an open for writing refuses the store")
 
     # files and memory
     DISK_FULL = "segment", _ERROR, "no space for %(file)s (%(size)d bytes): puts are refused until there is room"

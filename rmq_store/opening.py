@@ -24,6 +24,7 @@ from rmq_store.recovery import checkpoint, lockfile
 from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
+from rmq_store.recovery.versions import code_text, other_version, refusal
 from rmq_store.removing import removed_queues
 
 __all__ = ["open_store"]
@@ -147,6 +148,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)
         outcome = find_end(recovery, rules, queued_end)
+        cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
         if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=-1):
@@ -154,12 +156,13 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
         if outcome.last_timestamp > 0:      # a time ahead of the log would be ahead for ever
             physical, logics, index = (min(t, outcome.last_timestamp) for t in times[:3])
             times = (physical, logics, index, *times[3:])
-        if queued_end > outcome.end:
+        if queued_end > outcome.end and not cut_short:
             emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
         return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
     if not store.readonly:
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
+    _refuse_version(store, places, recovery, outcome)
     if (rules := outcome.believed or rules) is outcome.believed:
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     _, lacking_from = queues.find_ends(outcome.begin)
@@ -170,6 +173,19 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     if store.readonly:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+
+
+def _refuse_version(store: Any, places: Places, recovery: Any, outcome: Outcome) -> bool:
+    """Records of another version of the format would be cut, and are good: they are left to who knows them. True where the log
+    has such and is opened for reading, which is said. Raises UnknownVersion."""
+    start = max((s for s in recovery.starts() if s <= outcome.end), default=-1)
+    end = start + recovery.file_size()
+    if start < 0 or outcome.end >= end or (magic := other_version(recovery.read, outcome.end, end)) is None:
+        return False
+    if not store.readonly:
+        raise refusal(places.commitlog, start, outcome.end, magic)
+    emit(Event.VERSION_UNKNOWN, path=places.root, offset=outcome.end, magic=code_text(magic))
+    return True
 
 
 def _load_log(store: Any, places: Places, options: Options, files: ControlFiles | None) -> None:

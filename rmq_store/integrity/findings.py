@@ -10,7 +10,7 @@ Severity = Literal["corrupt", "finding", "note"]
 # not, and can be built again; note: not as usual, and no fault.
 SEVERITY: dict[str, Severity] = {
     "log_file": "corrupt", "log_gap": "corrupt", "log_hole": "corrupt", "body_crc": "corrupt", "record_crc": "corrupt",
-    "record_header": "corrupt",
+    "record_header": "corrupt", "log_version": "corrupt",
     "manifest_mismatch": "corrupt",
     "log_tail": "finding", "queue_file": "finding", "queue_missing": "finding", "queue_other": "finding",
     "queue_tags": "finding", "queue_wrong": "finding", "index_file": "finding", "index_missing": "finding",

@@ -24,6 +24,7 @@ from rmq_store.places import Places
 from rmq_store.recovery import lockfile
 from rmq_store.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.recovery.salvage import keep, offset_of
+from rmq_store.recovery.versions import refusal
 
 __all__ = ["RepairResult", "Step", "repair"]
 
@@ -69,7 +70,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     about is a step of kind "none". say(step) is called before each.
     open_store: MessageStore.open.
 
-    Raises StoreLocked, ConfigError, OSError. Options as of MessageStore.open.
+    Raises UnknownVersion, StoreLocked, ConfigError, OSError. Options as of MessageStore.open.
     """
     root, chosen = chosen_options(path, options)
     io = _io if _io is not None else IoTable()
@@ -85,6 +86,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         work = _Repair(root, options, io, files, dry_run, step)
         work.extend(Places(root, chosen).commitlog, chosen.segment_size_bytes)
         result.findings = work.look()
+        work.refuse_version()
         work.bridge(any(f.kind in DERIVED for f in result.findings))
         work.drop_manifests(result.findings)
         rebuild = work.rebuild(result.findings)
@@ -168,6 +170,12 @@ class _Repair:
         with Verification(self.root, self.options, self.io) as v:
             self.verification = v
             return list(v.run(True, pacer(None), lambda what, done, total: None))
+
+    def refuse_version(self) -> None:
+        v = self.verification
+        if v.unknown is not None:
+            start = int(os.path.basename(v._log_path(v.unknown[0])))
+            raise refusal(v.places.commitlog, start, *v.unknown)
 
     # ---- damaged stretches of the log
 
@@ -281,8 +289,8 @@ class _Repair:
                 self.step("none", finding.path, f"{finding.detail}; correct that file by hand, or take it away")
         tail = next((f for f in findings if f.kind == "log_tail"), None)
         if tail is not None:
-            self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to {SALVAGE} if "
-                      "good records are among them, and are zeroed", offset=tail.offset, size=tail.size)
+            self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to "
+                      f"{SALVAGE}, and are zeroed", offset=tail.offset, size=tail.size)
             if not self.dry_run:
                 self._mark_open()       # a store closed in order is not looked at behind its end
         if self.misfits or not (wrong or self.bridged):

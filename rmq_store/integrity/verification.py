@@ -23,6 +23,7 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.places import Places, infer_sizes
 from rmq_store.recovery.recover import OFFSET_MAX
+from rmq_store.recovery.versions import code_text, other_version
 from rmq_store.removing import removed_queues
 
 __all__ = ["Verification", "chosen_options", "verify"]
@@ -84,6 +85,7 @@ class Verification:
         self.removed: dict[tuple[str, int], int] = {}   # queue -> where the log ended when it was removed
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
+        self.unknown: tuple[int, int] | None = None     # where records of another version begin, and their magic code
         self.checkpoint: bytes | OSError = b""
 
     def __enter__(self) -> "Verification":
@@ -285,6 +287,11 @@ class Verification:
     def _log_note(self, note: Note) -> Finding:
         kind, offset, a, b, c, topic, queue_id = note
         path = self._log_path(offset)
+        if kind in ("log_hole", "log_tail") and (magic := self._other_version(offset)) is not None:
+            self.unknown = self.unknown or (offset, magic)
+            return self._finding("log_version", path, offset=offset, size=a - offset, found=magic,
+                                 detail=f"records of magic code {code_text(magic)}, a version that this library does not know: "
+                                 "an open for writing and repair refuse this store, what leads to them is not looked at")
         if kind == "log_hole":
             self.holes.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a - offset,
@@ -315,6 +322,22 @@ class Verification:
         return self._finding(kind, queue, **common, expected=c, found=b,
                              detail=f"the entry's tags code is {b}, the record's {c}")
 
+    def _other_version(self, offset: int) -> int | None:
+        def read(begin: int, end: int) -> bytes:
+            fd = self.files.open(path, os.O_RDONLY)
+            try:
+                return self.files.read(fd, begin - start, end - begin)
+            finally:
+                self.files.close(fd)
+
+        path = self._log_path(offset)
+        start = int(os.path.basename(path))
+        return other_version(read, offset, start + self.options.segment_size_bytes)
+
+    def _beyond(self, offset: int) -> bool:
+        """Whether nobody can say what should lie there: records of another version do."""
+        return self.unknown is not None and offset >= self.unknown[0]
+
     def _queued_end(self) -> int:
         if not hasattr(self, "_queued"):
             assert self.queues is not None
@@ -340,6 +363,8 @@ class Verification:
         while 0 <= at < high:
             at, notes = c.queue(topic, queue_id, at, min(high, at + 100_000))
             for _, offset, index, size, _, name, _ in notes:
+                if self._beyond(offset):
+                    continue
                 beyond = not self.clean and offset >= self.end
                 path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
                 yield self._finding(
@@ -356,6 +381,8 @@ class Verification:
         while at:
             at, notes = c.index_file(i, at)
             for _, offset, entry, key_hash, _, _, _ in notes:
+                if self._beyond(offset):
+                    continue
                 beyond = not self.clean and offset >= self.end
                 yield self._finding(
                     "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
@@ -386,7 +413,8 @@ class Verification:
         assert self.checker is not None
         for n, name in enumerate(("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")):
             value = int.from_bytes(data[8 * n:8 * n + 8], "big", signed=True)
-            if value < 0 or (self.starts and value > self.checker.last_timestamp > 0):
+            ahead = self.unknown is None and self.starts and value > self.checker.last_timestamp > 0
+            if value < 0 or ahead:
                 yield self._finding("checkpoint", path, expected=self.checker.last_timestamp, found=value,
                                     detail=f"{name} is {value}, the newest record was stored at {self.checker.last_timestamp}")
 

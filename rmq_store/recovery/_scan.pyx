@@ -255,6 +255,16 @@ cdef class LogRecovery:
         finally:
             log_file_release(f)
 
+    def next_data(self, int64_t begin, int64_t end):
+        """The first log offset in [begin, end) of one file that is in no hole; `end` where there is none."""
+        cdef LogFile *f = self._file(begin)
+        cdef int64_t at = self.io.next_data(self.io.ctx, f.fd, begin - f.start)
+        path, at = os.fsdecode(f.path), at + f.start if at >= 0 else at
+        log_file_release(f)
+        if at < 0:
+            raise OSError(-at, os.strerror(-at), path)
+        return min(at, end)
+
     def rewrite(self, int64_t begin, int64_t end):
         """Writes [begin, end) of one file over itself and syncs it: after a crash the page cache may show what is not there."""
         cdef LogFile *f = self._file(begin)

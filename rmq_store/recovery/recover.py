@@ -12,7 +12,7 @@ from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery._scan import LogRecovery, Scan
-from rmq_store.recovery.salvage import keep
+from rmq_store.recovery.salvage import keep_stretch
 
 __all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
 
@@ -141,7 +141,7 @@ def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome,
 
 
 def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome) -> int:
-    """Good records behind the bad one may have been acknowledged: they are copied to .salvage/ before they are cut.
+    """Whatever is cut is copied to .salvage/ first. Good records behind the bad one may have been acknowledged, which is said.
     The checksum of their bodies is enough: where one of the whole record is required, those that never had it are cut."""
     size, starts = log.file_size(), log.starts()
     pieces = []
@@ -156,10 +156,11 @@ def _keep_aside(log: LogRecovery, files: ControlFiles, root: str, outcome: Outco
     cut = sum(b - a for a, b in pieces)
     if cut == 0:
         return 0
-    good = next((g for a, b in pieces if (g := log.next_good(a, b)) is not None), None)
-    if good is not None:
-        for a, b in pieces:
-            emit(Event.SALVAGED, size=b - a, offset=a, copy=keep(files, root, f"{a:020d}", log.read(a, b)))
+    good = any(log.next_good(a, b) is not None for a, b in pieces)
+    what = "`rmqstore repair --restore` puts the good records among them again" if good else "no good record is among them"
+    for a, b in pieces:
+        copy = keep_stretch(files, root, f"{a:020d}", log.read, log.next_data, (a, b))
+        emit(Event.SALVAGED, size=b - a, offset=a, copy=copy, what=what)
     emit(Event.TRUNCATED, path=root, offset=outcome.end, reason=outcome.reason, size=cut)
     return cut
 

@@ -74,7 +74,7 @@ def test_cut_at_the_first_bad_record_keeps_the_rest_aside(tmp_path, damage):
     assert kept == bytes(data[at:places[-1].offset + places[-1].size])
 
 
-def test_a_torn_tail_leaves_nothing_aside(tmp_path):
+def test_a_torn_tail_is_kept_too(tmp_path):
     image, places = crashed(tmp_path, [b"x" * 100] * 5)
     log = image / "commitlog" / ("0" * 20)
     data = bytearray(log.read_bytes())
@@ -83,7 +83,7 @@ def test_a_torn_tail_leaves_nothing_aside(tmp_path):
     log.write_bytes(data)
     with MessageStore.open(image, **SMALL) as s:
         assert len(bodies_of(s)) == 4 and s.put("T", b"y").offset == last.offset
-    assert not (image / ".salvage").exists()
+    assert (image / ".salvage" / f"{last.offset:020d}").read_bytes() == bytes(data[last.offset:last.offset + 60])
 
 
 def test_files_behind_the_end_are_dropped(tmp_path):
