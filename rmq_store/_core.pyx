@@ -328,16 +328,14 @@ cdef class StoreCore:
         """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap
         is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
         cdef int64_t lacking_from = 0
-        cdef bint whole = rmq_load(&self.log.confirm) >= end
         cdef int rc
-        if not whole:
-            end = rmq_load(&self.log.confirm)
+        end = min(end, rmq_load(&self.log.confirm))
         rmq_store(&self.log.dispatched, begin)
         queues_fill(self.queues, filling, begin, end)
         with nogil:
             rc = dispatch_to(self.dispatcher, end)
             if rc >= 0:
-                rc = queues_filled(self.queues, whole, &lacking_from)
+                rc = queues_filled(self.queues, &lacking_from)
         _check(rc, self.path)
         if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
             rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there

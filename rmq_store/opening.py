@@ -25,7 +25,7 @@ from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.recovery.versions import code_text, other_version, refusal
-from rmq_store.removing import removed_queues
+from rmq_store.removing import bound_removed, removed_queues
 
 __all__ = ["open_store"]
 
@@ -287,7 +287,8 @@ def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None
 def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: int) -> int:
     """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
     outcome, clean = found.outcome, found.rules.clean
-    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules)
+    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
+    bound_removed(store, files, outcome.end)
     if not found.recovery.starts():
         found.queues.destroy()
         store._destroy_index()

@@ -22,7 +22,8 @@ from rmq_store.io.files import ControlFiles
 if TYPE_CHECKING:
     from rmq_store.store import MessageStore
 
-__all__ = ["RemovedQueues", "expired_queues", "is_system_topic", "remove_expired", "remove_topics", "removed_queues"]
+__all__ = ["RemovedQueues", "bound_removed", "expired_queues", "is_system_topic", "remove_expired", "remove_topics",
+           "removed_queues"]
 
 FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
@@ -77,6 +78,17 @@ def removed_queues(files: ControlFiles, root: str) -> dict[tuple[str, int], int]
     return ConfigFile(files, root, FILE).load(_take) or {}
 
 
+def bound_removed(store: Any, files: ControlFiles, end: int) -> None:
+    """While a store opens whose log ends at `end` now: what was removed is never a reason to give no entry to what is still to
+    come. Durable. Raises CorruptionError, OSError."""
+    known = removed_queues(files, store.path)
+    beyond = {key for key, offset in known.items() if offset > end}
+    if beyond:
+        _save(ConfigFile(files, store.path, FILE), {key: min(offset, end) for key, offset in known.items()})
+    for topic, queue_id in beyond:
+        _clean.note_removed(store, topic, queue_id, end)
+
+
 def _take(content: Any) -> dict[tuple[str, int], int]:
     found = {}
     for key, offset in content["removed"].items():
@@ -98,6 +110,7 @@ def _remove(store: "MessageStore", rows: list[tuple[int, str, int, int]]) -> Rem
             if offset > 0 and (topic, queue_id) in going:
                 store.offsets.commit(group, topic, queue_id, 0)
     store.offsets.flush()
+    store.flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     file = ConfigFile(store._files, store.path, FILE)
     known = {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
     _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})

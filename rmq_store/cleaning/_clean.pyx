@@ -15,7 +15,8 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store._core cimport StoreCore
 from rmq_store.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
 from rmq_store.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
-                                            queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync)
+                                            queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync,
+                                            queues_sync)
 from rmq_store.index._index cimport index_drop_before
 from rmq_store.io._io cimport IoTable, rmq_io
 from rmq_store.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
@@ -169,6 +170,17 @@ def withdraw(StoreCore store not None, int64_t start):
     w.path = os.fsdecode(f.path)
     w.since_ns = f.io.mono_ns(f.io.ctx)
     return w
+
+
+def sync_queues(StoreCore store not None):
+    """Makes all queue entries that are there durable. Raises OSError."""
+    cdef int rc
+    store._enter()
+    store.calls += 1
+    with nogil:
+        rc = queues_sync(store.queues, 0)
+    store.calls -= 1
+    _check(rc, store.path)
 
 
 def correct_queues(StoreCore store not None, int64_t physical_min):

@@ -195,6 +195,8 @@ class Cleaner:
                 break
             if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
                 break
+            if done.log_files == 0:
+                _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
             self._held = _clean.withdraw(store, start)
             self._told_held = False
             moved = _clean.correct_queues(store, start + self._held.size)

@@ -174,18 +174,18 @@ cdef int _begin_right(TableState *t, Queue *q, QueueState *s, const Waiting *nex
     return 1
 
 
-cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next, bint last) noexcept nogil:
-    # `next`: the next record of the queue; NULL: it is not there yet, or this is the last one. Numbers go on behind the one
-    # that waits: what would be before it is lost, and its own entry takes those places, too, as a consumer meets nothing worse
-    # there than a message twice. They go on below it: its number is wrong; the same place twice would hide the next record, so
-    # it gets one only where one is free.
+cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next) noexcept nogil:
+    # `next`: the next record of the queue; NULL: it is not there yet, or this is the last one, which is believed. Numbers go on
+    # behind the one that waits: what would be before it is lost, and its own entry takes those places, too, as a consumer meets
+    # nothing worse there than a message twice. They go on below it: its number is wrong; the same place twice would hide the
+    # next record, so it gets one only where one is free.
     cdef Waiting *w = &s.waiting[0]
     cdef int64_t lacking = w.cq_offset - s.next_index
     cdef int64_t room = w.physical - q.max_physical_offset
     cdef bint partly = w.physical + w.size == q.max_physical_offset     # by a call that failed
     cdef int rc = 0
     if room >= 0 or partly:
-        if partly or ((last or (next != NULL and _follows(w, next))) and lacking <= room // RECORD_FIXED_SIZE
+        if partly or ((next == NULL or _follows(w, next)) and lacking <= room // RECORD_FIXED_SIZE
                       and lacking <= t.places_left):
             while rc >= 0 and s.next_index <= w.cq_offset:
                 rc = _enter(t, q, s, w, s.next_index)
@@ -207,7 +207,7 @@ cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noex
             return 1                    # nothing is missing before it
         rc = _begin_right(t, q, s, &record)
     elif s.waiting[0].size > 0 and record.physical > s.waiting[0].physical:
-        rc = _put_waiting(t, q, s, &record, False)
+        rc = _put_waiting(t, q, s, &record)
     if rc < 0 or not _begun(t, q):
         return rc
     if t.filling == FILLING_BACK or record.cq_offset <= s.next_index:
@@ -216,7 +216,7 @@ cdef int _confirmed(TableState *t, Queue *q, QueueState *s, Waiting record) noex
     return 0
 
 
-cdef int entries_decide(TableState *t, bint whole) noexcept nogil:
+cdef int entries_decide(TableState *t) noexcept nogil:
     cdef QueueState *s
     cdef Queue *q
     cdef int64_t i
@@ -226,7 +226,7 @@ cdef int entries_decide(TableState *t, bint whole) noexcept nogil:
         s = state_of(q)
         while s.waiting[0].size > 0 and rc >= 0:
             if _begun(t, q):
-                rc = _put_waiting(t, q, s, NULL, whole)
+                rc = _put_waiting(t, q, s, NULL)
             else:
                 rc = _enter(t, q, s, &s.waiting[0], s.waiting[0].cq_offset)
             if rc >= 0:
@@ -237,11 +237,32 @@ cdef int entries_decide(TableState *t, bint whole) noexcept nogil:
     return entries_publish(t)
 
 
+cdef int _up_to(TableState *t, Queue *q, QueueState *s, Waiting *record) noexcept nogil:
+    # A record whose number leaves a gap, as behind a confirm offset: what would be before it is lost, where that many records
+    # fit in, and its own entry takes those places, too. Else it goes on where the queue ends. 1, or -errno.
+    cdef int64_t room = record.physical - q.max_physical_offset
+    cdef bint partly = record.physical + record.size == q.max_physical_offset     # by a call that failed
+    cdef int rc = 1
+    if not _begun(t, q) or not (partly or record.cq_offset - s.next_index <= room // RECORD_FIXED_SIZE):
+        return 1
+    if s.next_index < record.cq_offset and not partly:
+        rmq_add(&t.gaps, 1)
+    while rc >= 0 and s.next_index < record.cq_offset:
+        rc = _enter(t, q, s, record, s.next_index)
+    return rc if rc < 0 else 1
+
+
+cdef inline bint _first_waits(const QueueState *s, const Waiting *next) noexcept nogil:
+    # Whether what the queue goes on with is there already, and this record says that it is right.
+    return s.waiting[0].size > 0 and s.waiting[0].cq_offset == s.next_index and _follows(&s.waiting[0], next)
+
+
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil:
     # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be
     # repeated.
     cdef QueueState *s = state_of(q)
+    cdef Waiting record = Waiting(physical, size, tags_code, store_timestamp, cq_offset)
     cdef int rc
     if t.readonly:
         return -EROFS
@@ -252,11 +273,11 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
     if q.max_physical_offset < 0 and physical < q.removed_below:
         return 0
     if (t.filling != FILLING_NOT and q.max_physical_offset <= t.log_begin < t.filled_from
-            and cq_offset > s.next_index):
+            and cq_offset > s.next_index and not _first_waits(s, &record)):
         t.lacking_from = t.log_begin        # its first entries may be lost: only the whole log tells
         return 0
-    if t.filling != FILLING_NOT and not topic_light(q.topic, q.topic_size):
-        rc = _confirmed(t, q, s, Waiting(physical, size, tags_code, store_timestamp, cq_offset))
+    if not topic_light(q.topic, q.topic_size):
+        rc = _confirmed(t, q, s, record) if t.filling != FILLING_NOT else _up_to(t, q, s, &record)
         if rc <= 0:
             return rc
     return _put(t, q, s, physical, size, tags_code, store_timestamp, cq_offset)

@@ -58,9 +58,9 @@ cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil
 # While the store opens, before and behind dispatch from `from_offset` to `end`. `back`: entries that would leave a gap in their
 # queue are left out; queues_filled says in lacking_from from where on, log offset, queues lack entries, INT64_MAX: none does.
 # Else each record gets a place that the records around it confirm: a queue offset that is too high may be rotten, as may be the
-# records that would be between. `whole`: no record follows behind `end`. 0 or -errno.
+# records that would be between. 0 or -errno.
 cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end) noexcept nogil
-cdef int queues_filled(QueueTable *t, bint whole, int64_t *lacking_from) noexcept nogil
+cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil
 # Finds the end of a queue, and changes nothing on the disk: sets max_offset, next_offset, max_physical_offset, min_offset (of
 # the first file). safe: -1 after a stop in order, by bisection; after a crash the log offset below which every entry is known
 # to be on the device: unit by unit from the file on where those end; 2^63 - 1: whatever seems to be an entry is taken for one.

@@ -95,8 +95,8 @@ cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end
     t.state.lacking_from = INT64_MAX
 
 
-cdef int queues_filled(QueueTable *t, bint whole, int64_t *lacking_from) noexcept nogil:
-    cdef int rc = entries_decide(&t.state, whole)
+cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
+    cdef int rc = entries_decide(&t.state)
     t.state.filling = FILLING_NOT
     lacking_from[0] = t.state.lacking_from
     return rc

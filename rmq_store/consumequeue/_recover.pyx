@@ -8,7 +8,7 @@ with the last file whose first entry is known to be safe.
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
-from rmq_store.codec._record cimport rmq_get32, rmq_get64
+from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_light
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_drop_before, ext_recover
 from rmq_store.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
@@ -21,6 +21,7 @@ cdef enum:
     FILES_HALVED = 3                # after a stop in order
     BLOCKS_BEHIND = 8
     RIGHT_BEFORE = 32
+    SECTOR = 512                    # what a device writes whole or not at all
 
 cdef struct End:
     int64_t position                # behind the last valid entry
@@ -195,14 +196,34 @@ cdef int64_t _safe_file(TableState *t, UnitFiles *f, int64_t safe) noexcept nogi
     return start
 
 
+cdef int _rotten(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+    # 1 where the unit there is no zeros, and no entry that lacks the sector which holds its beginning or its end; 0; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t edge = SECTOR - position % SECTOR      # bytes of it in its first sector
+    cdef int64_t i, before = 0, behind = 0
+    cdef int rc = _read(t, f, u, position)
+    if rc < 0:
+        return rc
+    for i in range(UNIT_SIZE):
+        if u[i] != 0:
+            before += i < edge
+            behind += i >= edge
+    if before == 0 or behind == 0:
+        return edge >= UNIT_SIZE and before > 0
+    return 1
+
+
 cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe, const End *end) noexcept nogil:
     # 1 where an entry that must be on the device stands behind the end that was found, in the same file: that end is damage, or
-    # the entry before it, which leads too far. (A torn one leads lower, or to 0, where only a
-    # queue's first one leads.)
+    # the entry before it, which leads too far. (A torn one leads lower, or to 0, where only a queue's first one leads.) And 1
+    # where what stands right there is neither an entry nor what a power cut leaves of one.
     cdef unsigned char[BLOCK_SIZE] block
     cdef const unsigned char *u
     cdef int64_t stop = position - position % f.file_size + f.file_size
     cdef int64_t got, i
+    cdef int rc = _rotten(t, f, position)
+    if rc != 0:
+        return rc
     while position < stop:
         got = files_next_data(t.cache, f, position)
         if got < 0:
@@ -233,6 +254,35 @@ cdef int _find_after_crash(TableState *t, UnitFiles *f, int64_t safe, End *end) 
     return _safe_entry_behind(t, f, end.position, safe, end)
 
 
+cdef int _last_valid(TableState *t, UnitFiles *f, int64_t below, End *end) noexcept nogil:
+    # Of a light queue, which nobody fills again: its end is behind the last entry whose record ends at or before `below`, -1:
+    # wherever, at or behind the end that was found; what is damaged before it is passed over by who reads.
+    cdef unsigned char[BLOCK_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t position = end.position, got, i, stop
+    while position < f.end:
+        got = files_next_data(t.cache, f, position)
+        if got < 0:
+            return <int> got
+        position = got - got % UNIT_SIZE
+        if position >= f.end:
+            break
+        stop = position - position % f.file_size + f.file_size
+        got = files_read(t.cache, f, block, BLOCK_SIZE if stop - position > BLOCK_SIZE else stop - position, position)
+        if got < UNIT_SIZE:
+            return <int> got if got < 0 else -EIO
+        for i in range(got // UNIT_SIZE):
+            u = block + i * UNIT_SIZE
+            if (unit_valid(u) and not unit_blank(u) and rmq_get64(u) > 0
+                    and (below < 0 or rmq_get64(u) <= below - rmq_get32(u + 8))):
+                end.position = position + (i + 1) * UNIT_SIZE
+                end.physical = rmq_get64(u) + rmq_get32(u + 8)
+                if is_ext_address(rmq_get64(u + 12)):
+                    end.ext_address = rmq_get64(u + 12)
+        position += got // UNIT_SIZE * UNIT_SIZE
+    return 0
+
+
 cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) noexcept nogil:
     cdef int64_t start = f.end - FILES_HALVED * f.file_size
     cdef End walked = End(0, -1, 1, -1)
@@ -261,6 +311,33 @@ cdef int _first_real(TableState *t, UnitFiles *f, const End *end, int64_t *out) 
     return rc
 
 
+cdef int _leads_there(TableState *t, UnitFiles *f, int64_t low, int64_t index, int64_t physical) noexcept nogil:
+    # 1 where one of the last entries before `index`, none before `low`, leads to `physical` or beyond; 0; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t stop = max(low, index - RIGHT_BEFORE)
+    cdef int rc
+    while index > stop:
+        index -= 1
+        rc = _read(t, f, u, index * UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical:
+            return 1
+    return 0
+
+
+cdef int _falls_back(TableState *t, UnitFiles *f, const End *end) noexcept nogil:
+    # 1 where the last entry leads in front of the log and one right before it does not: it is damage; 0; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int rc
+    if end.physical < 0 or end.position <= f.first:
+        return 0
+    rc = _read(t, f, u, end.position - UNIT_SIZE)
+    if rc < 0 or unit_blank(u) or rmq_get64(u) >= t.log_begin:
+        return rc
+    return _leads_there(t, f, f.first // UNIT_SIZE, end.position // UNIT_SIZE - 1, t.log_begin)
+
+
 cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
     cdef UnitFiles *f = &s.entries
     cdef End end = End(0, -1, 1, -1)
@@ -271,6 +348,10 @@ cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
         rmq_store(&q.min_offset, 0)
         return 0
     spoilt = _find_after_stop(t, f, t.ext_file_size > 0, &end) if safe < 0 else _find_after_crash(t, f, safe, &end)
+    if topic_light(q.topic, q.topic_size) and (spoilt == 1 or (spoilt == 0 and safe >= 0)):
+        spoilt = _last_valid(t, f, -1, &end)
+    elif spoilt == 0:
+        spoilt = _falls_back(t, f, &end)
     if spoilt < 0:
         return spoilt
     rc = _first_real(t, f, &end, &first)
@@ -312,9 +393,10 @@ cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noe
 
 
 cdef int recover_cut(TableState *t, QueueState *s) noexcept nogil:
-    cdef int rc = files_cut(t.cache, &s.entries, s.entries.written, True, True)
+    # A file of zeros at the begin of a queue would be damage to the next open; where it begins later it says with which number.
+    cdef int rc = files_cut(t.cache, &s.entries, s.entries.written, True, s.entries.written > 0)
     if rc >= 0 and t.ext_file_size > 0:
-        rc = files_cut(t.cache, &s.ext, s.ext.written, True, True)
+        rc = files_cut(t.cache, &s.ext, s.ext.written, True, s.ext.written > 0)
     return rc
 
 
@@ -342,12 +424,14 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     end = End(f.first, -1, 1, -1)
     if start >= f.first:
         rc = _walk(t, f, start, limit if limit < start + f.file_size else start + f.file_size, physical, True, &end)
+        if rc >= 0 and topic_light(q.topic, q.topic_size):
+            rc = _last_valid(t, f, physical, &end)
         if rc < 0:
             return rc
     if not t.readonly and end.position != limit:
         # Positions go first: nobody reads what is about to vanish.
-        rmq_store(&q.max_offset, end.position // UNIT_SIZE if end.position > f.first else 0)
-        rc = files_cut(t.cache, f, end.position, True, False)
+        rmq_store(&q.max_offset, end.position // UNIT_SIZE)
+        rc = files_cut(t.cache, f, end.position, True, f.first > 0)
         if rc >= 0 and t.ext_file_size > 0:
             if end.position == f.first:
                 rc = files_cut(t.cache, &s.ext, s.ext.first, True, False)
@@ -355,8 +439,6 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
                 rc = ext_recover(t.cache, &s.ext, end.ext_address, True, True)
         if rc < 0:
             return rc
-    if end.position == f.first and limit > f.first:
-        end.position = 0            # no entry left: the queue begins anew
     _set_end(q, s, &end)
     if q.min_offset > s.next_index:
         rmq_store(&q.min_offset, s.next_index)
@@ -378,8 +460,11 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     if rc < 0:
         return rc
     if unit_blank(u) or rmq_get64(u) < physical_min:
-        rmq_store(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
-        return 0
+        rc = 0 if unit_blank(u) else _leads_there(t, f, low, end - 1, physical_min)
+        if rc == 0:
+            rmq_store(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
+        if rc <= 0:
+            return rc
     found = _first_at(t, f, low, end, physical_min)
     if found >= 0:
         found = _before(t, f, low, found, physical_min)

@@ -1,6 +1,6 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
 _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
                                       rmq_get64, topic_light)
@@ -16,6 +16,7 @@ from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end
 cdef enum:
     MOVED = 1
     LOST = 2
+    SECTOR = 512            # what a device writes whole or not at all
 
 
 cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bint exact) noexcept nogil:
@@ -26,6 +27,27 @@ cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bi
             or (not exact and v.queue_offset > index and record_of_queue(v, q.topic, q.topic_size, q.queue_id)))
 
 
+cdef LogFile *_record_at(FileRow *row, int64_t at, int32_t size, RecordView *v, int *error) noexcept nogil:
+    # The file, held, that has a record of this size there; NULL: there is none, or an error, -errno.
+    cdef LogFile *f = row_find(row, at, error) if row_start(row) <= at < row_end(row) else NULL
+    if f == NULL:
+        return NULL
+    if (record_parse(f.map + (at - f.start), f.start + f.size - at, v) == RECORD_OK and v.physical_offset == at
+            and v.size == size):
+        return f
+    log_file_release(f)
+    return NULL
+
+
+cdef int _leads_there(QueueTable *t, Queue *q, int64_t index, int64_t physical) noexcept nogil:
+    # 1 where that entry leads to `physical` or beyond: 0 where it does not, or is not there; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef int64_t got = queue_read(t, q, index, u, 1) if index >= queue_first(q) else 0
+    if got < 1:
+        return <int> got
+    return unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical
+
+
 cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint exact, bint *misnamed) noexcept nogil:
     # 1: that entry leads to a record, of its size, that belongs there, or to what is deleted already; 0: it does not; -errno.
     # misnamed: it leads to a record of this queue, whose place is before all of its files.
@@ -33,7 +55,7 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
     cdef RecordView v
     cdef LogFile *f
     cdef int64_t at, got = queue_read(t, q, index, u, 1)
-    cdef int error = 0
+    cdef int error = 0, there
     cdef bint right
     misnamed[0] = False
     if got < 1:
@@ -41,20 +63,43 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
     if not unit_valid(u):
         return 0
     at = rmq_get64(u)
-    if unit_blank(u) or at < row_start(row):
+    if unit_blank(u):
         return 1
-    if at >= row_end(row):
-        return 0
-    f = row_find(row, at, &error)
+    if at < row_start(row):
+        there = _leads_there(t, q, index - 1, row_start(row))
+        return there if there < 0 else not there        # what stands behind one of a message that is there is no older
+    f = _record_at(row, at, rmq_get32(u + 8), &v, &error)
     if f == NULL:
-        return error if error < 0 else -EIO
-    right = (record_parse(f.map + (at - f.start), f.start + f.size - at, &v) == RECORD_OK and v.physical_offset == at
-             and v.size == rmq_get32(u + 8))
-    if right and not _belongs(q, index, &v, exact):
-        right = False
+        return error
+    right = _belongs(q, index, &v, exact)
+    if not right:
         misnamed[0] = _belongs(q, v.queue_offset, &v, False) and v.queue_offset < queue_first(q)
     log_file_release(f)
     return right
+
+
+cdef int _torn_high(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
+    # 1 where its last entry lacks the sector with its first four bytes: they count the 4 GiB, so it leads to a place far in
+    # front of its record. 0; -errno.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef RecordView v
+    cdef LogFile *f
+    cdef int64_t index = q.max_offset - 1, four_gib = <int64_t> 1 << 32, at, got
+    cdef int error = 0
+    cdef bint found = False
+    if index < q.min_offset or index * UNIT_SIZE % SECTOR != SECTOR - 4:
+        return 0
+    got = queue_read(t, q, index, u, 1)
+    if got < 1 or rmq_get32(u) != 0 or not unit_valid(u) or unit_blank(u):
+        return <int> got if got < 0 else 0
+    at = rmq_get64(u)
+    while at < row_end(row) - four_gib and not found and error == 0:
+        at += four_gib
+        f = _record_at(row, at, rmq_get32(u + 8), &v, &error) if at >= row_start(row) else NULL
+        if f != NULL:
+            found = record_in_place(&v, q.topic, q.topic_size, q.queue_id, index)
+            log_file_release(f)
+    return error if error < 0 else found
 
 
 cdef int _begins_behind(QueueTable *t, FileRow *row, Queue *q, int64_t end, int64_t *physical) noexcept nogil:
@@ -149,6 +194,8 @@ cdef class QueueRecovery:
             for i in range(queues_count(self.owner.table)):
                 q = queues_at(self.owner.table, i)
                 rc = queue_find_end(self.owner.table, q, below)
+                if rc == 0 and below >= 0:
+                    rc = _torn_high(self.owner.table, self.row, q)
                 if rc == 1:
                     rc = _settle(self.owner.table, self.row, q, True, -1)
                     if rc >= 0 and q.max_physical_offset < spoilt:
@@ -225,10 +272,16 @@ cdef class QueueRecovery:
                 rc = _begins_behind(self.owner.table, self.row, q, behind, &begins)
                 if rc >= 0:
                     rc = queue_truncate(self.owner.table, q, behind)
+                if rc >= 0:
+                    rc = _torn_high(self.owner.table, self.row, q)
+                if rc == 1:
+                    rc = queue_back_to(self.owner.table, q, q.max_offset - 1)
+                    if rc >= 0 and not self.owner.readonly:
+                        rc = queue_cut(self.owner.table, q)
                 if rc < 0:
                     break
-                if q.max_offset == 0 and begins > q.removed_below:
-                    q.removed_below = begins
+                if q.max_offset == 0 and begins >= 0:       # not beyond the log's end, where the next message comes to lie
+                    q.removed_below = max(q.removed_below, min(begins, max(end, light_end)))
                 if q.max_physical_offset < low:
                     low = q.max_physical_offset
         self.owner.check_queue(rc, q)

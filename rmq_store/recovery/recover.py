@@ -119,12 +119,14 @@ def _crash_start(log: LogRecovery, starts: list[int], rules: Rules) -> int:
     return 0
 
 
-def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules) -> int:
-    """Makes the log end at outcome.end on the device. Returns how many bytes that were not zero it cut off."""
+def make_end(log: LogRecovery, files: ControlFiles, root: str, outcome: Outcome, rules: Rules, queued_end: int) -> int:
+    """Makes the log end at outcome.end on the device. queued_end: of the last record that has a queue entry. Returns how many
+    bytes that were not zero it cut off."""
     starts = log.starts()
     if not starts:
         return 0
-    if rules.clean and outcome.reason in ("end of data", "end of file") and outcome.end >= starts[-1]:
+    closed = rules.clean and outcome.reason in ("end of data", "end of file")
+    if closed and outcome.end >= starts[-1] and queued_end <= outcome.end:
         return 0        # as it was closed: zeros behind the end, no need to look at all of them
     cut = _keep_aside(log, files, root, outcome)
     # Newest first: whatever instant the power fails, the files that are left have no gap between them.

@@ -9,7 +9,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.errors import DurabilityError, RmqStoreError
 from rmq_store.io._io import ProbeIo
-from tests.cleaning.aged import SMALL, Aged
+from tests.cleaning.aged import BODY, SMALL, Aged
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore
 
@@ -127,6 +127,26 @@ def explored(tmp_path, root, before, trace, per_cut, **more):
 def test_power_cuts(tmp_path, recorded):
     report = explored(tmp_path, *recorded, per_cut=6)
     assert report.states > 40 and not report.violations, report
+
+
+def test_power_cuts_before_queues_were_synced(tmp_path):
+    """Once the records are gone, nothing but their entries says which queue offsets were taken."""
+    root, probe = tmp_path / "s", ProbeIo()
+    root.mkdir()
+    before = read_directory(root)
+    with MessageStore.open(root, _io=probe, **SMALL | {"consumequeue_flush_interval_ms": 3_600_000}) as store:
+        for i in range(FILES):
+            store.put("T", BODY[:-4] + b"%4d" % i, queue_id=i % 2, keys=f"key{i}")
+        store.flush()
+        assert store.wait_dispatched(30)
+        probe.mark("cleaning")
+        store.clean(0)
+        trace = probe.trace()
+    with Scratch(tmp_path) as scratch:
+        report = explore(Disk(root, before), trace, lambda image, notes: wrong(scratch.write(image)) if "cleaning" in notes
+                         else None,
+                         per_cut=4)
+    assert not report.violations, report
 
 
 @pytest.mark.parametrize("what", ["unlink", "sync_dir"])

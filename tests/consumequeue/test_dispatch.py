@@ -92,14 +92,25 @@ def test_repeated_entries_change_nothing(table_at, tmp_path):
     assert entries(table, b"T", 0)[-1] == (700, 100, 7)
 
 
-def test_a_gap_is_stored_where_upstream_stores_it_and_counted(table_at):
+def test_a_gap_for_which_the_log_has_room_is_filled_and_counted(table_at):
+    """Else all that follows would stand one place too early, and readers would pass over it."""
     table = table_at()
     put(table, 0, 3)
     table.put(b"T", 0, 5000, 100, 77, 1, 5)
     table.put(b"T", 0, 6000, 100, 78, 1, 0)     # queue offset 0 is never checked
+    table.put(b"T", 0, 7000, 100, 79, 1, 7)
     table.publish()
-    assert [tags for _, _, tags in entries(table, b"T", 0)] == [0, 1, 2, 77, 78]
+    assert [tags for _, _, tags in entries(table, b"T", 0)] == [0, 1, 2, 77, 77, 77, 78, 79]
     assert table.gaps == 2
+
+
+def test_another_gap_is_stored_where_upstream_stores_it_and_counted(table_at):
+    table = table_at()
+    put(table, 0, 3)
+    table.put(b"T", 0, 5000, 100, 77, 1, 500)
+    table.publish()
+    assert [tags for _, _, tags in entries(table, b"T", 0)] == [0, 1, 2, 77]
+    assert table.gaps == 1
 
 
 @pytest.mark.parametrize(("physical", "size", "cq_offset"), [(-5, 100, 0), (0, 0, 0), (0, -1, 0), (0, 1, -1), (0, 1, 1 << 62)])

@@ -225,6 +225,7 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path):
         assert before < count
         clock.io.clear()
         assert [int(b.rstrip(bytes(1))) for b in bodies(s, "T", 0, count)] == list(range(count))
+        delivered(s, count)
         assert delivered_meanwhile(s) == 0 and s.max_offset("T", 0) == count
 
 

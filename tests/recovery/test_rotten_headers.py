@@ -165,3 +165,27 @@ def test_what_many_records_say_fills_no_disk(tmp_path):
         for i in range(queues):
             at = s.max_offset("T", i)           # asked first: a put that is dispatched moves it
             assert s.put("T", b"next", queue_id=i).queue_offset == at
+
+
+@pytest.mark.parametrize("rotten", range(15, 20))
+def test_a_record_in_front_of_the_confirm_offset(tmp_path, rotten):
+    """What follows is not there yet when the queue is filled: it comes to its places all the same."""
+    root, image, options = tmp_path / "live", tmp_path / "s", SMALL | {"duplication_enabled": True}
+    with MessageStore.open(root, **options) as s:
+        s.confirm(0)
+        places = [s.put("T", b"m%d" % i) for i in range(40)]
+        s.flush()
+        s.confirm(places[20].offset)
+        s.wait_dispatched(10)
+        shutil.copytree(root, image, ignore=shutil.ignore_patterns(".alloc"))
+        s.confirm(s.max_log_offset)
+    with (image / "checkpoint").open("r+b") as file:
+        file.seek(32)
+        file.write(places[20].offset.to_bytes(8, "big"))
+    shutil.rmtree(image / "consumequeue")
+    rot(image, places[rotten].offset, "queue id", 7)
+    with MessageStore.open(image, **options) as s:
+        s.confirm(s.max_log_offset)
+        s.wait_dispatched(10)
+        assert wrong(s, [("T", 0, i, b"m%d" % i) for i in range(40) if i != rotten]) == []
+        assert s.put("T", b"next").queue_offset == 40
