@@ -16,7 +16,7 @@ from rmq_store.config.load import Options, resolve
 from rmq_store.errors import DiskFull
 from rmq_store.machine import huge_pages
 from rmq_store.places import fit_sizes, infer_sizes
-from rmq_store.recovery.lockfile import holder
+from rmq_store.recovery.lockfile import holder, in_use
 
 __all__ = ["Diagnosis", "Finding", "doctor"]
 
@@ -314,11 +314,12 @@ def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 def _store(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if not os.path.isdir(os.path.join(root, "commitlog")) or not os.path.exists(os.path.join(root, "abort")):
         return
-    if pid := holder(os.path.join(root, "lock")):
-        yield Finding("note", "store", f"open in process {pid}", "its numbers move while you look")
+    if in_use(root):
+        yield Finding("note", "store", f"open in process {holder(os.path.join(root, 'lock')) or 'unknown'}",
+                      "its numbers move while you look")
     else:
-        yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly, or a broker has it open: "
-                      "the next open recovers", "stop what has it open; open it once for writing, or run rmqstore readback")
+        yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly: the next open recovers",
+                      "open it once for writing")
 
 
 def _size(value: int) -> str:

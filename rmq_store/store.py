@@ -70,7 +70,7 @@ class MessageStore(StoreReports):
     _publisher: Publisher | None = None
     _listeners: Listeners | None = None
     _delay: DelayService | None = None
-    _cleaner: Cleaner | None = None
+    _cleaner: Cleaner
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
 
     @classmethod
@@ -140,9 +140,9 @@ class MessageStore(StoreReports):
         self._options_lock = StoreLock(self.path, "reconfigure")
         self._rates = Rates(self.path)
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
+        places = Places(self.path, self.options)
+        self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
         if not self.readonly:
-            places = Places(self.path, self.options)
-            self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
             self._watch = Watch(self, tasks_of(self, services))
         if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
@@ -166,8 +166,7 @@ class MessageStore(StoreReports):
                  if getattr(self.options, name) is not None}
         self._check_open()
         try:
-            return scrub(self.path, _limit=self._position("flushed"), remember=how.pop("remember", not self.readonly),
-                         **sizes | how)
+            return scrub(self.path, _limit=self._position("flushed"), **sizes | how)
         except FileNotFoundError:
             self._check_open()      # close() removes what it has made ahead
             raise
@@ -294,8 +293,7 @@ class MessageStore(StoreReports):
                 self._attempt(problems, "writing delay offsets", self._delay.write)
         else:
             self._consuming.end(write=False)
-        if self._cleaner is not None:
-            self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
+        self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
         if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this
             if not problems:
@@ -421,13 +419,12 @@ class MessageStore(StoreReports):
         Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
         """
         self._check_writable()
-        assert self._cleaner is not None
         return self._cleaner.clean(self, keep_ms(self.options, hours), files_max, pace_ms)
 
     def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
-        """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int."""
-        self._check_writable()
-        assert self._cleaner is not None
+        """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int. Also of a
+        readonly store; of one that was not closed cleanly, as far as its queues lead."""
+        self._check_open()
         return self._cleaner.due(self, keep_ms(self.options, hours), files_max)
 
     def clean_expired_queues(self) -> RemovedQueues:

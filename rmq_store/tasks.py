@@ -53,8 +53,7 @@ def _write_delay_offsets(store: "MessageStore", stop: threading.Event) -> None:
 
 
 def _clean(store: "MessageStore", stop: threading.Event) -> None:
-    if store._cleaner is not None:
-        store._cleaner.tick(store, stop)
+    store._cleaner.tick(store, stop)
 
 
 def known_offsets(store: "MessageStore") -> dict[tuple[str, str], dict[int, int]]:

@@ -102,7 +102,7 @@ class _ByHand:
 
 
 class Cleaner:
-    """Made when a store is opened for writing. `used` measures a disk: tests put their own in its place."""
+    """Made when a store is opened; of a readonly one only `due` is asked. `used` measures a disk: tests put their own there."""
 
     def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known) -> None:
         self._files = files

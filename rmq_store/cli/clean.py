@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    with open_store(args) as store:
+    with open_store(args, readonly=args.dry_run) as store:
         if args.hours is None and store.options.retention_hours is None:
             raise ConfigError("say how old files must be to go: --hours, or the option retention_hours")
         try:

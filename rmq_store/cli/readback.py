@@ -1,4 +1,4 @@
-"""`rmqstore readback`: recovers a store in place and prints all that it returns, one JSON line each, in a fixed order.
+"""`rmqstore readback`: recovers a copy of a store and prints all that it returns, one JSON line each, in a fixed order.
 
 The lines, their order and the questions are those of tools/interop (StoreDump.java), which asks the real RocketMQ: two stores
 are compared by comparing two readbacks. The form of the lines is tests/golden/README.md. The main thread only.
@@ -7,23 +7,33 @@ import argparse
 import gzip
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from rmq_store import MessageStore
 from rmq_store.cli import records
-from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, keywords, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
-from rmq_store.errors import ConfigError, StoreRefusesToLoad, StoreStateError
+from rmq_store.copying import copy_store
+from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefusesToLoad, StoreStateError
+from rmq_store.integrity.verification import chosen_options
+from rmq_store.places import Places
+from rmq_store.recovery.lockfile import holder, in_use
 from rmq_store.status import GetStatus
 
 FAR = 4_000_000_000_000
+TOLD = ("default", "derived", "files", "memory", "disk", "auto")        # origins of values that an open finds out by itself
+PLACES = ("readonly", "commitlog_path", "consumequeue_path", "index_path")
 DISPATCH_TIMEOUT_S = 600
 EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
+    parser.add_argument("--tmp", metavar="DIR", help="where the copy is made, which is deleted then (default: TMPDIR)")
     parser.add_argument("--compat", choices=("4.9", "5.x"), help="whose rules to follow (5.x)")
     parser.add_argument("--like", metavar="EXPECTED", help="answer the time, get and key questions of this readback (.jsonl or "
                         ".jsonl.gz), in its order")
@@ -32,8 +42,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     like = None if args.like is None else _Questions(args.like)
     more = {} if args.compat is None else {"compat": args.compat}
+    root, chosen = chosen_options(args.store, keywords(args) | more)
+    if in_use(root):
+        raise StoreLocked(root, holder(os.path.join(root, "lock")))
+    given = {name: chosen[name] for name in chosen if chosen.origin(name).split()[0] not in TOLD and name not in PLACES}
     try:
-        with open_store(args, **more) as store:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-readback-", dir=args.tmp) as copy, _copied(
+                Places(root, chosen), copy), MessageStore.open(copy, _environment={}, _services=False, **given) as store:
             if not store.wait_dispatched(DISPATCH_TIMEOUT_S):
                 raise StoreStateError(f"{args.store}: dispatch did not catch up within {DISPATCH_TIMEOUT_S} s: try again")
             with Progress("read", unit="messages") as progress:
@@ -43,6 +58,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
     except StoreRefusesToLoad:
         out.line('{"t":"store","load":false}')
         raise       # main says why on standard error, and ends with 2
+
+
+@contextmanager
+def _copied(places: Places, to: str) -> Iterator[None]:
+    """Recovery writes: it is done to a copy. An error names the copy, and says so."""
+    copy_store(places, to)
+    try:
+        yield
+    except (RmqStoreError, OSError) as error:
+        error.add_note(f"{to} was a copy of {places.root}, which nothing was done to")
+        raise
 
 
 class _Questions:

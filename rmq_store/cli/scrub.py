@@ -1,7 +1,6 @@
 """`rmqstore scrub`: reads every sealed file of a log and holds it against its manifest, paced, beside a running store.
 
-What has been read stands in <store>/.manifest/scrub.json, so that a scrub that was stopped goes on where it was. Exit codes as
-those of verify.
+Writes nothing, but for --resume and --make-manifests. Exit codes as those of verify.
 """
 import argparse
 from collections import Counter
@@ -16,16 +15,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("--rate", type=float, default=64.0, metavar="MIB", help="read at most so many MiB a second, 0: as fast "
                         "as it goes (default %(default)s)")
-    parser.add_argument("--restart", action="store_true", help="begin at the oldest file, not where the last scrub stopped")
+    parser.add_argument("--resume", action="store_true", help="go on where the last scrub with --resume stopped; how far this "
+                        "one is stands in STORE/.manifest/scrub.json")
     parser.add_argument("--make-manifests", action="store_true", help="files without a manifest that read well get one, those "
                         "of a Java broker too (in STORE/.manifest/)")
-    parser.add_argument("--no-state", action="store_true", help="write nothing: do not remember how far it got")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     with Bar() as bar:
-        result = scrub(args.store, bytes_per_s=rate(args.rate), restart=args.restart, make_manifests=args.make_manifests,
-                       remember=not args.no_state, progress=bar.at, **keywords(args))
+        result = scrub(args.store, bytes_per_s=rate(args.rate), resume=args.resume, make_manifests=args.make_manifests,
+                       progress=bar.at, **keywords(args))
     seen: Counter[str] = Counter(f.severity for f in result.findings)
     for finding in result.findings:
         show(finding, out)

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _list(args, out)
     if args.action in ("set", "delete") and not args.topic:
         raise ConfigError(f"topics {args.action} needs --topic")
-    with open_store(args) as store:
+    with open_store(args, readonly=args.dry_run) as store:
         if args.action == "set":
             return _set(store, args, out)
         if args.action == "expired":

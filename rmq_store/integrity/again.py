@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmq_store.integrity.findings import Finding
-from rmq_store.recovery.lockfile import holder
+from rmq_store.recovery.lockfile import in_use
 
 if TYPE_CHECKING:
     from rmq_store.integrity.verification import Verification
@@ -50,7 +50,7 @@ def _standing(v: "Verification", findings: list[Finding]) -> Iterator[Finding]:
 def _pauses(v: "Verification") -> tuple[float, ...]:
     if v.clean and not os.path.exists(v.places.abort):
         return ()               # nobody writes it
-    return PAUSES_S if holder(os.path.join(v.root, "lock")) is not None else PAUSES_S[:1]
+    return PAUSES_S if in_use(v.root) else PAUSES_S[:1]
 
 
 def _key(finding: Finding) -> tuple[object, ...]:

@@ -36,25 +36,25 @@ class ScrubResult:
     manifests_made: int = 0
 
 
-def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = False, make_manifests: bool = False,
-          remember: bool = True, progress: Progress | None = None, _io: IoTable | None = None, _limit: int | None = None,
+def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, resume: bool = False, make_manifests: bool = False,
+          progress: Progress | None = None, _io: IoTable | None = None, _limit: int | None = None,
           **options: Any) -> ScrubResult:
     """Reads every sealed commit-log file of the store in directory `path` once; returns what is wrong.
 
-    bytes_per_s: at most so many, None: as fast as it goes. It goes on where an earlier one stopped (restart=True: from the
-    beginning); remember=False writes no state, and then nothing at all is written. make_manifests: files without a manifest
-    that read well get one, also those of a Java broker. Both refuse a .manifest that is a link (OSError). options: as of
-    MessageStore.open.
+    Nothing is written but for what these two ask for. resume: it goes on where an earlier one with resume stopped, and
+    .manifest/scrub.json says how far it is. make_manifests: files without a manifest that read well get one, also those of a
+    Java broker. Both refuse a .manifest that is a link (OSError). bytes_per_s: at most so many, None: as fast as it goes.
+    options: as of MessageStore.open.
     Safe beside a live store. Raises ConfigError, OSError; damage is a finding, no exception.
     """
     result = ScrubResult()
     pace = pacer(bytes_per_s)
     with Verification(path, options, _io) as v:
-        if remember or make_manifests:
+        if resume or make_manifests:
             manifest.refuse_link(v.root)
         result.findings += v.log_files()
         state = os.path.join(v.root, manifest.DIRECTORY, STATE)
-        begin = 0 if restart else _resume(state)
+        begin = _resume(state) if resume else 0
         size = v.options.segment_size_bytes
         sealed = v.starts[:-1] if _limit is None else [s for s in v.starts if s + size <= _limit]
         todo = [s for s in sealed if s >= begin] if begin <= (sealed[-1] if sealed else 0) else sealed
@@ -72,11 +72,11 @@ def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, restart: bool = Fals
                 with suppress(FileNotFoundError):
                     _adopt(v, start)
                     result.manifests_made += 1
-            if remember:
+            if resume:
                 _remember(v, state, start + size)
             if progress:
                 progress("files", n + 1, len(todo))
-        if remember and todo:
+        if resume and todo:
             _remember(v, state, 0)
     return result
 

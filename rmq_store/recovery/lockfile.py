@@ -6,15 +6,18 @@ ways, and a second opener in this process too; the kernel frees it with its hold
 commitlog_path: the directories themselves are locked as well (flock, where the file system knows it for directories).
 `abort` exists while a store is open: found at load, the last exit was not clean.
 """
+import fcntl
 import os
+import struct
 from contextlib import suppress
 
 from rmq_store.errors import StoreLocked
 from rmq_store.io.files import ControlFiles, open_regular
 
-__all__ = ["acquire", "clear_abort", "holder", "release", "set_abort"]
+__all__ = ["acquire", "clear_abort", "holder", "in_use", "release", "set_abort"]
 
 _WORD = b"lock"
+_FLOCK = struct.Struct("hhqqi4x")       # struct flock: type, whence, start, length, pid
 
 # What this process holds: descriptor of a lock file -> those of the directories locked with it.
 _held: dict[int, list[int]] = {}
@@ -70,6 +73,22 @@ def release(files: ControlFiles, fd: int) -> None:
         files.truncate(fd, len(_WORD))
     finally:
         _close(files, fd)
+
+
+def in_use(root: str) -> bool:
+    """Whether somebody has the store in `root` open for writing, a Java broker or a process of ours. Takes nothing, changes
+    nothing: the kernel is asked."""
+    try:
+        fd = open_regular(os.path.join(root, "lock"))
+    except OSError:
+        return False
+    try:
+        found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+    except OSError:             # a file system without such locks: nobody could lock it
+        return False
+    finally:
+        os.close(fd)
 
 
 def holder(path: str) -> int | None:

@@ -98,7 +98,7 @@ def looks(root, how):
         elif how == "verify":
             yield 1, [], [str(f) for f in verify(root) if f.severity != "note"]
         elif how == "scrub":
-            result = scrub(root, bytes_per_s=None, remember=False)
+            result = scrub(root, bytes_per_s=None)
             yield result.files, [], [str(f) for f in result.findings if f.severity != "note"]
         else:
             yield splits(root, how)

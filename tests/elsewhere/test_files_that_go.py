@@ -131,7 +131,7 @@ def test_verify_while_files_go(writer, after, name):
 
 def test_scrub_while_files_go(writer, after):
     after("rmq_store.integrity.scrubbing._resume", lambda: writer.clean(0, pace_ms=0))
-    assert scrub(writer.path, bytes_per_s=None, remember=False).findings == []
+    assert scrub(writer.path, bytes_per_s=None).findings == []
 
 
 @pytest.mark.parametrize("name", ["integrity.verification.removed_queues", "integrity.verification.load_queues"])

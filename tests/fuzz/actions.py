@@ -186,7 +186,7 @@ def verify_files(c: Case) -> None:
 
 
 def scrub_only(c: Case) -> None:
-    scrub(c.root, bytes_per_s=None, remember=False, _io=c.io(), **c.given)
+    scrub(c.root, bytes_per_s=None, _io=c.io(), **c.given)
 
 
 def journals(c: Case) -> None:
@@ -263,7 +263,7 @@ def cli_look(c: Case) -> None:
     given = _options(c)
     every = (["stat"], ["stat", "--json"], ["stat", "-w", "0.01", "-n", "1"], ["offsets", "show"], ["offsets", "lag"],
              ["topics", "list"], ["groups", "list"], ["verify", "--json"], ["verify", "--files"],
-             ["scrub", "--no-state", "--rate", "0"], ["repair", "--dry-run"])
+             ["scrub", "--rate", "0"], ["repair", "--dry-run"])
     for arguments in c.random.sample(every, 6):
         command(c, *arguments, c.root, *given)
 

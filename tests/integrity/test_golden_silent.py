@@ -34,7 +34,7 @@ def test_tools_are_silent(name, tmp_path, capsys):
     store = unpack(name, tmp_path).store
     before = content(store)
     assert [f for f in verify(store) if f.severity != "note"] == []
-    assert scrub(store, bytes_per_s=None, remember=False).findings == []
+    assert scrub(store, bytes_per_s=None).findings == []
     dry = repair(store, dry_run=True, open_store=MessageStore.open)
     assert dry.steps == [] and [f for f in dry.findings if f.severity != "note"] == []
     assert main(["stat", str(store), "--json"]) == 0 and json.loads(capsys.readouterr().out.splitlines()[0])

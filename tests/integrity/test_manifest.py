@@ -80,13 +80,13 @@ def test_a_scrub_goes_on_where_it_stopped(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        rmq_store.scrub(root, bytes_per_s=None, progress=stop)
-    result = rmq_store.scrub(root, bytes_per_s=None)
+        rmq_store.scrub(root, bytes_per_s=None, resume=True, progress=stop)
+    result = rmq_store.scrub(root, bytes_per_s=None, resume=True)
     assert (result.resumed_at, result.files) == (2 << 17, 2)
-    assert rmq_store.scrub(root, bytes_per_s=None).resumed_at is None       # through: the next one begins anew
+    assert rmq_store.scrub(root, bytes_per_s=None, resume=True).resumed_at is None       # through: the next one begins anew
     with pytest.raises(Stop):
-        rmq_store.scrub(root, bytes_per_s=None, progress=stop)
-    assert rmq_store.scrub(root, bytes_per_s=None, restart=True).files == 4
+        rmq_store.scrub(root, bytes_per_s=None, resume=True, progress=stop)
+    assert rmq_store.scrub(root, bytes_per_s=None).files == 4
 
 
 @pytest.mark.parametrize("text", ['{"next_offset": 1e400}', '{"next_offset": -1e400}', '{"next_offset": NaN}',
@@ -95,7 +95,7 @@ def test_a_state_that_is_no_place_begins_anew(tmp_path, text):
     root = tmp_path / "s"
     fill(root, until=4)
     (root / ".manifest" / "scrub.json").write_text(text)
-    assert rmq_store.scrub(root, bytes_per_s=None).files == 4
+    assert rmq_store.scrub(root, bytes_per_s=None, resume=True).files == 4
 
 
 def test_nothing_behind_a_link_is_deleted_or_written(tmp_path, caplog):
@@ -111,10 +111,10 @@ def test_nothing_behind_a_link_is_deleted_or_written(tmp_path, caplog):
         wait(lambda: "MANIFEST_FAILED" in {getattr(r, "event", "") for r in caplog.records})
     said = [r.fields for r in caplog.records if getattr(r, "event", "") == "FOREIGN_FILE_SKIPPED"]
     assert [fields["file"] for fields in said] == [str(root / ".manifest")]
-    for more in ({}, {"remember": False, "make_manifests": True}):
+    for more in ({"resume": True}, {"make_manifests": True}):
         with pytest.raises(OSError, match="is a symbolic link"):
             rmq_store.scrub(root, bytes_per_s=None, **more)
-    assert rmq_store.scrub(root, bytes_per_s=None, remember=False).findings == []
+    assert rmq_store.scrub(root, bytes_per_s=None).findings == []
     assert list(rmq_store.verify(root)) == []
     flip(root, (1 << 17) + 100)
     assert repair(root, dry_run=False, open_store=MessageStore.open).left == []
@@ -124,7 +124,7 @@ def test_nothing_behind_a_link_is_deleted_or_written(tmp_path, caplog):
 def test_a_scrub_may_write_nothing_or_make_what_is_missing(tmp_path):
     root = tmp_path / "s"
     fill(root, manifest_enabled=False)
-    assert rmq_store.scrub(root, bytes_per_s=None, remember=False).findings == [] and not (root / ".manifest").exists()
+    assert rmq_store.scrub(root, bytes_per_s=None).findings == [] and not (root / ".manifest").exists()
     flip(root, (1 << 17) + 500)
     result = rmq_store.scrub(root, bytes_per_s=None, make_manifests=True)
     assert {f.kind for f in result.findings} == {"body_crc"} and result.manifests_made == 3
@@ -207,7 +207,7 @@ def test_the_command(tmp_path, rmqstore):
     code, out, _ = rmqstore("scrub", root, "--rate", "0", "--make-manifests")
     assert code == 0 and "read 4 sealed files" in out and "made 4 manifests" in out
     flip(root, 99)
-    code, out, _ = rmqstore("scrub", root, "--rate", "0", "--no-state", "--json")
+    code, out, _ = rmqstore("scrub", root, "--rate", "0", "--json")
     assert code == 4 and json.loads(out.splitlines()[0])["kind"] == "manifest_mismatch"
 
 

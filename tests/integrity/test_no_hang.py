@@ -38,7 +38,7 @@ def everything():
         s.topic_table.set("T", readQueueNums=2)
         s.topic_table.flush()
         s.lag(), s.delay_levels(), s.group_stats(), s.clean(hours=1), s.offsets.flush()
-for call in (lambda: list(verify(root)), lambda: scrub(root, bytes_per_s=None, remember=False),
+for call in (lambda: list(verify(root)), lambda: scrub(root, bytes_per_s=None),
              lambda: repair(root, dry_run=True), lambda: main(["stat", root]),
              lambda: main(["stat", root, "-w", "0.01", "-n", "1"]),
              lambda: main(["offsets", "show", root]), lambda: MessageStore.open(root, readonly=True).close(),

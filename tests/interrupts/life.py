@@ -77,7 +77,7 @@ class Life:
         self.attempt("reconfigure", lambda: store.reconfigure(flush_deadline_ms=5001))
         self.attempt("delete", lambda: store.delete_topics("V"))
         self.put("delayed", lambda b: store.put("T", b, delay_level=1))
-        self.attempt("scrub", lambda: store.scrub(remember=False))
+        self.attempt("scrub", lambda: store.scrub())
         self._clean()
 
     def _future(self, future: Any) -> Any:
