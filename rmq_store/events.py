@@ -53,7 +53,7 @@ class Event(Enum):
     FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "left %(file)s alone: %(reason)s"
     LOG_SHORT = "recovery", _WARNING, (
         "queues of %(path)s lead to offset %(queued)d, but the log ends at %(offset)d although the store was closed in order: "
-        "what was put in these %(size)d bytes is gone, and so are the entries that led there")
+        "what was put in these %(size)d bytes is not served; %(cure)s")
     INDEX_FILES_DROPPED = "recovery", _WARNING, (
         "deleted %(count)d index files newer than the checkpoint; they are built again")
     MANIFESTS_DROPPED = "integrity", _INFO, (

@@ -29,6 +29,9 @@ from rmq_store.removing import bound_removed, removed_queues
 
 __all__ = ["open_store"]
 
+_SHORT_READ = ("`rmqstore verify` says what is damaged, `rmqstore repair` brings back what is good: run it before any open for "
+               "writing, which cuts the log there and keeps the rest in .salvage/")
+_SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --restore` puts the good records of that again"
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
@@ -157,7 +160,8 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
             physical, logics, index = (min(t, outcome.last_timestamp) for t in times[:3])
             times = (physical, logics, index, *times[3:])
         if queued_end > outcome.end and not cut_short:
-            emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end)
+            emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end,
+                 cure=_SHORT_READ if store.readonly else _SHORT_CUT)
         return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
     if not store.readonly:
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)

@@ -216,7 +216,7 @@ def test_the_last_file_of_the_log_is_gone(root, caplog, how, clean):
         look(s, count) if count % 2 == 0 else None
         s.put("T", b"goes on", queue_id=count % 2)
     said = [r.event for r in caplog.records if hasattr(r, "event")]
-    assert ("LOG_SHORT" in said) == clean
+    assert ("LOG_SHORT" in said) == clean == ("`rmqstore repair --restore`" in caplog.text)
 
 
 @pytest.mark.parametrize("what", ["log", "queue", "index"])

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.integrity.repair import repair
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_enabled": False}
 ALLOCATING = shutil.ignore_patterns(".alloc")
@@ -80,3 +81,19 @@ def test_a_hole_in_a_store_that_was_closed(tmp_path):
     assert (root / ".salvage" / f"{hole.offset:020d}").read_bytes() == behind.rstrip(b"\0")
     with MessageStore.open(root, **SMALL) as store:
         assert [bytes(m.body) for m in store.scan("Other", 0)] == [b"o%03d" % i * 10 for i in range(5)]
+
+
+@pytest.mark.untraced
+def test_a_hole_in_a_store_that_was_closed_is_told_to_readers(tmp_path, caplog):
+    """And repair, run before anybody writes, brings back all that is good."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SMALL) as store:
+        puts = [store.put("T", b"%03d" % i * 10) for i in range(60)]
+    rewrite(root, puts[20].offset, puts[20].offset + puts[20].size, lambda old: bytes(len(old)))
+    with MessageStore.open(root, readonly=True, **SMALL) as store:
+        assert len(list(store.scan())) == 20
+    assert "`rmqstore repair` brings back what is good" in caplog.text
+    assert repair(root, dry_run=False, open_store=MessageStore.open, **SMALL).left == []
+    with MessageStore.open(root, **SMALL) as store:
+        found = [bytes(m.body) for m in store.scan("T", 0) if "DAMAGED" not in m.properties]
+    assert found == [b"%03d" % i * 10 for i in range(60) if i != 20]
