@@ -9,7 +9,9 @@ from rmq_store import MessageStore
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.cli.verify import show
+from rmq_store.errors import ConfigError
 from rmq_store.integrity.repair import Step, repair
+from rmq_store.integrity.undoing import undo
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +19,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="write nothing: only tell what would be done")
     parser.add_argument("--restore", action="store_true", help="also put again what earlier recoveries cut off and kept in "
                         ".salvage/ (as new messages, at the end of their queues)")
+    parser.add_argument("--undo", action="store_true", help="take the last repair back: everything is where and what it was")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.undo:
+        return _undo(args, out)
+
     def say(step: Step) -> None:
         if out.as_json:
             out.record({"step": step.kind, **{k: v for k, v in step.as_dict().items() if k != "kind"}, "dry_run": args.dry_run})
@@ -38,3 +44,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return FINDINGS if result.steps else FINE
     out.say(f"{len(result.steps)} steps, {len(result.left)} findings left")
     return CORRUPT if any(f.severity == "corrupt" for f in result.left) else FINDINGS if result.left else FINE
+
+
+def _undo(args: argparse.Namespace, out: Output) -> int:
+    def say(step: str, path: str) -> None:
+        if out.as_json:
+            out.record({"undo": step, "path": path})
+        else:
+            out.line(f"put back: {path}")
+
+    if args.dry_run or args.restore:
+        raise ConfigError("--undo takes a repair back: give it alone")
+    undo(args.store, say=say, open_store=MessageStore.open, **keywords(args))
+    out.say("the last repair is taken back; what it had made is kept in .salvage/")
+    return FINE

@@ -17,6 +17,7 @@ from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.integrity import bridging, manifest, replacing
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.sealing import pacer
+from rmq_store.integrity.undoing import Journal
 from rmq_store.integrity.verification import Verification, chosen_options
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
@@ -90,6 +91,8 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         work.bridge(any(f.kind in DERIVED for f in result.findings))
         work.drop_manifests(result.findings)
         rebuild = work.rebuild(result.findings)
+        if rebuild is not None and not dry_run and work.verification.starts:
+            work.journal.note("cut", file=work.verification.places.commitlog, start=work.verification.starts[0])
     if rebuild is not None and not dry_run:
         _reopen(open_store, root, options, rebuild, io)
     if restore:
@@ -97,6 +100,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     if not dry_run:
         with Verification(root, options | (rebuild or {}), io) as v:
             result.left = [f for f in v.run(True, pacer(None), lambda what, done, total: None) if f.severity != "note"]
+            work.journal.end(v.end)
     return result
 
 
@@ -132,6 +136,7 @@ class _Repair:
         self.bridged = self.extended = False
         self.misfits: list[bridging.Misfit] = []
         self.given: Callable[[str], bool] = chosen_options(root, options)[1].given
+        self.journal = Journal(files, root)
 
     # ---- a last file that is too short
 
@@ -153,6 +158,7 @@ class _Repair:
             self.step("extend", path, f"from {length} to {size} bytes, with zeros", offset=length, size=size - length)
             self.extended = True
             if not self.dry_run:
+                self.journal.note("extend", file=path, length=length)
                 fd = self.files.open(path, os.O_RDWR)
                 try:
                     self.io.fallocate(fd, 0, size)      # really: puts go through a map, where a full disk would be a SIGBUS
@@ -209,8 +215,9 @@ class _Repair:
         finally:
             self.files.close(fd)
 
-    def _bridge(self, path: str, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> tuple[int, bytes] | None:
-        """What is to stand in the file at this position of it, once what stands there is kept; None where it does not fit."""
+    def _bridge(self, path: str, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> tuple[int, bytes, str] | None:
+        """What is to stand in the file at this position of it, and the name under which what stands there is kept; None where
+        it does not fit."""
         v = self.verification
         data = bridging.fill(stretch, lost, self._time_before(stretch.begin), crc_property=v.options.record_crc_required)
         size = stretch.end - stretch.begin
@@ -221,21 +228,20 @@ class _Repair:
         self.step("bridge", path, f"{size} damaged bytes go to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones "
                   "take their place, what follows is kept", offset=stretch.begin, size=size, count=len(lost))
         self.bridged = True
-        if not self.dry_run:
-            self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
-        return stretch.begin - int(os.path.basename(path)), data
+        kept = "" if self.dry_run else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
+        return stretch.begin - int(os.path.basename(path)), data, kept
 
-    def _replace(self, path: str, parts: list[tuple[int, bytes]]) -> None:
+    def _replace(self, path: str, parts: list[tuple[int, bytes, str]]) -> None:
         """Puts a file with other bytes at these positions in the place of one of the log. A new one, not the same: a reader in
         another process that has it mapped goes on seeing what was there, and never another message's bytes."""
         new = os.path.join(self.verification.places.commitlog_tmp, "repaired")
         if self.files.mkdir(os.path.dirname(new)):
             self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
-        replacing.copy_with(self.io, path, new, parts)
+        replacing.copy_with(self.io, path, new, [(position, data) for position, data, _ in parts])
         start = int(os.path.basename(path))
         if start in manifest.listed(self.root):
-            self.files.unlink(manifest.path_of(self.root, start))      # it tells of the damaged bytes
-            self.files.sync_dir(os.path.join(self.root, manifest.DIRECTORY))
+            self._drop_manifest(manifest.path_of(self.root, start))     # it tells of the damaged bytes
+        self.journal.note("bridge", file=path, parts=[(position, name) for position, _, name in parts])
         self._mark_open()
         self.files.rename(new, path)
         self.files.sync_dir(os.path.dirname(path))
@@ -257,22 +263,24 @@ class _Repair:
                 pass
         return found
 
-    def _keep(self, name: str, data: bytes) -> None:
-        keep(self.files, self.root, name, data)
+    def _keep(self, name: str, data: bytes) -> str:
+        return os.path.basename(keep(self.files, self.root, name, data))
+
+    def _drop_manifest(self, path: str) -> None:
+        with open(path, "rb", opener=open_regular) as f:
+            kept = self._keep(f"{os.path.basename(path)}.manifest", f.read(manifest.LONGEST))
+        self.journal.note("manifest", file=path, copy=kept)
+        self.files.unlink(path)
+        self.files.sync_dir(os.path.dirname(path))
 
     def drop_manifests(self, findings: list[Finding]) -> None:
         """Damaged ones: they tell nothing, and the next scrub or the store makes new ones."""
         for finding in findings:
             if finding.kind != "manifest_damaged":
                 continue
-            name = os.path.basename(finding.path)
             self.step("remove", finding.path, f"a damaged manifest: it goes to {SALVAGE}, the next open makes another")
-            if self.dry_run:
-                continue
-            with open(finding.path, "rb", opener=open_regular) as f:
-                self._keep(f"{name}.manifest", f.read(manifest.LONGEST))
-            self.files.unlink(finding.path)
-            self.files.sync_dir(os.path.dirname(finding.path))
+            if not self.dry_run:
+                self._drop_manifest(finding.path)
 
     # ---- queues, index, checkpoint
 
@@ -304,6 +312,7 @@ class _Repair:
                   f"{os.path.relpath(aside, self.root)}")
         if self.dry_run:
             return sizes
+        self.journal.note("rebuild", aside=aside, names=[os.path.relpath(p, self.root) for p in places])
         self._mark_open()               # first: whatever is interrupted, the next open builds all of it again
         for directory in (self.salvage, aside):
             if self.files.mkdir(directory):
@@ -351,6 +360,7 @@ class _Repair:
                     except PutError as error:
                         self.step("none", path, f"a message cannot be put again: {error}", offset=at)
                 store.flush()
+            self.journal.note("restore", file=path)
             self.step("restore", path, "messages that a recovery cut off were put again", count=done)
             self.files.rename(path, path + ".restored")
             self.files.sync_dir(self.salvage)

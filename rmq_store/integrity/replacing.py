@@ -1,5 +1,6 @@
 """A file of the log made anew with some bytes changed, to be put in the place of the old one. Control plane; one thread."""
 import os
+from collections.abc import Iterable
 
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
@@ -9,7 +10,7 @@ __all__ = ["copy_with"]
 CHUNK = 4 << 20
 
 
-def copy_with(io: IoTable, old: str, new: str, parts: list[tuple[int, bytes]]) -> None:
+def copy_with(io: IoTable, old: str, new: str, parts: Iterable[tuple[int, bytes]]) -> None:
     """Makes `new` a copy of `old` with other bytes at these positions: reserved, synced, with its times, owner and mode.
 
     Raises OSError, and then leaves no `new`.
