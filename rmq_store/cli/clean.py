@@ -6,7 +6,11 @@ from typing import Any
 from rmq_store.cli.common import FINE, open_store, store_arguments
 from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, DiskFull
+from rmq_store.io._io import IoTable
+from rmq_store.io.files import ControlFiles
+from rmq_store.places import Places
+from rmq_store.recovery import lockfile
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +22,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    while True:
+        try:
+            return _clean(args, out)
+        except DiskFull:
+            path = _make_room(args)
+            if path is None:
+                raise
+            out.say(f"the disk is too full to open the store: deleted {path}, the oldest file, first")
+
+
+def _make_room(args: argparse.Namespace) -> str | None:
+    """Where a disk is too full for an open, the oldest of the files that are due goes first, durably: its path, None where none
+    is due. What leads into it the open corrects."""
+    with open_store(args, readonly=True) as store:
+        due = store.cleanable(args.hours, files_max=args.files)
+        places = Places(store.path, store.options)
+    if not due:
+        return None
+    files, path = ControlFiles(IoTable()), os.path.join(places.commitlog, f"{due[0]:020d}")
+    elsewhere = [] if os.path.dirname(places.commitlog) == places.root else [places.commitlog]
+    lock = lockfile.acquire(files, places.root, *elsewhere)
+    try:
+        files.unlink(path)
+        files.sync_dir(places.commitlog)
+    finally:
+        lockfile.release(files, lock)
+    if args.files is not None:
+        args.files -= 1
+    return path
+
+
+def _clean(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=args.dry_run) as store:
         if args.hours is None and store.options.retention_hours is None:
             raise ConfigError("say how old files must be to go: --hours, or the option retention_hours")
