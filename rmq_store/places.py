@@ -21,6 +21,7 @@ INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
 UNIT_SIZE = 20
 EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units (ConsumeQueueExt.isExtAddr)
 _EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
+_QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
 
 
 class Places:
@@ -164,8 +165,10 @@ def _extension(places: Places, options: Options) -> dict[str, Any]:
 def _newest_tags_code(queue: str) -> int:
     """The tags code of the last entry of a queue, 0 where there is none."""
     for path, size in reversed(numbered(queue, 20)):
+        if size > _QUEUE_FILE_MOST:
+            return 0
         with suppress(FileNotFoundError), open(path, "rb", opener=open_regular) as file:
-            data = file.read(min(size, _INT_MAX)).rstrip(b"\0")
+            data = file.read(_QUEUE_FILE_MOST).rstrip(b"\0")
             if data:
                 at = (len(data) - 1) // UNIT_SIZE * UNIT_SIZE
                 return int.from_bytes(data[at + 12:at + UNIT_SIZE].ljust(8, b"\0"), "big", signed=True)

@@ -103,6 +103,7 @@ def _take(content: Any) -> dict[tuple[str, int], int]:
 
 def _remove(store: "MessageStore", rows: list[tuple[int, str, int, int]]) -> RemovedQueues:
     done = RemovedQueues()
+    store.flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     consumed = store._consuming.topics_consumed()
     going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
     for (topic, group), queues in store.offsets.table().items():
@@ -110,7 +111,6 @@ def _remove(store: "MessageStore", rows: list[tuple[int, str, int, int]]) -> Rem
             if offset > 0 and (topic, queue_id) in going:
                 store.offsets.commit(group, topic, queue_id, 0)
     store.offsets.flush()
-    store.flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     file = ConfigFile(store._files, store.path, FILE)
     known = {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
     _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})

@@ -29,8 +29,9 @@ def tasks_of(store: "MessageStore", services: bool) -> list[Task]:
                          ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
     if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
-    if services and Cleaner.wanted(options):
-        tasks.append(("cleaning", options.clean_interval_ms, _clean))
+    if Cleaner.wanted(options):
+        tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
+                     else ("looking how full the disk is", options.clean_interval_ms, _look))
     return tasks
 
 
@@ -54,6 +55,10 @@ def _write_delay_offsets(store: "MessageStore", stop: threading.Event) -> None:
 
 def _clean(store: "MessageStore", stop: threading.Event) -> None:
     store._cleaner.tick(store, stop)
+
+
+def _look(store: "MessageStore", stop: threading.Event) -> None:
+    store._cleaner.tick(store, stop, services=False)
 
 
 def known_offsets(store: "MessageStore") -> dict[tuple[str, str], dict[int, int]]:

@@ -122,8 +122,9 @@ class Cleaner:
 
     # ---- by the clock and the disk
 
-    def tick(self, store: "StoreQuery", stop: Stop) -> Cleaned:
-        """One look, and a round if there is a reason. Ends early, between two files, once `stop` is set."""
+    def tick(self, store: "StoreQuery", stop: Stop, *, services: bool = True) -> Cleaned:
+        """One look, and a round if there is a reason; without `services` the look alone, which refuses puts where the disk is
+        full. Ends early, between two files, once `stop` is set."""
         options = store.options
         log_pct, queue_pct = self.used(self._log_dir), self.used(self._queue_dir)
         limits = Limits(options.retention_hours_of_day, options.disk_clean_pct, options.disk_force_pct, options.disk_full_pct,
@@ -133,7 +134,7 @@ class Cleaner:
             store._set_disk_full(verdict.full)
             emit(Event.DISK_FULL_PERCENT if verdict.full else Event.DISK_PERCENT_BACK, path=store.path,
                  used=max(log_pct, queue_pct), limit=limits.full_pct)
-        if options.retention_hours is None:
+        if options.retention_hours is None or not services:
             return Cleaned()
         keep_ms = options.retention_hours * HOUR_MS
         reason = "forced" if verdict.any_age else verdict.reason
@@ -190,13 +191,15 @@ class Cleaner:
 
     def _delete_old(self, store: "StoreQuery", keep_ms: int | None, now: int, files_max: int, pace_ms: int,
                     stop: Stop, done: Cleaned) -> None:
+        synced = False
         for start, modified in _clean.log_files(store):
             if done.log_files >= files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):
                 break
             if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
                 break
-            if done.log_files == 0:
+            if not synced:
                 _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
+                synced = True
             self._held = _clean.withdraw(store, start)
             self._told_held = False
             moved = _clean.correct_queues(store, start + self._held.size)

@@ -73,13 +73,20 @@ cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept 
     cdef unsigned char[UNIT_SIZE] u
     cdef int64_t low, high, middle
     cdef int rc
+    cdef bint full
     while True:
         low = 0
         high = f.file_size // UNIT_SIZE - 1
         rc = _read(t, f, u, start + high * UNIT_SIZE)
         if rc < 0:
             return rc
-        if unit_valid(u):
+        full = unit_valid(u)
+        if full and high > 0:       # one that rotted alone, at the end of a file with room, says nothing
+            rc = _read(t, f, u, start + (high - 1) * UNIT_SIZE)
+            if rc < 0:
+                return rc
+            full = unit_valid(u)
+        if full:
             start += f.file_size
             if start < f.end:
                 continue
@@ -164,7 +171,7 @@ cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
     cdef unsigned char[BLOCK_SIZE] block
     cdef int64_t stop = position + BLOCKS_BEHIND * BLOCK_SIZE
     cdef int64_t got, i
-    if position <= f.end - f.file_size:
+    if position <= f.end - f.file_size and not 0 < f.first == f.end - f.file_size:      # kept for its name (recover_cut)
         return 1
     while position < f.end and position < stop:
         position = files_next_data(t.cache, f, position)

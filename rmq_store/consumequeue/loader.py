@@ -43,14 +43,14 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     A missing directory holds no queues. Raises CorruptionError (path, expected, found) for a file of another size and for a gap
     between files, OSError where a directory cannot be read.
     """
-    ext: dict[tuple[bytes, int], list[int]] = {}
+    ext: dict[tuple[bytes, int], bytes] = {}
     if table.ext_file_size > 0 and table.ext_dir:
-        ext = {(topic, queue_id): _files(path, "consumequeue_ext_file_size_bytes", table.ext_file_size)[0]
-               for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
+        ext = {(topic, queue_id): path for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
     emptied: list[Emptied] = []
     for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
-        ext_starts = ext.get((topic, queue_id), [])
         try:
+            beside = ext.get((topic, queue_id))
+            ext_starts = [] if beside is None else _files(beside, "consumequeue_ext_file_size_bytes", table.ext_file_size)[0]
             starts, empty = _whole(table, path)
             if empty is not None:
                 emptied.append(Emptied(topic, queue_id, empty))

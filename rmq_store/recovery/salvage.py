@@ -49,12 +49,16 @@ def keep_stretch(files: ControlFiles, root: str, name: str, read: Callable[[int,
             at = next_data(piece, end) if piece < end else end
         files.truncate(fd, end - begin)
         files.sync(fd)
+    except BaseException:
+        files.unlink(tmp)           # on a full disk it holds what little there was
+        raise
     finally:
         files.close(fd)
     number = 1
     while os.path.lexists(path := os.path.join(directory, name if number == 1 else f"{name}.{number}")):
         if _same(path, tmp):
             files.unlink(tmp)
+            files.sync_dir(directory)       # who made that copy may have died before
             return path
         number += 1
     files.rename(tmp, path)

@@ -149,6 +149,26 @@ def test_power_cuts_before_queues_were_synced(tmp_path):
     assert not report.violations, report
 
 
+def test_queues_are_synced_in_a_round_that_goes_on_with_a_held_file(tmp_path):
+    root, probe = tmp_path / "s", ProbeIo(keep_bytes=False)
+    with MessageStore.open(root, _io=probe, **SMALL | {"consumequeue_flush_interval_ms": 3_600_000}) as store:
+        for i in range(8):
+            store.put("T", BODY[:-4] + b"%4d" % i)
+        store.flush()
+        assert store.wait_dispatched(30)
+        view = store.get("T", 0, 0)
+        assert store.clean(0).held
+        for i in range(8):
+            store.put("Q", BODY[:-4] + b"%4d" % i)
+        store.flush()
+        assert store.wait_dispatched(30)
+        del view
+        before = len(probe.trace())
+        assert store.clean(0, pace_ms=0).log_files > 8
+        calls = [(c.kind, "/consumequeue/Q/" in (c.path or "")) for c in probe.trace()[before:]]
+    assert ("fdatasync", True) in calls or ("fsync", True) in calls
+
+
 @pytest.mark.parametrize("what", ["unlink", "sync_dir"])
 def test_a_disk_that_refuses(tmp_path, what):
     """The error is raised, or logged by the control thread; nothing is lost, and after a failed sync nothing more goes."""

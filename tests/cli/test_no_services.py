@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, errors
 from rmq_store.cli.main import main
 from rmq_store.integrity.repair import repair
 from rmq_store.io._io import ProbeIo
 from rmq_store.tasks import tasks_of
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400}
 COMMANDS = [("put", "{}", "-t", "Other"), ("topics", "set", "{}", "-t", "Other"), ("topics", "delete", "{}", "-t", "Gone"),
@@ -48,6 +49,13 @@ def test_nothing_is_delivered(root, monkeypatch, capsys, command):
 def test_repair_of_a_damaged_store_delivers_nothing(root):
     result = repair(root, dry_run=False, open_store=MessageStore.open)
     assert [step.kind for step in result.steps] == ["rebuild"] and result.left == [] and waiting(root) == 17
+
+
+def test_a_full_disk_refuses_what_a_tool_puts(root):
+    with MessageStore.open(root, disk_full_pct=1, clean_interval_ms=100, _services=False, **SMALL) as store:
+        until(lambda: store.disk_full)
+        with pytest.raises(errors.ServiceNotAvailable):
+            store.put("Real", b"x")
 
 
 def test_what_a_service_would_do_is_done_by_who_serves(root):

@@ -69,3 +69,14 @@ def test_the_size_that_is_wrong_is_named(tmp_path):
     store = unpack("v4-cqext", tmp_path).store
     with pytest.raises(CorruptionError, match="4194304 bytes, as consumequeue_ext_file_size_bytes says"):
         MessageStore.open(store, consumequeue_ext_file_size_bytes=1 << 22)
+
+
+def test_an_extension_file_of_another_length(tmp_path):
+    """It is found by verify, and repair makes the queues again."""
+    store = unpack("v4-cqext", tmp_path).store
+    path = sorted((store / "consumequeue_ext").rglob("0*0"))[-1]
+    with path.open("r+b") as file:
+        file.truncate(100)
+    assert "queue_file" in {f.kind for f in verify(store)}
+    assert repair(store, dry_run=False, open_store=MessageStore.open).left == []
+    assert [f for f in verify(store) if f.severity != "note"] == []

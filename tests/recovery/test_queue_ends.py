@@ -131,7 +131,8 @@ def test_a_rotten_entry_amid_of_a_light_queue(tmp_path, rotten, crashed):
             assert bodies(store, "%LMQ%a") == expected and store.max_offset("%LMQ%a", 0) == 60
 
 
-def test_a_queue_that_begins_late_keeps_its_numbers(tmp_path):
+@pytest.mark.parametrize("idle_opens", [0, 3])
+def test_a_queue_that_begins_late_keeps_its_numbers(tmp_path, caplog, idle_opens):
     """Its older files were cleaned, and a power cut takes what its only one led to."""
     live, root = tmp_path / "live", tmp_path / "s"
     sizes = SMALL | {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 400}
@@ -150,6 +151,12 @@ def test_a_queue_that_begins_late_keeps_its_numbers(tmp_path):
         assert [p.name for p in queue_file(live).parent.iterdir()] == [f"{400:020d}"]
         shutil.copytree(live, root, ignore=ALLOCATING)
     zero_log(root, lost.offset, behind.offset)
+    for opened in range(idle_opens):
+        with MessageStore.open(root, **sizes) as store:
+            assert store.max_offset("Q", 0) == 20
+        if opened == 0:
+            caplog.clear()
+    assert "damaged" not in caplog.text
     for again in range(3):
         with MessageStore.open(root, **sizes) as store:
             assert store.put("Q", b"next").queue_offset == 20 + again
@@ -174,6 +181,22 @@ def test_a_new_queue_of_a_cleaned_log_costs_what_it_has(tmp_path, count, caplog)
         assert bodies(store, "New") == [b"n%d" % i for i in range(count)]
         assert store.stats()["dispatched_records"] < 1000       # those of the log's last file, not 5,000
     assert "damaged" not in caplog.text
+
+
+@pytest.mark.parametrize("byte, value", [(8, b"\0\0\0\x5a"), (0, b"\0\0\0\0\0\x01"), (8, b"\x5a\0\0\0")])
+def test_the_last_entry_of_a_file_with_room_rots(tmp_path, byte, value):
+    """It does not say that the file is full."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SMALL) as store:
+        for i in range(600):
+            store.put("TU"[i % 12 > 0], b"%d" % i * 100, queue_id=0)
+        store.flush()
+        store.wait_dispatched(10)
+        store.clean(0, files_max=1, pace_ms=0)
+        expected = bodies(store, "T")
+    change(queue_file(root, "T"), 99 * 20 + byte, value)
+    with MessageStore.open(root, **SMALL) as store:
+        assert bodies(store, "T") == expected and store.max_offset("T", 0) == 50
 
 
 @pytest.mark.parametrize("entries", ["zeros", "there"])

@@ -1,8 +1,12 @@
 """What recovery cuts off is copied first, also where an earlier cut has left a copy under the same name."""
+import errno
 import re
 import shutil
 
-from rmq_store import MessageStore
+import pytest
+
+from rmq_store import MessageStore, errors
+from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
 ALLOCATING = shutil.ignore_patterns(".alloc")
@@ -51,3 +55,24 @@ def test_records_without_the_checksum_that_is_required_now(tmp_path):
     with MessageStore.open(image, record_crc_required=True, **SMALL) as store:
         assert store.stats()["cut_bytes"] == len(before)
     assert (image / ".salvage" / ("0" * 20)).read_bytes() == before
+
+
+@pytest.mark.untraced       # files are changed behind the trace's back
+def test_no_room_for_the_copy(tmp_path):
+    """Nothing is cut without one, and what was written of it goes again."""
+    root, probe = tmp_path / "s", ProbeIo(keep_bytes=False)
+    with MessageStore.open(root, **SMALL) as store:
+        end = store.put("T", b"x").size
+        store.flush()
+    log = root / "commitlog" / ("0" * 20)
+    data = bytearray(log.read_bytes())
+    data[end:end + 5000] = b"noise" * 1000
+    log.write_bytes(data)
+    (root / "abort").touch()
+    probe.fail("pwrite", errno=errno.ENOSPC, path="/.salvage/", sticky=True)
+    with pytest.raises(errors.DiskFull):
+        MessageStore.open(root, _io=probe, **SMALL)
+    assert log.read_bytes() == bytes(data) and list((root / ".salvage").iterdir()) == []
+    with MessageStore.open(root, **SMALL) as store:
+        assert store.cut_bytes == 5000
+    assert (root / ".salvage" / f"{end:020d}").read_bytes() == b"noise" * 1000
