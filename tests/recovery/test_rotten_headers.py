@@ -189,3 +189,4 @@ def test_a_record_in_front_of_the_confirm_offset(tmp_path, rotten):
         s.wait_dispatched(10)
         assert wrong(s, [("T", 0, i, b"m%d" % i) for i in range(40) if i != rotten]) == []
         assert s.put("T", b"next").queue_offset == 40
+        s.confirm(s.max_log_offset)
