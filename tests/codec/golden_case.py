@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).resolve().parents[1] / "golden")
-CASES = sorted(p.parent.name for p in ROOT.glob("*/case.json"))
+CASES = sorted(p.parent.name for p in ROOT.glob("*/inputs.jsonl.gz"))
 # In a crash image the log ends somewhere, and one has a file of a wrong length: what lies behind the end is not compared.
 CLEAN_CASES = [name for name in CASES if "-crash-" not in name or name.endswith("-clean")]
 

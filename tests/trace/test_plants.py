@@ -251,7 +251,7 @@ def replace_in_place(self, path, parts):
     self._mark_open()
     fd = self.files.open(path, os.O_RDWR)
     try:
-        for position, data in parts:
+        for position, data, _ in parts:
             self.files.write(fd, position, data)
         self.files.sync(fd)
     finally:
