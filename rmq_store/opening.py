@@ -49,7 +49,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
             _make_directories(files, directory)
-        lock = lockfile.acquire(files, root, *([] if os.path.dirname(places.commitlog) == root else [places.commitlog]))
+        lock = lockfile.acquire(files, root, *places.log_elsewhere)
     try:
         times = _load_and_recover(store, files, places, options, io)
         if options.guard_maps:

@@ -14,7 +14,7 @@ from rmq_store.io.files import open_regular
 from rmq_store.recovery.recover import is_number
 from rmq_store.sizing import cut_index, fit
 
-__all__ = ["Places", "fit_sizes", "infer_sizes", "numbered"]
+__all__ = ["EXT_ADDRESS_MAX", "Places", "fit_sizes", "infer_sizes", "numbered"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
@@ -47,6 +47,11 @@ class Places:
     @property
     def tmps(self) -> list[str]:
         return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
+
+    @property
+    def log_elsewhere(self) -> list[str]:
+        """The log's directory where it is not in the root: another root may name it too, so it is locked with the store."""
+        return [] if os.path.dirname(self.commitlog) == self.root else [self.commitlog]
 
     def with_log(self) -> tuple[bool, bool]:
         """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""

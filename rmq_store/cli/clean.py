@@ -41,8 +41,7 @@ def _make_room(args: argparse.Namespace) -> str | None:
     if not due:
         return None
     files, path = ControlFiles(IoTable()), os.path.join(places.commitlog, f"{due[0]:020d}")
-    elsewhere = [] if os.path.dirname(places.commitlog) == places.root else [places.commitlog]
-    lock = lockfile.acquire(files, places.root, *elsewhere)
+    lock = lockfile.acquire(files, places.root, *places.log_elsewhere)
     try:
         files.unlink(path)
         files.sync_dir(places.commitlog)

@@ -20,7 +20,7 @@ from rmq_store.cli.records import Line
 from rmq_store.copying import copy_store
 from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefusesToLoad, StoreStateError
 from rmq_store.integrity.verification import chosen_options
-from rmq_store.places import Places
+from rmq_store.places import EXT_ADDRESS_MAX, Places
 from rmq_store.recovery.lockfile import holder, in_use
 from rmq_store.status import GetStatus
 
@@ -28,7 +28,6 @@ FAR = 4_000_000_000_000
 TOLD = ("default", "derived", "files", "memory", "disk", "auto")        # origins of values that an open finds out by itself
 PLACES = ("readonly", "commitlog_path", "consumequeue_path", "index_path")
 DISPATCH_TIMEOUT_S = 600
-EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical)
 # One entry that is not known to be repeated; queue_put handles the plain case itself.
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil
-# The store opens, and all is dispatched; whole: nothing follows. What waits is put where it says. Publishes.
+# The store opens, and all is dispatched: what waits is put where it says. Publishes.
 cdef int entries_decide(TableState *t) noexcept nogil
 cdef int entries_publish(TableState *t) noexcept nogil
 cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil     # the next sync has to look at its files

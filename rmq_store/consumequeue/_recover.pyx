@@ -215,9 +215,7 @@ cdef int _rotten(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
         if u[i] != 0:
             before += i < edge
             behind += i >= edge
-    if before == 0 or behind == 0:
-        return edge >= UNIT_SIZE and before > 0
-    return 1
+    return before > 0 and (behind > 0 or edge >= UNIT_SIZE)
 
 
 cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe, const End *end) noexcept nogil:

@@ -18,23 +18,13 @@ _NAME = re.compile(r"([0-9]{20})(\.[0-9]+)?")
 def keep(files: ControlFiles, root: str, name: str, data: bytes) -> str:
     """Writes `data` to .salvage/<name>, or, where other bytes have that name, to <name>.2, .3 ...; where the same bytes have it
     they stay. Returns the path. Raises OSError."""
-    directory = os.path.join(root, DIRECTORY)
-    if files.mkdir(directory):
-        files.sync_dir(root)
-    number = 1
-    while True:
-        path = os.path.join(directory, name if number == 1 else f"{name}.{number}")
-        if not os.path.lexists(path):
-            files.write_new(directory, os.path.basename(path), data)
-            return path
-        if _holds(path, data):
-            return path
-        number += 1
+    return keep_stretch(files, root, name, lambda begin, end: data[begin:end], lambda begin, end: begin, (0, len(data)))
 
 
 def keep_stretch(files: ControlFiles, root: str, name: str, read: Callable[[int, int], bytes],
                  next_data: Callable[[int, int], int], stretch: tuple[int, int]) -> str:
-    """`keep` for a stretch of the log, begin and end, that may be long: piece by piece, and a hole stays one."""
+    """`keep` for a stretch, begin and end, of what `read` reads, that may be long: piece by piece, and a hole stays one.
+    next_data(begin, end): where the next one that is none begins."""
     begin, end = stretch
     directory = os.path.join(root, DIRECTORY)
     if files.mkdir(directory):
@@ -80,10 +70,3 @@ def _same(path: str, other: str) -> bool:
             if piece != b.read(_PIECE):
                 return False
     return True
-
-
-def _holds(path: str, data: bytes) -> bool:
-    if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) != len(data):
-        return False
-    with open(path, "rb", opener=open_regular) as file:
-        return file.read() == data
