@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from rmq_store import MessageStore
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 2000, "consumequeue_file_size_bytes": 20_000}
 
@@ -36,10 +37,10 @@ def test_clean_needs_no_room(disk, tmp_path, rmqstore, killed, files):
         store.flush()
         store.wait_dispatched(30)
         if killed:
-            shutil.copytree(root, tmp_path / "image", ignore=shutil.ignore_patterns(".alloc"))
+            take_image(root, tmp_path / "image")
     if killed:
         shutil.rmtree(root)
-        shutil.copytree(tmp_path / "image", root)
+        take_image(tmp_path / "image", root)
     fill(disk)
     assert rmqstore("stat", root)[0] == killed
     assert rmqstore("get", root, "-t", "T", "-q", "0", "-i", "6999")[0] == 0

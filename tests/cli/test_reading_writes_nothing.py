@@ -7,6 +7,7 @@ import pytest
 
 from rmq_store import MessageStore
 from tests.golden_store import unpack
+from tests.images import take_image
 from tests.integrity.test_golden_silent import content
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400}
@@ -43,7 +44,7 @@ def images(tmp_path_factory):
             store.flush()
             store.wait_dispatched(10)
             if state == "killed":
-                shutil.copytree(root, base / "image")
+                take_image(root, base / "image")
         if state == "killed":
             shutil.rmtree(root)
             (base / "image").rename(root)
@@ -73,7 +74,7 @@ def break_it(root, state, last):
 @pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_nothing_changes(images, tmp_path, rmqstore, command, state):
     root = tmp_path / "s"
-    shutil.copytree(images / state, root, copy_function=shutil.copy2)
+    take_image(images / state, root)
     before = content(root)
     code, _, err = rmqstore(*[word.format(root) for word in command])
     assert (code in (0, 1, 4) or "topic T is not there" in err) and "Traceback" not in err, err

@@ -14,6 +14,7 @@ from rmq_store.integrity import manifest
 from rmq_store.integrity.repair import repair
 from rmq_store.io._io import IoTable, ProbeIo
 from rmq_store.io.files import ControlFiles
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 17, "index_slots": 100, "index_entries_max": 1000}
 
@@ -190,7 +191,7 @@ def test_whatever_call_is_the_last_a_manifest_is_whole_or_not_there(tmp_path):
     fill(root, manifest_enabled=False)
     for n in range(1, 30):
         copy = tmp_path / f"c{n}"
-        shutil.copytree(root, copy)
+        take_image(root, copy)
         io = ProbeIo(keep_bytes=False)
         io.freeze("mutate", n)
         rmq_store.scrub(copy, bytes_per_s=None, make_manifests=True, _io=io)

@@ -10,6 +10,7 @@ from rmq_store import MessageStore, errors
 from rmq_store.integrity import bridging
 from rmq_store.integrity.repair import repair
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 COUNT = 600
@@ -183,7 +184,7 @@ def test_broken_off_at_any_call_it_can_be_done_again(root, places, tmp_path):
     patch(root, places[100][0] + 95, b"\xff")
     for n in range(1, 60):
         copy = tmp_path / f"c{n}"
-        shutil.copytree(root, copy)
+        take_image(root, copy)
         io = ProbeIo(keep_bytes=False)
         io.freeze("mutate", n)
         try:

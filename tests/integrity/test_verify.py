@@ -8,9 +8,9 @@ import pytest
 import rmq_store
 from rmq_store import MessageStore
 from tests import golden_store
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def kinds(root, **options):
@@ -23,7 +23,7 @@ def written(root, count=600, image=None):
         s.wait_dispatched(10)
         s.flush()
         if image:
-            shutil.copytree(root, image, ignore=ALLOCATING)
+            take_image(root, image)
     return places
 
 

@@ -1,10 +1,10 @@
 """The clock of a machine runs backwards, stands, or jumps: store times never decrease, and nothing is lost."""
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore, verify
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 START = 1_700_000_000_000
@@ -21,7 +21,7 @@ def test_store_times_never_decrease(tmp_path, step, write_path):
         times = [s.put("T", b"%d" % i * 300, keys=f"k{i}").store_timestamp for i in range(100)]
         s.flush()
         assert s.wait_dispatched(30)
-        shutil.copytree(live, image, ignore=shutil.ignore_patterns(".alloc"))
+        take_image(live, image)
     assert times == sorted(times) and (times[-1] > times[0]) == (step > 0)
     probe = ProbeIo(keep_bytes=False)
     probe.set_clock(START - 86_400_000)         # a day before all that is there

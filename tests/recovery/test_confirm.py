@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 BODIES = [b"message %d" % i * 20 for i in range(400)]
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def image(tmp_path):
         s.flush()
         s.confirm(places[100].offset)
         assert s.wait_dispatched(10) and s.max_offset("T", 0) == 100
-        shutil.copytree(tmp_path / "live", tmp_path / "image", ignore=ALLOCATING)
+        take_image(tmp_path / "live", tmp_path / "image")
         s.confirm(s.max_log_offset)
     confirm_in_checkpoint(tmp_path / "image", places[100].offset)
     return tmp_path / "image", places

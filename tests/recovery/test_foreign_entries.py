@@ -1,10 +1,10 @@
 """Queue files whose entries lead to whole records, but of another queue or place: the log says what belongs there."""
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 
@@ -20,7 +20,7 @@ def crashed(tmp_path, queued):
                 s.put("T", body(i), queue_id=i % 2)
             s.wait_dispatched(10)
             s.flush()
-            shutil.copytree(live, root, ignore=shutil.ignore_patterns(".alloc"), dirs_exist_ok=True)
+            take_image(live, root, over=True)
     for queue_id, count in enumerate(queued):
         path = queue(root, queue_id)
         path.write_bytes(path.read_bytes()[:20 * count].ljust(2000, b"\0"))

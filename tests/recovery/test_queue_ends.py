@@ -1,14 +1,13 @@
 """Where a queue ends that nothing was put to lately: after rot in its newest entry, after a cut, after cleaning."""
-import shutil
 import struct
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_enabled": False}
-ALLOCATING = shutil.ignore_patterns(".alloc")
 pytestmark = pytest.mark.untraced       # files are changed behind the trace's back
 
 
@@ -89,7 +88,7 @@ def idle(tmp_path_factory):
 def test_any_bit_of_its_newest_entry_rots_then_a_kill(tmp_path, idle, byte, bit):
     image, end = idle
     root = tmp_path / "s"
-    shutil.copytree(image, root)
+    take_image(image, root)
     at = 29 * 20
     data = bytearray(queue_file(root).read_bytes()[at:at + 20])
     data[byte] ^= 1 << bit
@@ -149,7 +148,7 @@ def test_a_queue_that_begins_late_keeps_its_numbers(tmp_path, caplog, idle_opens
         store.wait_dispatched(10)
         store.clean(0, files_max=3, pace_ms=0)
         assert [p.name for p in queue_file(live).parent.iterdir()] == [f"{400:020d}"]
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     zero_log(root, lost.offset, behind.offset)
     for opened in range(idle_opens):
         with MessageStore.open(root, **sizes) as store:
@@ -175,7 +174,7 @@ def test_a_new_queue_of_a_cleaned_log_costs_what_it_has(tmp_path, count, caplog)
             store.put("New", b"n%d" % i, wait=True)
         store.flush()
         store.wait_dispatched(10)
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     caplog.clear()
     with MessageStore.open(root, **SMALL) as store:
         assert bodies(store, "New") == [b"n%d" % i for i in range(count)]
@@ -210,7 +209,7 @@ def test_a_new_queue_that_a_power_cut_takes_is_gone(tmp_path, entries, caplog):
     with MessageStore.open(live, _io=io, **SMALL) as store:
         store.put("New", b"n", wait=True)
         store.wait_dispatched(10)
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     zero_log(root, end, end + (1 << 16))
     if entries == "zeros":
         change(queue_file(root, "New"), 0, bytes(2000))
@@ -243,7 +242,7 @@ def test_an_entry_torn_across_a_sector_beyond_four_gib(tmp_path):
         for i in range(4):
             store.put("Q", b"q%d" % i, wait=True)
         store.wait_dispatched(10)
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     change(queue_file(root), 512, old[512:1024])
     for _ in range(2):
         with MessageStore.open(root, **sizes) as store:

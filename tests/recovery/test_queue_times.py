@@ -1,9 +1,9 @@
 """Queue files that recovery writes again keep the times by which 4.9 searches."""
 import os
-import shutil
 from pathlib import Path
 
 from rmq_store import MessageStore
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 100, "index_enabled": False}
 
@@ -17,7 +17,7 @@ def crashed(tmp_path: Path, count: int) -> tuple[Path, dict[Path, int]]:
             store.put("T", b"%d" % i)
         store.flush()
         assert store.wait_dispatched(10)
-        shutil.copytree(tmp_path / "s", image)
+        take_image(tmp_path / "s", image)
     (image / "checkpoint").unlink(missing_ok=True)
     files = sorted((image / "consumequeue" / "T" / "0").iterdir())
     times = {file: (1_000_000 + i) * 10**9 for i, file in enumerate(files)}

@@ -1,10 +1,10 @@
 """Queue entries that a power cut tore, or that rotted: what the log says is right."""
 import os
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 COUNT = 250
@@ -17,7 +17,7 @@ def fill(root, image=None):
         s.wait_dispatched(10)
         s.flush()
         if image:
-            shutil.copytree(root, image, ignore=shutil.ignore_patterns(".alloc"))
+            take_image(root, image)
 
 
 def entries(root):

@@ -11,9 +11,9 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SECTOR = 512
-ALLOCATING = shutil.ignore_patterns(".alloc")
 QUEUES = [("A", 0), ("A", 1), ("B", 0), ("C", 0)]
 pytestmark = pytest.mark.untraced       # files are changed behind the trace's back
 SEEDS = [*range(12), 167, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 600) if seed != 167)]
@@ -95,7 +95,7 @@ def test_a_power_cut(tmp_path, seed):
         if h.random.random() < 0.7:
             h.clean(store)
         h.put_some(store, 60, QUEUES)
-    shutil.copytree(h.root, tmp_path / "old", ignore=ALLOCATING)
+    take_image(h.root, tmp_path / "old")
     with h.open() as store:
         h.put_some(store, 150, [*QUEUES, ("New", 1)])
         if seed % 2 == 0:
@@ -108,7 +108,7 @@ def test_a_power_cut(tmp_path, seed):
         flushed = store.flush()
         h.put_some(store, 60, [*QUEUES, ("Last", 0)])
         store.wait_dispatched(10)
-        shutil.copytree(h.root, tmp_path / "image", ignore=ALLOCATING)
+        take_image(h.root, tmp_path / "image")
     image, old = tmp_path / "image", tmp_path / "old"
     shutil.copy(old / "checkpoint", image / "checkpoint")
     for path in sorted(p for name in ("commitlog", "consumequeue", "consumequeue_ext") for p in (image / name).rglob("0*")):

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore, errors
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 # Files being made by the allocation thread may come and go while a tree is copied.
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def crashed(tmp_path, bodies, **options):
@@ -18,7 +18,7 @@ def crashed(tmp_path, bodies, **options):
         places = [s.put("T", body, queue_id=i % 2, keys=f"k{i}") for i, body in enumerate(bodies)]
         s.wait_dispatched(10)
         s.flush()
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     return image, places
 
 
@@ -38,7 +38,7 @@ def test_killed_store_has_everything_and_recovers_the_same_twice(tmp_path, write
     with MessageStore.open(image, **SMALL) as s:
         assert bodies_of(s) == bodies and s.stats()["recovered"]
         assert s.max_offset("T", 0) == 400 and bytes(s.query_key("T", "k7")[0].body) == bodies[7]
-        shutil.copytree(image, tmp_path / "again", ignore=ALLOCATING)
+        take_image(image, tmp_path / "again")
         first = snapshot(image)
     with MessageStore.open(tmp_path / "again", **SMALL) as s:
         assert bodies_of(s) == bodies
@@ -177,7 +177,7 @@ def test_a_last_record_whose_properties_were_cut_off_at_a_block_was_never_stored
         body = b"b" * (4096 * blocks - first.size - 400)
         torn = s.put("T", body, keys="k", properties={"a": "y" * 5000})
         s.flush()
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     log = image / "commitlog" / ("0" * 20)
     data = log.read_bytes()
     assert torn.offset + torn.size - 5000 < 4096 * blocks < torn.offset + torn.size - 4096

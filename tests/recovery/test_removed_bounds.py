@@ -1,14 +1,13 @@
 """Below which log offset a removed queue gets no entry: never a place where messages may still come."""
 import json
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.integrity.repair import repair
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_enabled": False}
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def rewrite(root, begin, end, change):
@@ -43,7 +42,7 @@ def test_the_log_lost_what_a_removed_queue_had(tmp_path, again):
             store.put("A", b"old%d" % i)
         store.delete_topics("A")
         assert store.stats()["flushed"] > end, "what the bound speaks of is on the device before the bound is"
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     rewrite(root, end, 1 << 16, lambda old: bytes(len(old)))
     if again:
         with MessageStore.open(root, **SMALL):

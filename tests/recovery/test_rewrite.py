@@ -1,18 +1,17 @@
 """After an unclean stop the page cache may show what the device does not have: a page whose write-back failed is clean. So all
 of the log that is not known to be flushed is written again, and synced, before anything is served; the rest stays as it is."""
-import shutil
 from types import SimpleNamespace
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "manifest_enabled": False, "message_size_max_bytes": 8192,
          "flush_interval_ms": 3_600_000, "flush_interval_max_ms": 3_600_000}
 BEGIN = 1_700_000_000_000
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def killed(tmp_path, write_path, flushed, count):
@@ -26,7 +25,7 @@ def killed(tmp_path, write_path, flushed, count):
         with MessageStore.open(live, _io=io, write_path=write_path, **SMALL) as store:
             places += [store.put("T", b"%d" % i * 800).offset for i in range(many)]
             store.wait_dispatched(30)
-            shutil.copytree(live, image, ignore=ALLOCATING, dirs_exist_ok=True)
+            take_image(live, image, over=True)
     return image, places
 
 
@@ -90,7 +89,7 @@ def test_what_is_flushed_is_known_whatever_the_clock_says(tmp_path, write_path, 
         until(lambda: int.from_bytes((live / "checkpoint").read_bytes()[40:48], "big") == flushed)
         places = [store.put("T", b"%d" % i * 300).offset for i in range(50)]
         store.wait_dispatched(30)
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     found = written(image)
     assert found.bodies[-50:] == [b"%d" % i * 300 for i in range(50)] and not found.unsynced
     assert covers(found.ranges, flushed, places[-1] + 300) and flushed - 4096 <= found.ranges[0][0] <= flushed

@@ -6,6 +6,7 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.integrity.repair import repair
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 12, "consumequeue_file_size_bytes": 400, "index_slots": 100, "index_entries_max": 1000}
 COUNT = 120
@@ -177,7 +178,7 @@ def test_a_record_in_front_of_the_confirm_offset(tmp_path, rotten):
         s.flush()
         s.confirm(places[20].offset)
         s.wait_dispatched(10)
-        shutil.copytree(root, image, ignore=shutil.ignore_patterns(".alloc"))
+        take_image(root, image)
         s.confirm(s.max_log_offset)
     with (image / "checkpoint").open("r+b") as file:
         file.seek(32)

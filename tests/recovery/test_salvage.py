@@ -1,15 +1,14 @@
 """What recovery cuts off is copied first, also where an earlier cut has left a copy under the same name."""
 import errno
 import re
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def cut_amid(tmp_path, root, image, tag):
@@ -18,7 +17,7 @@ def cut_amid(tmp_path, root, image, tag):
         places = [store.put("T", f"{tag}{i:05d}".encode() * 100) for i in range(200)]
         store.wait_dispatched(30)
         store.flush()
-        shutil.copytree(root, image, ignore=ALLOCATING)
+        take_image(root, image)
     log = image / "commitlog" / ("0" * 20)
     data = bytearray(log.read_bytes())
     at = next(p.offset for p in places if p.offset > 30_000) + 120
@@ -50,7 +49,7 @@ def test_records_without_the_checksum_that_is_required_now(tmp_path):
         for i in range(50):
             store.put("T", b"message %d" % i)
         store.flush()
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     before = (image / "commitlog" / ("0" * 20)).read_bytes().rstrip(b"\0")
     with MessageStore.open(image, record_crc_required=True, **SMALL) as store:
         assert store.stats()["cut_bytes"] == len(before)

@@ -8,11 +8,11 @@ import pytest
 
 from rmq_store import MessageStore, verify
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000,
          "message_size_max_bytes": 40_000}
 SECTOR = 512
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def killed(tmp_path, messages):
@@ -22,7 +22,7 @@ def killed(tmp_path, messages):
         places = [store.put(topic, body, properties=properties, tags="a tag") for topic, body, properties in messages]
         store.wait_dispatched(30)
         store.flush()
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     log = image / "commitlog" / ("0" * 20)
     return image, log, places
 
@@ -146,7 +146,7 @@ def test_a_message_with_nuls_ends_no_log_where_nothing_tells_what_is_flushed(tmp
         store.wait_dispatched(30)
         store.flush()
         last = max(m.store_timestamp for m in store.scan())
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     if lost == "no checkpoint":
         (image / "checkpoint").unlink()
     elif lost == "queues ahead":
@@ -167,7 +167,7 @@ def test_an_end_of_file_that_does_not_reach_the_end_is_damage(tmp_path, killed):
         if killed:
             store.flush()
             store.wait_dispatched(10)
-            shutil.copytree(root, tmp_path / "image")
+            take_image(root, tmp_path / "image")
     root = tmp_path / "image" if killed else root
     with open(root / "commitlog" / f"{0:020d}", "r+b") as file:
         file.seek(places[10] + 4)

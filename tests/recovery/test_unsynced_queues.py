@@ -3,18 +3,17 @@
 Entries are written without a sync, queue files have their length and their name at once. So any subset of the sectors of
 entries that no checkpoint covers may be zeros, in any number of files of a queue."""
 import random
-import shutil
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 60, "index_enabled": False,
          "consumequeue_flush_interval_ms": 3_600_000, "consumequeue_flush_interval_max_ms": 3_600_000}
 SECTOR = 512
 BEGIN = 1_700_000_000_000
-ALLOCATING = shutil.ignore_patterns(".alloc")
 
 
 def body(i):
@@ -39,7 +38,7 @@ def killed(tmp_path, before, count):
     with MessageStore.open(live, _io=io, **SMALL) as store:
         old = {p: p.read_bytes() for p in queue_files(live)}
         put(store, before, count)
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     return image, {image / p.relative_to(live): data for p, data in old.items()}
 
 
@@ -122,7 +121,7 @@ def test_a_queue_that_was_idle_for_long_costs_no_walk_over_the_log(tmp_path):
     with MessageStore.open(live, _io=io, **SMALL) as store:
         store.put("Idle", b"second")
         put(store, 2000, 10)
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     path = image / "consumequeue" / "Idle" / "0" / f"{0:020d}"
     data = path.read_bytes()
     path.write_bytes(data[:20].ljust(len(data), b"\0"))
@@ -139,7 +138,7 @@ def test_a_readonly_open_of_a_cleaned_store_whose_queues_have_nothing(tmp_path):
         assert store.clean(hours=0, pace_ms=0).min_log_offset > 0
         put(store, 1500, 10)
         low = store.min_log_offset
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     for path in queue_files(image):
         lose(path, b"", range(3))
     before = {p: p.read_bytes() for p in sorted(image.rglob("*")) if p.is_file()}
@@ -163,7 +162,7 @@ def test_a_queue_that_lost_what_the_checkpoint_vouches_for(tmp_path, kept, clean
         put(store, 2100, 10)
         whole = [(m.queue_offset, bytes(m.body)) for m in store.scan() if m.topic == "Rare"]
         low = store.min_offset("Rare", 0)
-        shutil.copytree(live, image, ignore=ALLOCATING)
+        take_image(live, image)
     assert (whole[0][0] > 0) is cleaned
     path = image / "consumequeue" / "Rare" / "0" / f"{0:020d}"
     data = path.read_bytes()
@@ -189,9 +188,9 @@ def test_a_queue_that_lost_its_end_and_whose_last_entry_is_rotten(tmp_path, kill
         put(store, 700, 10)
         whole = [(m.topic, m.queue_id, m.queue_offset, bytes(m.body)) for m in store.scan()]
         if killed:
-            shutil.copytree(live, root, ignore=ALLOCATING)
+            take_image(live, root)
     if not killed:
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     path = root / "consumequeue" / "Rare" / "0" / f"{0:020d}"
     data = bytearray(path.read_bytes())
     at = (kept - 1) * 20
@@ -218,7 +217,7 @@ def test_entries_that_have_changed_places(tmp_path):
     io = rare(live, 12, 50)
     with MessageStore.open(live, _io=io, **SMALL) as store:
         put(store, 600, 10)
-        shutil.copytree(live, root, ignore=ALLOCATING)
+        take_image(live, root)
     path = root / "consumequeue" / "Rare" / "0" / f"{0:020d}"
     data = path.read_bytes()
     units = [data[i:i + 20] for i in range(0, len(data), 20)]
