@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._queue cimport QueueTable
 from rmq_store.dispatch._dispatch cimport Dispatcher
+from rmq_store.dispatch._follow cimport Follower
 from rmq_store.flush._flush cimport Flusher
 from rmq_store.flush._ring cimport RingWriter
 from rmq_store.index._index cimport Index
@@ -35,6 +36,7 @@ cdef class StoreCore:
     cdef QueueTable *queues
     cdef Index *index
     cdef Dispatcher *dispatcher
+    cdef Follower *follower             # NULL: this process writes, or shows what was there
     cdef Flusher *flusher
     cdef RingWriter *ring               # NULL: another back end
     cdef Checkpointer *checkpointer

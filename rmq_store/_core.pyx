@@ -18,6 +18,7 @@ from rmq_store.consumequeue._owner cimport QueueTableOwner
 from rmq_store.consumequeue._queue cimport queues_count, queues_fill, queues_filled, queues_make_ahead, queues_placeless
 from rmq_store.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                            dispatcher_start, dispatcher_stop)
+from rmq_store.dispatch._follow cimport follower_free
 from rmq_store.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
                                      flusher_start, flusher_stop)
 from rmq_store.flush._ring cimport (RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_writer_facts, ring_writer_free, ring_writer_new,
@@ -400,6 +401,7 @@ cdef class StoreCore:
         cdef int rc
         self._enter()
         if self.readonly:
+            self._look_on()
             return True
         end = rmq_load(&self.log.wrote)
         if rmq_load(&self.log.confirm) < end:
@@ -478,6 +480,12 @@ cdef class StoreCore:
         rmq_store(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 
+    def _look_on(self):
+        """For what is built on top: takes in what another process has written by now."""
+
+    def _stop_following(self):
+        """For what is built on top: ends the thread that follows another process."""
+
     # ---- taking down
 
     def _refuse_calls(self):
@@ -486,7 +494,8 @@ cdef class StoreCore:
         self._wake_waiters()
         while self.calls > 0:
             with nogil:
-                flush_all(self.log)
+                if not self.readonly:
+                    flush_all(self.log)
                 rmq_event_wake(&self.log.room)
             time.sleep(0.001)
 
@@ -535,11 +544,14 @@ cdef class StoreCore:
         """An open that raised: threads that run are joined, memory and descriptors go."""
         self.state = STATE_CLOSED
         if self.started:
-            with nogil:
-                dispatcher_stop(self.dispatcher)
-                checkpointer_stop(self.checkpointer)
-                flusher_stop(self.flusher)
-                allocator_stop(self.alloc)
+            if self.readonly:
+                self._stop_following()
+            else:
+                with nogil:
+                    dispatcher_stop(self.dispatcher)
+                    checkpointer_stop(self.checkpointer)
+                    flusher_stop(self.flusher)
+                    allocator_stop(self.alloc)
         self._free()
 
     cdef void _free(self):
@@ -548,6 +560,8 @@ cdef class StoreCore:
             self.last_flushed = rmq_load(&self.log.flushed)
             self.last_fence = rmq_load32(&self.log.fence)
             self.last_fence_step = rmq_load32(&self.log.fence_step)
+        follower_free(self.follower)
+        self.follower = NULL
         dispatcher_free(self.dispatcher)
         free(self.flusher)
         free(self.checkpointer)

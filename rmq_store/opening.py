@@ -4,7 +4,7 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 """
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmq_store._guard import guard_maps
@@ -108,6 +108,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     """Returns what of the checkpoint's times is believed."""
     readonly = options.readonly
     clean = not os.path.exists(places.abort)
+    if readonly and not clean and lockfile.in_use(places.root):
+        store.in_use, store.writer_pid = True, lockfile.holder(os.path.join(places.root, "lock"))
     if not readonly:
         for tmp in places.tmps:
             _sweep(files, tmp)
@@ -174,7 +176,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
     if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
         lacking_from = min(lacking_from, rotten_from)
-    if store.readonly:
+    if store.readonly and not store.in_use:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
 
@@ -244,13 +246,15 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
 def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
     """Log, queues and index are made to agree; dispatch catches up, where it is bounded to the confirm offset."""
     outcome, clean, readonly = found.outcome, found.rules.clean, store.readonly
-    store.needs_recovery = not clean
+    store.needs_recovery = not clean and not store.in_use
     stamps: dict[str, Stamp] = {}
     first = next(iter(found.recovery.starts()), 0)
     if readonly:        # nothing is dispatched here: what the queues have is all there is
         if found.queued_end > outcome.end:
             found.queues.truncate(outcome.end)
         dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
+        if store.options.follow:        # what no entry vouches for yet is taken in when one does
+            outcome = replace(outcome, end=dispatch_from)
     else:
         _mark(store, files, places, found)
         if found.queued_end > (outcome.end if clean else outcome.queued_to):
@@ -275,6 +279,8 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
     count, last = store._placeless()
     if count:
         emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
+    if store.options.follow:
+        store._follow()
 
 
 def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:

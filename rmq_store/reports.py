@@ -15,15 +15,17 @@ from rmq_store.stacks import dump_threads
 from rmq_store.statistics import _counts
 from rmq_store.statistics.groups import GroupStats, broker_stats, group_stats
 from rmq_store.statistics.report import Rates, StoreStats, durations, runtime_info
-from rmq_store.waiting._wait import StoreWait
+from rmq_store.waiting._follow import StoreFollow
 
 __all__ = ["StoreReports"]
 
 
-class StoreReports(StoreWait):
+class StoreReports(StoreFollow):
     """The reporting half of a store. Thread-safety: any. A closed store raises StoreClosed."""
 
     needs_recovery: bool = False
+    in_use: bool = False            # another process had it open for writing when it was opened
+    writer_pid: int | None = None   # that process, where it can be told
     cut_bytes: int = 0
     _rates: Rates
     _consuming: Consuming
@@ -34,6 +36,7 @@ class StoreReports(StoreWait):
         found: Any = self._stats() | self._get_stats() | {
             "path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
             "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
+            "in_use": self.in_use, "writer_pid": self.writer_pid,
             "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
             "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
             "put_lock_ms": _counts.lock_ms(self),

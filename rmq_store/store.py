@@ -30,6 +30,7 @@ from rmq_store.errors import (
 )
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
+from rmq_store.following import LOOK_MS, look_at_files
 from rmq_store.integrity.scrubbing import ScrubResult, scrub
 from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
@@ -84,7 +85,8 @@ class MessageStore(StoreReports):
         profile: a built-in profile ("nvme", "durable", ...), the name of one of the user's, or a path; None: RMQ_STORE_PROFILE,
         else the one the configuration file names, else none. config: a file, TOML or upstream's broker.conf; None:
         RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword; `options.origin(name)`
-        tells which it was. readonly: not one byte is written; a live or a dead store is read as it is. compat: "4.9" or "5.x".
+        tells which it was. readonly: not one byte is written; a live or a dead store is read as it is, with
+        follow=True what another process puts from now on, too. compat: "4.9" or "5.x".
         write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto" (the best that works here; see
         docs/choosing-a-backend.md), "msync", "fdatasync", "io_uring".
         store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
@@ -144,6 +146,8 @@ class MessageStore(StoreReports):
         self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
+        elif self.options.follow:
+            self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files)])
         if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
         if self.options.signals:
@@ -250,7 +254,7 @@ class MessageStore(StoreReports):
             with self._close_lock.attempt(wait=not self._own_thread()) as mine:
                 if not mine or not self._unfinished():
                     return
-                problems, behind = ([], None) if self.readonly else self._shut()
+                problems, behind = self._shut_reader() if self.readonly else self._shut()
                 leases = self.leases
                 self._end()
         except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
@@ -272,6 +276,17 @@ class MessageStore(StoreReports):
         here = threading.current_thread()
         parts = (self._sealer, self._listeners, self._watch, self._publisher)
         return any(part is not None and part.thread is here for part in parts) or self._completer.in_callback()
+
+    def _shut_reader(self) -> tuple[list[BaseException], None]:
+        """What a read-only store has begun: nothing, or to follow another process."""
+        if self.options.follow:
+            self._refuse_calls()
+            for part in (self._listeners, self._watch):
+                if part is not None:
+                    part.stop()
+            self._completer.close()
+            self._stop_following()
+        return [], None
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""

@@ -1,17 +1,10 @@
-"""Following a queue that another process writes: for tail and for get --wait.
-
-A read-only store shows what was there when it was opened, and no other process can wake this one. So the queue's files are
-looked at, ten times a second, and the store is opened again when they changed. Main thread only.
-"""
+"""Following a queue that another process writes: for tail and for get --wait. Main thread only."""
 import argparse
-import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rmq_store.cli.common import keywords, open_store
-
-LOOK_S = 0.1
+from rmq_store.cli.common import open_store
 
 
 def follow(args: argparse.Namespace, offset: int | None, seconds: float | None, show: Callable[[Any], bool],
@@ -20,20 +13,16 @@ def follow(args: argparse.Namespace, offset: int | None, seconds: float | None, 
     over. offset: below 0 it counts from the end as it is now, None is the end itself.
     until_some: the first messages end it."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    at = None
-    while True:
-        before = _changes(args)
-        with open_store(args, readonly=True) as store:
-            if at is None:
-                at = _begin(store, args, offset)
+    with open_store(args, readonly=True, follow=True) as store:
+        at = _begin(store, args, offset)
+        while True:
             at, some, more = _show(store, args, at, show)
-        flush()
-        if not more or (some and until_some):
-            return
-        while _changes(args) == before:
-            if deadline is not None and time.monotonic() >= deadline:
+            flush()
+            if not more or (some and until_some):
                 return
-            time.sleep(LOOK_S)
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or not store.wait_for_message(args.topic, args.queue, at, left):
+                return
 
 
 def _begin(store: Any, args: argparse.Namespace, offset: int | None) -> int:
@@ -55,14 +44,3 @@ def _show(store: Any, args: argparse.Namespace, at: int, show: Callable[[Any], b
         at = max(at, result.next_offset)
         if at >= result.max_offset:
             return at, some, True
-
-
-def _changes(args: argparse.Namespace) -> list[tuple[str, int]]:
-    """What tells that the queue has grown: its files and when they were written."""
-    given = keywords(args)
-    base = given.get("consumequeue_path") or os.path.join(args.store, "consumequeue")
-    try:
-        with os.scandir(os.path.join(base, args.topic, str(args.queue))) as files:
-            return sorted((f.name, f.stat().st_mtime_ns) for f in files)
-    except FileNotFoundError:
-        return []

@@ -50,6 +50,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.record({"kind": "live", **figures})
     else:
         stats.pop("durations", None)        # of this process, which has only looked
+        if stats["in_use"]:
+            pid = stats["writer_pid"]
+            out.line("in use by " + (f"process {pid}" if pid is not None else "another process")
+                     + ": what follows are the files as they were a moment ago")
         width = max(map(len, stats), default=0)
         for name, value in stats.items():
             out.line(f"{name.ljust(width)}  {value}")

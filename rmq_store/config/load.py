@@ -280,6 +280,9 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def _check_together(result: dict[str, Any]) -> None:
+    if result["follow"] and not result["readonly"]:
+        raise ConfigError("follow=True is for a store that another process writes: give readonly=True with it, or leave it "
+                          "out; a store that is open for writing shows all that it puts")
     size = 40 + 4 * result["index_slots"] + 20 * result["index_entries_max"]
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "

@@ -90,7 +90,10 @@ _HOUR_MS = 3_600_000
 
 OPTIONS: tuple[Option, ...] = (
     # how a store is opened
-    _bool("readonly", False, "Open without writing one byte; works beside a running writer."),
+    _bool("readonly", False, "Open without writing one byte; works beside a running writer, and shows what was there at that "
+          "moment."),
+    _bool("follow", False, "With `readonly`: what another process puts becomes readable here as it becomes readable there, "
+          "within milliseconds; `get(wait=)`, subscriptions and listeners work."),
     _choice("compat", "5.x", ("4.9", "5.x"), "The rules to follow where RocketMQ 4.9 and 5.x differ (separator behind the last "
             "property, start of normal recovery, search by time, visibility under sync flush). Both read both."),
     _choice("write_path", "mmap", ("mmap", "pool"), "`mmap` encodes into the mapped file: a killed process loses nothing "

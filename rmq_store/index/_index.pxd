@@ -23,7 +23,7 @@ cdef int index_drop_after(Index *x, int64_t index_timestamp) noexcept nogil
 # nothing (readers refuse offsets beyond the log).
 cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=*, void *ctx=*) noexcept nogil
 # Cleaning, by one thread beside dispatch, sync and queries: deletes leading files whose records all lie below `physical_min`,
-# never the newest (IndexService.deleteExpiredFile). Returns how many, or -errno.
+# never the newest (IndexService.deleteExpiredFile). Returns how many, or -errno. Readonly: they are only no longer looked at.
 cdef int index_drop_before(Index *x, int64_t physical_min) noexcept nogil
 cdef int index_destroy(Index *x) noexcept nogil             # deletes all files
 # Offset of the newest record that the files cover, -1 none: dispatch that repeats from there misses no key.

@@ -251,7 +251,7 @@ cdef int index_drop_before(Index *x, int64_t physical_min) noexcept nogil:
     cdef IndexFile *f
     cdef IndexHeader header
     cdef int dropped = 0
-    cdef int rc = -EROFS if x.readonly else 0
+    cdef int rc = 0
     while rc >= 0:
         rmq_mutex_lock(&x.lock)
         f = x.files[0] if x.count > 1 else NULL
@@ -261,7 +261,7 @@ cdef int index_drop_before(Index *x, int64_t physical_min) noexcept nogil:
         index_file_header(f, &header)
         if header.end_physical >= physical_min:
             break
-        rc = x.io.unlink(x.io.ctx, f.path)
+        rc = 0 if x.readonly else x.io.unlink(x.io.ctx, f.path)
         if rc < 0:
             break
         rmq_mutex_lock(&x.lock)

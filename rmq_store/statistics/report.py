@@ -36,6 +36,8 @@ class StoreStats(TypedDict):
 
     path: str
     readonly: bool
+    in_use: bool                    # another process had it open for writing when it was opened here
+    writer_pid: int | None          # that process, where it can be told
     needs_recovery: bool
     recovered: bool
     cut_bytes: int

@@ -7,6 +7,7 @@ from rmq_store.reader._query cimport StoreQuery
 
 cdef class StoreWait(StoreQuery):
     cdef readonly object _hubs      # WeakSet of Arrivals: close() detaches them
+    cdef object problem             # why what another process puts cannot be followed: an exception, None: it can
 
     cdef int _sleep(self, Queue *q, int ticket, int64_t timeout_ns, bint sliced) except -1
     cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL

@@ -44,9 +44,12 @@ cdef class StoreWait(StoreQuery):
 
     cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL:
         self._enter()
-        if self.readonly:
+        if self.readonly and self.follower == NULL:
             raise errors.StoreStateError(f"the store at {self.path} is open read-only and shows what was there when it was "
-                                         "opened: nothing arrives, open it again to see more")
+                                         "opened: open it with readonly=True, follow=True to wait for what another process "
+                                         "puts")
+        if self.problem is not None:
+            raise self.problem
         return self._queue(self._topic(topic), queue_id)
 
     cdef int _sleep(self, Queue *q, int ticket, int64_t timeout_ns, bint sliced) except -1:
@@ -61,10 +64,24 @@ cdef class StoreWait(StoreQuery):
         self.calls -= 1
         if sliced:
             PyErr_CheckSignals()
+        if self.problem is not None:
+            raise self.problem
         return 0
 
+    def _set_problem(self, problem):
+        """Whoever waits for a message gets this exception from now on; None: nobody does."""
+        self.problem = problem
+        if problem is not None:
+            self._wake_sleepers()
+
     def _wake_waiters(self):
-        """close() has begun: whoever waits for a message finds that out.
+        """close() has begun: whoever waits for a message finds that out."""
+        self._wake_sleepers()
+        for hub in list(self._hubs):
+            hub._detach()
+
+    def _wake_sleepers(self):
+        """Lets every thread that waits for a message look again.
 
         A few queues at a time: ten thousand threads that ask for the GIL at once keep each other from it for minutes.
         """
@@ -84,14 +101,13 @@ cdef class StoreWait(StoreQuery):
                     time.sleep(0.0002)
                     looks += 1
                 woken = 0
-        for hub in list(self._hubs):
-            hub._detach()
 
     def wait_for_message(self, topic, queue_id, offset, timeout=None):
         """Waits until the queue has a message at `offset`: True; False after `timeout` seconds (None: as long as it takes).
 
         Woken by the dispatcher, without polling and without the GIL; Ctrl-C ends it. Raises StoreClosed if the store is closed
-        meanwhile, StoreStateError where it is read-only. Any thread. Upstream: MessageArrivingListener.
+        meanwhile, StoreStateError where it is read-only and does not follow; OSError, StoreRefusesToLoad where it follows what
+        it cannot read. Any thread. Upstream: MessageArrivingListener.
         """
         cdef int64_t left = wait_ns(timeout)
         cdef int64_t wanted = offset, end = 0

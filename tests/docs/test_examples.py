@@ -4,6 +4,8 @@ import argparse
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +18,8 @@ DOCS = ROOT / "docs"
 PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
 IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
            "reading-a-dead-brokers-disk.md"]
+# Their examples start processes of their own.
+SCRIPTS = ["one-writer-many-readers.md"]
 # Blocks that are seen to elsewhere.
 ELSEWHERE = {("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
              ("choosing-a-backend.md", "console"): "it measures for minutes: its commands are looked at below",
@@ -57,9 +61,17 @@ def test_page(page, tmp_path, monkeypatch, rmqstore):
     known.clear()
 
 
+@pytest.mark.parametrize("page", SCRIPTS)
+def test_script(page, tmp_path):
+    for number, (_, code) in enumerate(blocks(page)):
+        (tmp_path / f"{number}.py").write_text(code)
+        done = subprocess.run([sys.executable, f"{number}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and done.stdout and not done.stderr, (number, done)
+
+
 def test_no_example_is_left_out():
     kinds = {(path.name, kind) for path in DOCS.glob("*.md") for kind, _ in blocks(path.name, r"\w+")}
-    ran = {*((page, "python") for page in PAGES), *((page, kind) for page in IN_TURN for kind in ("python", "sh"))}
+    ran = {*((page, "python") for page in (*PAGES, *SCRIPTS)), *((page, kind) for page in IN_TURN for kind in ("python", "sh"))}
     assert kinds - ran == set(ELSEWHERE)
 
 

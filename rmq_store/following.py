@@ -1,0 +1,43 @@
+"""A read-only store that follows another process's writing: what is looked at once a second, by the control thread.
+
+The native thread (dispatch/_follow.pyx) reads on in log and queues. This one sees that the writer has deleted files of the log,
+lets them go, so that their space comes back, and takes in new index files.
+"""
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from rmq_store.errors import StoreRefusesToLoad
+from rmq_store.places import Places, numbered
+
+if TYPE_CHECKING:
+    from rmq_store.store import MessageStore
+
+__all__ = ["LOOK_MS", "look_at_files"]
+
+LOOK_MS = 1000
+
+
+def look_at_files(store: "MessageStore", stop: threading.Event) -> None:
+    """Raises OSError where the files cannot be read, by this thread or the native one, and StoreRefusesToLoad where they have
+    other sizes than this store was opened with; whoever waits for a message gets the same."""
+    places = Places(store.path, store.options)
+    try:
+        log = numbered(places.commitlog, 20)
+        if not store.stats()["log_files"]:
+            _refuse_size(log, store.options.segment_size_bytes)
+        starts = [int(os.path.basename(path)) for path, length in log if length == store.options.segment_size_bytes]
+        index = [int(os.path.basename(path)) for path, _ in numbered(places.index, 17)]
+        store._follow_files(min(starts, default=-1), index)
+    except (OSError, StoreRefusesToLoad) as problem:
+        store._set_problem(problem)
+        raise
+    store._set_problem(None)
+
+
+def _refuse_size(log: list[tuple[str, int]], size: int) -> None:
+    """A store that was empty when it was opened told no sizes."""
+    for path, length in log:
+        if length not in (0, size):
+            raise StoreRefusesToLoad(path, 0, f"{size} bytes, as segment_size_bytes says", f"{length} bytes: the writer has "
+                                     "other sizes than this reader, which was opened before there was a file to tell them")
