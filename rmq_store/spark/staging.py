@@ -375,12 +375,14 @@ def is_done(root: str, app: str, version: int, query: str | None, rows: int | No
         raise ConfigError(f"option txnAppId is {app!r}, under which {root} has versions of {_who(noted)}, and this is version "
                           f"{version} of {_who(query)}: give it a txnAppId of its own. A query with a new checkpoint is "
                           "another query: its batches begin at 0 again, and have other rows")
-    if version > last or query is None:
+    if query is None:
         return version <= last
-    if version < last:
-        raise StoreStateError(f"{root} has batch {last} of {_who(query)} as txnAppId {app!r}, and batch {version} comes again: "
-                              "its checkpoint is older than the store, so that its batches may have other rows: put the newer "
-                              "one back, or begin anew with another checkpoint and another txnAppId")
+    if version < (newest := last if entry.get("pending") is None else entry["pending"]):
+        raise StoreStateError(f"{root} has batch {newest} of {_who(query)} as txnAppId {app!r}, and batch {version} comes "
+                              "again: its checkpoint is older than the store, so that its batches may have other rows: put the "
+                              "newer one back, or begin anew with another checkpoint and another txnAppId")
+    if version > last:
+        return False
     if rows is not None and entry.get("records") not in (None, rows):
         raise StoreStateError(f"{root} has batch {last} of {_who(query)} as txnAppId {app!r} with {entry['records']} rows, and "
                               f"it comes again with {rows}: its source or its checkpoint is not what it was: begin anew with "

@@ -64,6 +64,19 @@ def test_another_query_is_refused_while_a_batch_of_the_first_is_pending(tmp_path
     assert commit(root, 0, ONE, 5).repeated and bodies(root) == expected(5)
 
 
+def test_the_batch_before_one_that_is_pending_is_no_repeat(tmp_path, monkeypatch):
+    """What its journal knows of rows is about the later one by then."""
+    root = tmp_path / "s"
+    commit(root, 0, ONE, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "_step", lambda name: (_ for _ in ()).throw(Crash) if name == "pending" else None)
+        with pytest.raises(Crash):
+            commit(root, 1, ONE, 5, first=5)
+    with pytest.raises(StoreStateError, match=r"has batch 1 .* and batch 0 comes again"):
+        commit(root, 0, ONE, 6)
+    assert commit(root, 1, ONE, 5).repeated and bodies(root) == expected(10)
+
+
 @pytest.mark.parametrize(("stored", "given"), [(ONE, None), (None, ONE)])
 def test_a_stream_and_a_batch_write_take_nothing_of_each_other_for_a_repeat(tmp_path, stored, given):
     root = tmp_path / "s"
