@@ -74,7 +74,8 @@ def clean(root, options):
     """Where the log begins then: a file that a thread of the store still had in hand stays."""
     with MessageStore.open(root, **SMALL | options) as store:
         store.clean(0)
-    return min(int(name) for name in os.listdir(options.get("commitlog_path") or os.path.join(root, "commitlog")))
+    names = os.listdir(options.get("commitlog_path") or os.path.join(root, "commitlog"))
+    return min(map(int, names), default=0)
 
 
 def read(root, options):
