@@ -395,6 +395,19 @@ cdef class StoreCore:
             raise self._fence_error()
         return flushed
 
+    def _commit(self):
+        """Everything put so far goes from the pool to the files, as far as the kernel: a kill takes none of it along."""
+        cdef int rc
+        self._enter()
+        if self.readonly:
+            raise errors.StoreNotWriteable(self.path)
+        self.calls += 1
+        with nogil:
+            rc = flush_commit(self.log, rmq_load(&self.log.wrote))
+        self.calls -= 1
+        if rc < 0:
+            raise self._fence_error()
+
     def _wait_dispatched(self, timeout):
         cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)
         cdef int64_t end, slice_ns

@@ -360,11 +360,15 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
             files.unlink(entry.path)
 
 
-def refuse_path(root: str, readonly: bool) -> None:
+def refuse_path(root: str, options: Options) -> None:
     """Paths that cannot be a store, told apart before anything is made. Raises OSError or StoreRefusesToLoad."""
     if os.path.exists(root) and not os.path.isdir(root):
         raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", root)
-    if readonly and not os.path.isdir(root):
+    if not options.readonly:
+        return
+    if not os.path.isdir(root):
         raise FileNotFoundError(2, "no such store: readonly=True makes none", root)
-    if readonly and not os.path.isdir(os.path.join(root, "commitlog")):
+    if options.commitlog_path is not None and not os.path.isdir(options.commitlog_path):
+        raise FileNotFoundError(2, "commitlog_path: no such directory, and readonly=True makes none", options.commitlog_path)
+    if options.commitlog_path is None and not os.path.isdir(os.path.join(root, "commitlog")):
         raise StoreRefusesToLoad(root, 0, "a directory with commitlog/", "none")

@@ -100,7 +100,7 @@ class MessageStore(StoreReports):
         environment = os.environ if _environment is None else _environment
         chosen = resolve(profile, keywords, root, config=config, environment=environment)
         check_backend(chosen)
-        refuse_path(root, chosen.readonly)
+        refuse_path(root, chosen)
         if chosen.signals:
             need_main_thread()
         while True:

@@ -4,14 +4,16 @@ A staged record is a CommitLog record whose queueOffset, physicalOffset and stor
 but such records. Appending gives each its place, time and host under the put lock, exactly as a put does.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from rmq_store.codec._record cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX,
-                                      RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32, properties_scan,
+from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION,
+                                      PROPERTIES_SIZE_MAX, RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32,
+                                      properties_scan,
                                       record_crc_check, record_encode, record_parse, record_prepare, rmq_get32,
                                       topic_fits)
+from rmq_store.codec._delay cimport delay_level
 from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.writer._put cimport StorePut, Topic
@@ -120,7 +122,7 @@ ROW_ERRORS = {
     ROW_BODY: "body is null or longer than 1 GiB",
     ROW_SEPARATOR: "tags, keys or a property holds the character 0x01 or 0x02, which separates properties in a record",
     ROW_QUEUE: "queueId is negative",
-    ROW_DELAY: "the property DELAY asks for a delay, which only a put can arrange: drop it",
+    ROW_DELAY: "the property DELAY asks for a delay, which only a put can arrange, or is no number: drop it, or make it 0",
 }
 
 
@@ -177,7 +179,7 @@ cdef int _row(_Held h, int64_t i, const char *topic, int32_t topic_size, int32_t
                 continue            # the columns say it
             if name_size == 8 and memcmp(text, b"__CRC32#", 8) == 0:
                 continue            # of another record
-            if name_size == 5 and memcmp(text, b"DELAY", 5) == 0 and not _scheduled(a):
+            if name_size == 5 and memcmp(text, b"DELAY", 5) == 0 and _delays(value, value_size) and not _scheduled(a):
                 return ROW_DELAY
             if _separated(text, name_size) or _separated(value, value_size):
                 return ROW_SEPARATOR
@@ -195,6 +197,12 @@ cdef int _row(_Held h, int64_t i, const char *topic, int32_t topic_size, int32_t
     a.trailing_separator = True
     record_prepare(a)
     return ROW_PROPERTIES if a.properties_total > PROPERTIES_SIZE_MAX else ROW_OK
+
+
+cdef inline bint _delays(const char *value, int32_t size) noexcept nogil:
+    # Level 0 and below is no delay, and stored as it is. What is no number a put refuses.
+    cdef int64_t level = delay_level(value, size)
+    return level > 0 or level == INT64_MIN
 
 
 cdef inline bint _scheduled(const RecordArgs *a) noexcept nogil:
@@ -275,7 +283,7 @@ cdef int _place(const RecordView *v, RecordArgs *a, bint record_crc) noexcept no
     a.queue_id = v.queue_id
     record_prepare(a)
     properties_scan(a.properties, a.properties_size, &p)
-    return ROW_DELAY if p.delay != NULL and not _scheduled(a) else ROW_OK
+    return ROW_DELAY if p.delay != NULL and _delays(p.delay, p.delay_size) and not _scheduled(a) else ROW_OK
 
 
 cdef struct Checked:
@@ -383,6 +391,35 @@ def append_staged(StorePut store not None, const unsigned char[::1] data not Non
     finally:
         free(checked.queues)
     return checked.count, first, end
+
+
+def places_before(StorePut store not None, const unsigned char[::1] data not None, int64_t at, int64_t stop):
+    """Where these staged records would lie if they were appended from log offset `at` on: how many begin in front of `stop`,
+    and where the one behind those does, or they end. Appends nothing. Raises CorruptionError."""
+    cdef int64_t i = 0, n = 0, size = data.shape[0], file_size, place
+    cdef RecordView v
+    cdef RecordArgs a
+    cdef bint good = True
+    store._enter()
+    file_size = store.log.row.file_size
+    with nogil:
+        while i < size:
+            good = record_parse(&data[i], size - i, &v) == RECORD_OK
+            if not good:
+                break
+            a = store.plain
+            _place(&v, &a, store.record_crc)
+            place = at - at % file_size         # as _log.pyx does: the end-of-file record goes behind it in the same file
+            if at + a.size + BLANK_SIZE > place + file_size:
+                at = place + file_size
+            if at >= stop:
+                break
+            at += a.size
+            i += v.size
+            n += 1
+    if not good:
+        raise CorruptionError("staged records", i, "a staged record", "something else")
+    return n, at
 
 
 cdef Queue *_queue(StorePut store, dict known, const RecordView *v) except NULL:

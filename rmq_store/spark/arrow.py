@@ -7,6 +7,7 @@ from typing import Any
 
 from rmq_store.bulk._columns import Region, Split
 from rmq_store.codec.compression import inflate
+from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import ERROR_COLUMN, arrow_schema, kernel_columns
@@ -17,7 +18,7 @@ __all__ = ["open_if_there", "open_piece", "read_pieces"]
 
 log = logging.getLogger("rmq_store.spark")
 
-_FLAG_COMPRESSED = 1
+_INFLATED = FLAG_COMPRESSED | FLAG_COMPRESSION_TYPE     # bits that go with the compression
 
 
 def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
@@ -90,6 +91,9 @@ def _batch(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers:
             array = _properties(options, count, buffers)
         elif field.name == "body" and options.decompress:
             array = _inflated(_text(pa.binary(), count, buffers["body"]), buffers["sysFlag"])
+        elif field.name == "sysFlag" and options.decompress:    # a copy of it must not be inflated once more
+            flags = memoryview(buffers["sysFlag"]).cast("i")
+            array = pa.array([flag & ~_INFLATED if flag & FLAG_COMPRESSED else flag for flag in flags], field.type)
         elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
             array = _text(field.type, count, buffers[field.name])
         else:
@@ -132,7 +136,7 @@ def _inflated(bodies: Any, sys_flags: bytes) -> Any:
     import pyarrow as pa
 
     flags = memoryview(sys_flags).cast("i")
-    if not any(flag & _FLAG_COMPRESSED for flag in flags):
+    if not any(flag & FLAG_COMPRESSED for flag in flags):
         return bodies
     return pa.array([inflate(body.as_py(), flag) for body, flag in zip(bodies, flags, strict=True)], pa.binary())
 

@@ -21,7 +21,18 @@ from rmq_store.errors import ConfigError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.recovery import lockfile
-from rmq_store.spark.staging import directory_of, journal_of, journals, last_done, sweep, sweep_stale, sync_names, write_journal
+from rmq_store.spark.staging import (
+    directory_of,
+    forget_once,
+    journal_of,
+    journals,
+    last_done,
+    located,
+    sweep,
+    sweep_stale,
+    sync_names,
+    write_journal,
+)
 
 __all__ = ["Shard", "ShardsMade", "build_shard", "commit_shards"]
 
@@ -83,23 +94,26 @@ def commit_shards(root: str, app: str, version: int, shards: list[Shard], job: s
         _finish_pending(files, root)
         sweep_stale(root)
         done = last_done(root, app)
+        forget_once(root)
         if done is not None and version <= done:
             sweep(root, job)
             return ShardsMade(version, (), 0, repeated=True)
         first = 1 + max((int(m[1]) for m in map(_NAME.fullmatch, os.listdir(root)) if m), default=-1)
-        names = {os.path.relpath(shard.path, root): f"shard-{first + i:05d}" for i, shard in enumerate(shards)}
+        names = {os.path.relpath(located(root, shard.path), root): f"shard-{first + i:05d}" for i, shard in enumerate(shards)}
+        entry = {"app": app, "done": done, "pending": version, "job": job, "shards": names, "once": app == job}
         sync_names(root, (shard.path for shard in shards))
-        write_journal(journal_of(root, app), {"app": app, "done": done, "pending": version, "job": job, "shards": names})
+        write_journal(journal_of(root, app), entry)
         _step("pending")
-        _finish(files, root, {"app": app, "pending": version, "job": job, "shards": names})
+        _finish(files, root, entry)
     finally:
         lockfile.release(files, lock)
     return ShardsMade(version, tuple(os.path.join(root, name) for name in names.values()), sum(s.records for s in shards))
 
 
 def check_root(root: str) -> None:
-    """Raises ConfigError for a directory that is a store."""
-    if os.path.isdir(os.path.join(root, "commitlog")):
+    """Raises ConfigError for a directory that is a store, or is about to be one. The log of a store may lie elsewhere."""
+    if any(os.path.exists(os.path.join(root, name)) for name in ("commitlog", "consumequeue", "checkpoint")) or any(
+            entry.get("pending") is not None and "parts" in entry for entry in journals(root)):
         raise ConfigError(f"option shards: {root} is a store itself: name a directory that the stores are made in")
 
 
@@ -115,7 +129,8 @@ def _finish(files: ControlFiles, root: str, entry: dict[str, Any]) -> None:
             os.rename(os.path.join(root, made), os.path.join(root, name))
             _step("renamed")
     files.sync_dir(root)
-    write_journal(journal_of(root, entry["app"]), {"app": entry["app"], "done": entry["pending"]})
+    write_journal(journal_of(root, entry["app"]),
+                  {"app": entry["app"], "done": entry["pending"], "once": entry.get("once")})
     _step("done")
     sweep(root, entry["job"])
 

@@ -7,32 +7,38 @@
 
 The journal of an application (txnAppId) is one small file, replaced whole. Once "pending" is on the device the commit is
 decided: whoever comes next appends what is missing, which it finds by comparing the log behind the noted end with the staged
-records. Nothing is stored twice and nothing is left out, whichever step a crash fell between; a version that is done is not
-done again.
+records (resume.py). Nothing is stored twice and nothing is left out, whichever step a crash fell between; a version that is
+done is not done again. Versions of a stream are the numbers of one query's batches, so its id stands in the journal as well:
+another query's batches have the same numbers and other rows. Paths in a journal begin at the root, which may be moved.
 """
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import struct
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import crc32c
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import append_staged, check_staged, matching, staged_count, whole_records
+from rmq_store.bulk._staged import append_staged, check_staged, whole_records
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.io.files import open_regular, read_text
+from rmq_store.places import Places
 from rmq_store.spark.leftovers import drop, sync
-from rmq_store.spark.stores import log_files
+from rmq_store.spark.resume import behind, present
+from rmq_store.spark.store_options import chosen_options
 
 __all__ = ["CommitResult", "StageFile", "Staged", "abandon", "commit_staged", "enter", "sweep"]
+
+log = logging.getLogger("rmq_store.spark")
 
 _FOOTER = struct.Struct(">8sqI")
 _MAGIC = b"RMQSTAGE"
@@ -40,6 +46,9 @@ CHUNK = 8 << 20
 HOLE_MAX = (1 << 30) + (1 << 20)        # no record is longer
 STALE_S = 7 * 86400         # what no task has touched for so long belongs to a job that died
 _POOL_FROM = 64 << 20       # bytes from which it pays to make a pool: a new map would fault in every page of the log
+_KINDS: dict[str, Any] = {
+    "app": str, "done": int | None, "pending": int | None, "begin": int | None, "skip": int | None, "records": int | None,
+    "query": str | None, "log": str | None, "once": bool | None}
 _STEPS = ("verified", "opened", "recovered", "pending", "appended", "flushed", "done")
 
 
@@ -89,7 +98,8 @@ def _make_root(root: str) -> None:
     """The root, and what leads to it, with names that the device has: a commit is durable only with them."""
     if os.path.isdir(root):
         return
-    parent = os.path.dirname(os.path.abspath(root))
+    root = os.path.abspath(root)
+    parent = os.path.dirname(root)
     _make_root(parent)
     with suppress(FileExistsError):     # another task was quicker
         os.mkdir(root)
@@ -205,25 +215,48 @@ def read_journal(path: str) -> dict[str, Any] | None:
     wrong = _wrong_in(entry)
     if wrong is not None:
         raise CorruptionError(path, None, "a journal of commits", wrong)
-    return dict(entry)
+    return _with_paths(entry, lambda part: located(os.path.dirname(os.path.dirname(os.path.dirname(path))), part))
 
 
 def _wrong_in(entry: Any) -> str | None:
-    """What no commit has written. The directory it names is removed with all that is in it: it must be one of .spark/."""
+    """What no commit has written. What it names is renamed, or removed with all that is in it: it must be below .spark/."""
     if not isinstance(entry, dict):
         return f"{type(entry).__name__} instead of an object"
-    job, parts = entry.get("job"), entry.get("parts", [])
+    job, parts, shards = entry.get("job"), entry.get("parts", []), entry.get("shards", {})
     if job is not None and not (isinstance(job, str) and re.fullmatch(r"[\w-]{1,255}", job) and job != "journal"):
         return f"job {job!r}, which is no name of a directory below .spark/"
-    for name, kinds in (("app", str), ("done", int | None), ("pending", int | None), ("begin", int | None)):
+    for name, kinds in _KINDS.items():
         if not isinstance(entry.get(name), kinds):
             return f"{name} {entry.get(name)!r}"
     fields = {"path": str, "size": int, "records": int, "crc": int}
     for part in parts if isinstance(parts, list) else (parts,):
         if not isinstance(part, dict) or part.keys() != fields.keys() or not all(
-                isinstance(part[name], kind) for name, kind in fields.items()):
+                isinstance(part[name], kind) for name, kind in fields.items()) or _below(part["path"]) is None:
             return f"part {part!r}"
+    for made, name in shards.items() if isinstance(shards, dict) else ((shards, ""),):
+        if not isinstance(made, str) or _below(made) is None or not re.fullmatch(r"shard-[0-9]{5,}", str(name)):
+            return f"shard {made!r}: {name!r}"
     return None
+
+
+def _below(path: str) -> str | None:
+    """<job>/<name> of what lies in the directory of a job, wherever its root was when the path was noted; else None."""
+    inner = f"/{path}".rpartition("/.spark/")[2]
+    return inner if re.fullmatch(r"(?!journal/)[\w-]{1,255}/[\w-][\w.-]{0,254}", inner) else None
+
+
+def located(root: str, path: str) -> str:
+    """Where that staging file, or new store, is now. Raises ConfigError for what is not in the directory of a job."""
+    inner = _below(path)
+    if inner is None:
+        raise ConfigError(f"{path} is not below {os.path.join(root, '.spark')}: tasks stage there")
+    return os.path.join(root, ".spark", inner)
+
+
+def jobs_of(entry: dict[str, Any]) -> set[str]:
+    """The jobs in whose directories lies what a journal speaks of."""
+    paths = [part["path"] for part in entry.get("parts") or ()] + list(entry.get("shards") or ())
+    return {os.path.basename(os.path.dirname(path)) for path in paths} | ({entry["job"]} if entry.get("job") else set())
 
 
 def journals(root: str) -> Iterator[dict[str, Any]]:
@@ -233,6 +266,12 @@ def journals(root: str) -> Iterator[dict[str, Any]]:
         entry = read_journal(os.path.join(directory, name)) if name.endswith(".json") else None
         if entry is not None:
             yield entry
+
+
+def _with_paths(entry: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    if "parts" not in entry:
+        return dict(entry)
+    return entry | {"parts": [part | {"path": change(part["path"])} for part in entry["parts"]]}
 
 
 def sync_names(root: str, paths: Iterable[str]) -> None:
@@ -246,6 +285,8 @@ def sync_names(root: str, paths: Iterable[str]) -> None:
 
 
 def write_journal(path: str, entry: dict[str, Any]) -> None:
+    """Replaces a journal. Staging files are named from the root: the store may be moved, or called by another path."""
+    entry = _with_paths(entry, lambda part: os.path.join(".spark", _below(part) or part))
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8", opener=open_regular) as file:
@@ -266,40 +307,43 @@ def last_done(root: str, app: str) -> int | None:
 # ---- the commit
 
 def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], store_options: dict[str, Any] | None = None,
-                  job: str | None = None, fsync: bool = True) -> CommitResult:
+                  job: str | None = None, fsync: bool = True, query: str | None = None,
+                  rows: int | None = None) -> CommitResult:
     """Appends the records of `parts`, in order, to the store at `root`, which is made where there is none; once per version.
 
-    app, version: what is idempotent; versions of an application grow. Raises CorruptionError (a staging file is damaged),
-    MessageIllegal (a record that the store does not take), StoreLocked (a broker or another process has the store): nothing was
-    appended. PutError, OSError.
+    app, version: what is idempotent; versions of an application grow. query: the id of the streaming query whose batch the
+    version is; rows: how many it has, to tell a repeated batch from another one. Raises ConfigError (another query, another
+    log, a bulk load), CorruptionError (a staging file is damaged), MessageIllegal (a record that the store does not take),
+    StoreLocked (a broker or another process has the store), StoreStateError (an older batch; what a crash left cannot be
+    completed): nothing was appended. PutError, OSError.
     """
-    if os.path.isdir(root) and any(name.startswith("shard-") for name in os.listdir(root)):
-        raise ConfigError(f"{root} holds the stores of a bulk load: name one of them, or write with shards=N again")
-    parts = list(parts)
-    done = last_done(root, app)
-    if done is not None and version <= done:
+    refuse_bulk(root)
+    parts = [replace(part, path=located(root, part.path)) for part in parts]
+    if is_done(root, app, version, query, rows):
         sweep(root, job)
         return CommitResult(version, 0, 0, 0, repeated=True)
+    # Nothing may come between the records of a commit, so nothing is delivered meanwhile.
+    write_path = "pool" if sum(part.size for part in parts) >= _POOL_FROM else "mmap"
+    options = {"write_path": write_path, **(store_options or {})}
+    place = _refuse_other_log(root, options)
     for part in parts:
         verify(part)
     _step("verified")
-    # Nothing may come between the records of a commit, so nothing is delivered meanwhile.
-    write_path = "pool" if sum(part.size for part in parts) >= _POOL_FROM else "mmap"
-    with MessageStore.open(root, _services=False, **{"write_path": write_path, **(store_options or {})}) as store:
+    with MessageStore.open(root, _services=False, **options) as store:
         _step("opened")
-        _finish_pending(root, store, fsync)
+        _finish_pending(root, store, fsync, app)
         _step("recovered")
+        forget_once(root)
         sweep_stale(root)
-        done = last_done(root, app)
-        if done is not None and version <= done:    # the one that was pending was this one
+        if is_done(root, app, version, query, rows):    # the one that was pending was this one
             sweep(root, job)
             return CommitResult(version, 0, 0, 0, repeated=True)
         for part in parts:          # once it is journalled, a commit must be possible
             for piece in pieces(part):
                 check_staged(store, piece, part.path)
         store.flush()
-        entry = {"app": app, "done": done, "pending": version, "begin": store.max_log_offset, "job": job,
-                 "parts": [asdict(p) for p in parts]}
+        entry = {"app": app, "done": last_done(root, app), "pending": version, "begin": store.max_log_offset, "job": job,
+                 "parts": [asdict(p) for p in parts], "query": query, "log": place, "once": app == job}
         sync_names(root, (part.path for part in parts))
         write_journal(journal_of(root, app), entry)
         _step("pending")
@@ -308,85 +352,133 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
     return result
 
 
-def _finish_pending(root: str, store: MessageStore, fsync: bool) -> None:
-    """Completes the commits that a crash left decided but not done, of any application."""
+def refuse_bulk(root: str) -> None:
+    """Raises ConfigError where a root holds, or is about to hold, the stores of a bulk load: nothing may be made there then."""
+    if os.path.isdir(root) and any(name.startswith("shard-") for name in os.listdir(root)):
+        raise ConfigError(f"{root} holds the stores of a bulk load: name one of them, or write with shards=N again")
     for entry in journals(root):
-        if entry.get("pending") is not None:
-            _redo(root, store, entry, fsync, resumed=True)
-            sweep(root, entry.get("job"))
+        if entry.get("pending") is not None and "shards" in entry:
+            raise ConfigError(f"{root} is to hold the stores of a bulk load, version {entry['pending']} of application "
+                              f"{entry['app']!r}, which broke off: write with shards=N again, which completes it, or elsewhere")
+
+
+def is_done(root: str, app: str, version: int, query: str | None, rows: int | None) -> bool:
+    """True where the store has this version. Raises ConfigError and StoreStateError where it has it, or a later one, from
+    somebody else, or with other rows: to take it for a repeat would lose it without a word."""
+    entry = read_journal(journal_of(root, app))
+    if entry is None:
+        return False
+    noted, done = entry.get("query"), entry.get("done")
+    last = -1 if done is None else int(done)
+    # A journal of an older release does not tell whose the batches are: the last one may come again, others are new.
+    if noted != query and ((noted and query) or (version <= last and "query" in entry)):
+        raise ConfigError(f"option txnAppId is {app!r}, under which {root} has versions of {_who(noted)}, and this is version "
+                          f"{version} of {_who(query)}: give it a txnAppId of its own. A query with a new checkpoint is "
+                          "another query: its batches begin at 0 again, and have other rows")
+    if query is None:
+        return version <= last
+    if version < (newest := last if entry.get("pending") is None else entry["pending"]):
+        raise StoreStateError(f"{root} has batch {newest} of {_who(query)} as txnAppId {app!r}, and batch {version} comes "
+                              "again: its checkpoint is older than the store, so that its batches may have other rows: put the "
+                              "newer one back, or begin anew with another checkpoint and another txnAppId")
+    if version > last:
+        return False
+    if rows is not None and entry.get("records") not in (None, rows):
+        raise StoreStateError(f"{root} has batch {last} of {_who(query)} as txnAppId {app!r} with {entry['records']} rows, and "
+                              f"it comes again with {rows}: its source or its checkpoint is not what it was: begin anew with "
+                              "another checkpoint and another txnAppId")
+    return True
+
+
+def _who(query: str | None) -> str:
+    return f"query {query}" if query else "writes of no streaming query"
+
+
+def _refuse_other_log(root: str, options: dict[str, Any]) -> str:
+    """The log of a store, as journals name it: from the root if it lies there. Raises ConfigError where commits went to
+    another one: the store would get a second log, and queues that fit neither."""
+    root = os.path.abspath(root)
+    place = os.path.abspath(Places(root, chosen_options(options, root)).commitlog)
+    for entry in journals(root):
+        noted = os.path.normpath(os.path.join(root, entry.get("log") or place))
+        if noted != place and (os.path.isdir(noted) or not os.path.isdir(place)):
+            raise ConfigError(f"the log of {root} is {noted}, where application {entry['app']!r} has written, and not {place}: "
+                              f"give store.commitlog_path={noted}, or where it was moved to")
+    inside = os.path.relpath(place, root)
+    return place if inside.startswith("..") else inside
+
+
+def _finish_pending(root: str, store: MessageStore, fsync: bool, app: str) -> None:
+    """Completes the commits that a crash left decided but not done, of any application. One that cannot be completed stays as
+    it is and stops its own application only: others append behind it, and take nothing of what tells what it lacks."""
+    for entry in journals(root):
+        if entry.get("pending") is None:
+            continue
+        try:
+            entry = _count(root, store, entry)
+        except (CorruptionError, FileNotFoundError, StoreStateError) as error:
+            unfinished = StoreStateError(
+                f"{root}: version {entry['pending']} of application {entry['app']!r} was decided when its commit broke off, "
+                f"and cannot be completed: {error}; to forget it, move {journal_of(root, entry['app'])} away, and write those "
+                "rows again that the store lacks")
+            if entry["app"] == app:
+                raise unfinished from error
+            log.warning("%s", unfinished)
+            continue
+        _redo(root, store, entry, fsync, resumed=True)
+        for job in jobs_of(entry):
+            sweep(root, job)
+
+
+def _count(root: str, store: MessageStore, entry: dict[str, Any]) -> dict[str, Any]:
+    """Has the journal say how many of the records the log holds, and where others go on. Whoever puts to the store between this
+    and the next crash puts behind that: what follows the first records need not be the others."""
+    parts = [Staged(**p) for p in entry["parts"]]
+    for part in parts:
+        verify(part)
+    skip = entry.get("skip") or 0
+    skip += present(store, lambda: behind((piece for part in parts for piece in pieces(part)), skip), entry["begin"])
+    store.flush()
+    entry = entry | {"skip": skip, "begin": store.max_log_offset}
+    write_journal(journal_of(root, entry["app"]), entry)
+    _step("counted")
+    return entry
 
 
 def _redo(root: str, store: MessageStore, entry: dict[str, Any], fsync: bool, resumed: bool) -> CommitResult:
     parts = [Staged(**p) for p in entry["parts"]]
-    if resumed:
-        for part in parts:
-            verify(part)
-    skip = _present(store, parts, entry["begin"]) if resumed else 0
+    skip = entry.get("skip") or 0
     records, begin, end = 0, None, store.max_log_offset
     for part in parts:
         if skip >= part.records:
             skip -= part.records
             continue
-        for piece in pieces(part):
-            if skip:
-                piece, skip = _behind(piece, skip)
+        for piece in behind(pieces(part), skip):
             n, first, last = append_staged(store, piece, part.path)
             records += n
             begin = first if begin is None else begin
             end = last if last is not None else end
+        skip = 0
     _step("appended")
     if fsync or resumed:
         store.flush()
+    else:
+        store._commit()     # not from memory of this process: what is called done outlives it
     _step("flushed")
     write_journal(journal_of(root, entry["app"]),
-                  {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end})
+                  {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end,
+                   "records": sum(part.records for part in parts), "query": entry.get("query"), "log": entry.get("log"),
+                   "once": entry.get("once")})
     _step("done")
     return CommitResult(entry["pending"], records, entry["begin"] if begin is None else begin, end)
 
 
-def _present(store: MessageStore, parts: list[Staged], begin: int) -> int:
-    """How many of the staged records, from the first on, are in the log already: those that follow each other from `begin`."""
-    stored = _records_from(store.path, begin)
-    count = 0
-    for piece in (piece for part in parts for piece in pieces(part)):
-        at = 0
-        while at < len(piece):
-            found = next(stored, None)
-            sizes = None if found is None else matching(piece, at, found, 0)
-            if sizes is None:
-                return count
-            at += sizes[0]
-            count += 1
-    return count
-
-
-def _records_from(root: str, begin: int) -> Iterator[bytes]:
-    """The raw records of a log from `begin` on. The store is open here, so nobody else changes it."""
-    from rmq_store.bulk._columns import Split
-
-    for file in log_files(root):
-        if file.end <= begin:
-            continue
-        with Split(file.path, file.start, max(begin, file.start), file.end, newest=file.newest, aligned=True) as split, \
-                open(file.path, "rb", buffering=0, opener=open_regular) as raw:
-            while (batch := split.batch(["physicalOffset", "storeSize"], max_rows=1024)) is not None:
-                if split.take_bad():
-                    raise StoreStateError(f"{file.path}: damage behind offset {begin}: audit the store")
-                places = memoryview(batch[1]["physicalOffset"]).cast("q")
-                sizes = memoryview(batch[1]["storeSize"]).cast("i")
-                for place, size in zip(places, sizes, strict=True):
-                    yield os.pread(raw.fileno(), size, place - file.start)
-
-
-def _behind(piece: memoryview, skip: int) -> tuple[memoryview, int]:
-    """What is left of a piece without its first `skip` records, and how many of these it did not have."""
-    records = staged_count(piece)
-    if skip >= records:
-        return piece[:0], skip - records
-    at = 0
-    for _ in range(skip):
-        at += int.from_bytes(piece[at:at + 4], "big")
-    return piece[at:], 0
+def forget_once(root: str) -> None:
+    """Removes the journals of writes that nobody can repeat (without txnAppId) and that are done. The newest stays until the
+    next commit: an attempt of its job that is late sees by it that the job is over."""
+    for entry in journals(root):
+        if entry.get("once") and entry.get("pending") is None:
+            os.unlink(journal_of(root, entry["app"]))
 
 
 def sweep(root: str, job: str | None) -> None:
@@ -400,16 +492,20 @@ def abandon(root: str, job: str) -> None:
 
     Spark calls abort also after a commit that failed, on a full disk for instance.
     """
-    if not any(entry.get("pending") is not None and entry.get("job") == job for entry in journals(root)):
+    if job not in _pending_jobs(root):
         sweep(root, job)
 
 
+def _pending_jobs(root: str) -> set[str]:
+    return {job for entry in journals(root) if entry.get("pending") is not None for job in jobs_of(entry)}
+
+
 def sweep_stale(root: str) -> None:
-    """Removes what jobs left that died before their commit. Nothing may be pending. Job directories have 32 hex digits."""
-    long_ago = time.time() - STALE_S
+    """Removes what jobs left that died before their commit was decided. Job directories have 32 hex digits."""
+    long_ago, kept = time.time() - STALE_S, _pending_jobs(root)
     directory = os.path.join(root, ".spark")
     for job in os.scandir(directory) if os.path.isdir(directory) else ():
-        if re.fullmatch(r"[0-9a-f]{32}", job.name) and job.is_dir(follow_symlinks=False):
+        if re.fullmatch(r"[0-9a-f]{32}", job.name) and job.name not in kept and job.is_dir(follow_symlinks=False):
             times = [os.stat(place).st_mtime for place, _, _ in os.walk(job.path)]
             times += [entry.stat().st_mtime for entry in os.scandir(job.path)]
             if max(times) < long_ago:

@@ -5,6 +5,7 @@ Nothing is locked, opened for writing or made, so that the store may be live or 
 import glob
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,8 @@ from rmq_store.config.options import INT_MAX
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.io.files import open_regular
 
-__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "log_files", "queue_files", "queues"]
+__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
+           "log_files_in", "queue_files", "queues"]
 
 
 class Broker(NamedTuple):
@@ -54,6 +56,26 @@ class LogFile:
         return int.from_bytes(head[at:at + 8], "big", signed=True)
 
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)|(file):", re.ASCII | re.IGNORECASE)
+
+
+def local_path(text: str, option: str = "path") -> str:
+    """A path as an option has it, without "file:" (file:/x, file:///x and file://localhost/x are /x; nothing is decoded, as in
+    Spark). Any thread. Raises ConfigError for other schemes and hosts: files are opened, mapped and locked, not fetched."""
+    match = _SCHEME.match(text)
+    if match is None:
+        return text
+    scheme, rest = (match[1] or match[2]).lower(), text[match.end():]
+    if scheme != "file":
+        raise ConfigError(f"option {option} is {text!r}: a store is read and written as files of this machine, not over "
+                          f"{scheme}: mount it there and give the directory (./ in front of a name with a colon)")
+    host, slash, place = rest[2:].partition("/") if rest.startswith("//") else rest.partition("/")
+    if not slash or host.lower() not in ("", "localhost" if rest.startswith("//") else ""):
+        raise ConfigError(f"option {option} is {text!r}: behind file: comes a whole path of this machine, as in "
+                          "file:///data/store")
+    return "/" + place.lstrip("/")
+
+
 def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
     """The stores that option `path` names: one root, a comma list, globs, or JSON {"broker-a": "/mnt/a/store"}.
 
@@ -67,10 +89,10 @@ def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
             raise ConfigError(f"option path looks like JSON and is none ({error}): {text[:200]!r}") from error
         if not named or not all(isinstance(v, str) and k for k, v in named.items()):
             raise ConfigError(f'option path is {text[:200]!r}: as JSON it is {{"broker name": "store directory"}}')
-        found = [Broker(name, os.path.abspath(root)) for name, root in named.items()]
+        found = [Broker(name, os.path.abspath(local_path(root))) for name, root in named.items()]
     else:
         roots: list[str] = []
-        for part in filter(None, (p.strip().removeprefix("file://") for p in text.split(","))):
+        for part in (local_path(p.strip()) for p in text.split(",") if p.strip()):
             matches = sorted(glob.glob(part)) if glob.has_magic(part) else [part]
             if not matches:
                 raise FileNotFoundError(2, "option path: no directory matches", part)
@@ -111,7 +133,11 @@ def log_files(root: str, holes: bool = False) -> list[LogFile]:
 
     A listing is of no one moment: files made and deleted meanwhile may look like a hole, but not twice like the same one.
     """
-    directory = commitlog_of(root)
+    return log_files_in(commitlog_of(root), holes)
+
+
+def log_files_in(directory: str, holes: bool = False) -> list[LogFile]:
+    """log_files of a directory of CommitLog files, wherever it lies."""
     seen: tuple[LogFile, LogFile] | None = None
     while True:
         found = _listed(directory)

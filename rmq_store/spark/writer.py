@@ -3,6 +3,7 @@
 A store has one appender, and Spark may run a task twice, so tasks never touch the log. See staging.py for the commit.
 """
 import logging
+import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,9 @@ from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import known
 from rmq_store.spark.shards import Shard, build_shard, commit_shards
-from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, sweep
+from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, journal_of, read_journal, sweep
+from rmq_store.spark.store_options import store_options
+from rmq_store.spark.stores import local_path
 
 __all__ = ["StoreStreamWriter", "StoreWriter", "WriteOptions"]
 
@@ -54,10 +57,10 @@ class WriteOptions:
         store: list[tuple[str, str]] = []
         for raw, value in given.items():
             if raw.lower().startswith("store."):
-                store.append((raw[6:], value))
+                store.append((raw[6:], str(value)))
             elif not (stream and raw.lower() == "checkpointlocation"):
                 found[known(raw, _NAMES)] = str(value)
-        if not found.get("path") or "," in found["path"]:
+        if not found.get("path", "").strip() or "," in found["path"]:
             raise ConfigError("option path: name the root directory of one store to write to")
         selector = found.get("queueSelector", "column").lower()
         if selector not in ("column", "keys", "roundrobin"):
@@ -77,9 +80,11 @@ class WriteOptions:
                 raise ConfigError("option txnVersion is given to a stream, whose versions are the numbers of its batches")
         elif ("txnAppId" in found) != ("txnVersion" in found):
             raise ConfigError("options txnAppId and txnVersion go together: give both for a write that may be repeated")
-        return cls(found["path"], found.get("topic"), selector, int(found.get("queues", 4)), found.get("txnAppId"),
+        path = os.path.abspath(local_path(found["path"].strip()))       # tasks may run in other directories
+        return cls(path, found.get("topic"), selector, int(found.get("queues", 4)), found.get("txnAppId"),
                    int(found["txnVersion"]) if "txnVersion" in found else None, found.get("fsync", "true").lower() == "true",
-                   int(found["shards"]) if "shards" in found else None, tuple(store))
+                   int(found["shards"]) if "shards" in found else None,
+                   tuple(store_options(store, path, "shards" in found).items()))
 
 
 def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
@@ -105,11 +110,14 @@ def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
 
 @dataclass
 class StagedMessage(api.WriterCommitMessage):
-    """What a task tells the commit. staged: None where the version was done before. job: whose directory it is in."""
+    """What a task tells the commit. staged: None where the version was done before. job: whose directory it is in. rows: how
+    many the task had. query: the streaming query in one of whose batches it ran, if the version is that batch's number."""
 
     partition: int
     staged: Staged | None
     job: str
+    rows: int
+    query: str | None = None
 
 
 @dataclass
@@ -130,13 +138,15 @@ def encoded(batches: Iterable[Any], options: WriteOptions, turn: int) -> Iterato
             turn += batch.num_rows
 
 
-def stage(root: str, job: str, partition: int, batches: Iterable[Any], options: WriteOptions) -> StagedMessage:
+def stage(root: str, job: str, partition: int, batches: Iterable[Any], options: WriteOptions,
+          query: str | None = None) -> StagedMessage:
     """Encodes record batches into a staging file of their own."""
     file = StageFile(root, job, partition)
     try:
         for data, rows in encoded(batches, options, partition):
             file.add(data, rows)
-        return StagedMessage(partition, file.finish(), job)
+        staged = file.finish()
+        return StagedMessage(partition, staged, job, staged.records, query)
     except BaseException:
         file.discard()
         raise
@@ -201,7 +211,12 @@ def _commit(options: WriteOptions, job: str | None, app: str, version: int, mess
                  len(made.stores), ", done before" if made.repeated else "")
         return
     parts = [m.staged for m in told if m.staged is not None]
-    result = commit_staged(options.path, app, version, parts, dict(options.store), job, options.fsync)
+    queries = {m.query for m in told}
+    if not told and (read_journal(journal_of(options.path, app)) or {}).get("query"):
+        log.info("%s: %s version %d: no task told whose batch it is, and there is nothing to store", options.path, app, version)
+        return
+    result = commit_staged(options.path, app, version, parts, dict(options.store), job, options.fsync,
+                           queries.pop() if len(queries) == 1 else None, sum(m.rows for m in told))
     log.info("%s: %s version %d: %d records%s", options.path, app, version, result.records,
              ", done before" if result.repeated else f" at [{result.begin}, {result.end})")
 
@@ -217,11 +232,17 @@ class StoreWriter(api.DataSourceArrowWriter):
         options = self.options
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
+        query, batch = _batch_of(context)
+        if options.app is None or batch != options.version:
+            query = None        # in foreachBatch, with versions of the user's own, or in no stream at all
         if not enter(options.path, self.job, *self._transaction()):
-            _drain(iterator)
-            return ShardMessage(partition, None) if options.shards is not None else StagedMessage(partition, None, self.job)
-        work = stage if options.shards is None else build
-        return work(options.path, self.job, partition, iterator, options)
+            rows = _drain(iterator)
+            if options.shards is not None:
+                return ShardMessage(partition, None)
+            return StagedMessage(partition, None, self.job, rows, query)
+        if options.shards is not None:
+            return build(options.path, self.job, partition, iterator, options)
+        return stage(options.path, self.job, partition, iterator, options, query)
 
     def commit(self, messages: list[Any]) -> None:
         _commit(self.options, self.job, *self._transaction(), messages)
@@ -242,11 +263,12 @@ class StoreStreamWriter(api.DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> StagedMessage:
         options, context = self.options, TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        job, batch = _job_of_batch(context)
-        if not enter(options.path, job, str(options.app), batch):
-            _drain(iterator)
-            return StagedMessage(partition, None, job)
-        return stage(options.path, job, partition, iterator, options)
+        query, batch = _batch_of(context)
+        job = _job_of_batch(query, batch)
+        # Where Spark does not tell the batch, it is not known to be done.
+        if not enter(options.path, job, str(options.app), (1 << 63) - 1 if batch is None else batch):
+            return StagedMessage(partition, None, job, _drain(iterator), query)
+        return stage(options.path, job, partition, iterator, options, query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         jobs = _jobs(messages)
@@ -263,21 +285,23 @@ def _jobs(messages: list[Any]) -> set[str]:
     return {message.job for message in messages if message is not None}
 
 
-def _job_of_batch(context: Any) -> tuple[str, int]:
-    """The directory that all attempts at a batch of a query stage in, also those after a restart; and the batch's number.
-
-    A writer lives for one call, so nothing of its own could name what the attempts of a batch have in common. Spark tells tasks
-    the query and the batch; where it does not, an attempt has a directory of its own, and batch 2^63 - 1 is never done.
-    """
+def _batch_of(context: Any) -> tuple[str | None, int | None]:
+    """The streaming query that a task runs for, by the id that its checkpoint keeps, and the number of the batch."""
     query = batch = None
     if context is not None:
         query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
-    if not query or not batch:
-        return uuid.uuid4().hex, (1 << 63) - 1
-    return uuid.uuid5(uuid.NAMESPACE_OID, f"{query} {batch}").hex, int(batch)
+    return (query, int(batch)) if query and batch else (None, None)
 
 
-def _drain(batches: Iterable[Any]) -> None:
-    """Takes rows that are not wanted: Spark is in the middle of sending them."""
-    for _ in batches:
-        pass
+def _job_of_batch(query: str | None, batch: int | None) -> str:
+    """The directory that all attempts at a batch of a query stage in, also those after a restart.
+
+    A writer lives for one call, so nothing of its own could name what the attempts of a batch have in common. Spark tells tasks
+    the query and the batch; where it does not, an attempt has a directory of its own.
+    """
+    return uuid.uuid4().hex if query is None else uuid.uuid5(uuid.NAMESPACE_OID, f"{query} {batch}").hex
+
+
+def _drain(batches: Iterable[Any]) -> int:
+    """Takes rows that are not wanted: Spark is in the middle of sending them. How many they are."""
+    return sum(batch.num_rows for batch in batches)

@@ -1,6 +1,7 @@
 """Staged messages without Spark: the same ones each time, so that what was committed can be told from what was not."""
 import struct
 
+from rmq_store import MessageStore
 from rmq_store.bulk._staged import encode_rows
 from rmq_store.spark import staging
 
@@ -24,22 +25,28 @@ def numbers(*values, code="i"):
     return None, None, struct.pack(f"{len(values)}{code}", *values)
 
 
-def batch(n, first=0):
-    return encode_rows({"topic": text(*[b"T"] * n), "body": text(*[b"body %d" % (first + i) for i in range(n)]),
+def batch(n, first=0, pad=b""):
+    return encode_rows({"topic": text(*[b"T"] * n), "body": text(*[b"body %d" % (first + i) + pad for i in range(n)]),
                         "tags": text(*[b"A"] * n), "queueId": numbers(*[i % 2 for i in range(n)])}, n, now=1234)
 
 
-def staged(root, *counts):
+def staged(root, *counts, job="job", first=0, pad=b""):
     """Staging files of so many messages each; their bodies count on."""
-    assert staging.enter(str(root), "job", "an application that never commits", 0)
-    found, first = [], 0
+    assert staging.enter(str(root), job, "an application that never commits", 0)
+    found = []
     for i, n in enumerate(counts):
-        file = staging.StageFile(str(root), "job", i)
-        file.add(batch(n, first), n)
+        file = staging.StageFile(str(root), job, i)
+        file.add(batch(n, first, pad), n)
         found.append(file.finish())
         first += n
     return found
 
 
-def expected(n):
-    return [b"body %d" % i for i in range(n)]
+def expected(n, pad=b""):
+    return [b"body %d" % i + pad for i in range(n)]
+
+
+def bodies(root, **options):
+    """What a store holds, in the order of its log."""
+    with MessageStore.open(root, readonly=True, **options) as store:
+        return [bytes(m.body) for m in store.scan()]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore
 from rmq_store.errors import CorruptionError, MessageIllegal
 from rmq_store.spark import staging
-from tests.spark.staging_of import SMALL, batch, expected, numbers, staged, text
+from tests.spark.staging_of import SMALL, batch, bodies, expected, numbers, staged, text
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = (700, 0, 500)
@@ -20,7 +19,7 @@ import json, os, sys
 from rmq_store.spark import staging
 from tests.spark.staging_of import SMALL, staged
 
-def commit(root, step, appends, write_path):
+def commit(root, step, appends, write_path, fsync):
     append = staging.append_staged
 
     def some(store, data, path):
@@ -33,7 +32,7 @@ def commit(root, step, appends, write_path):
     staging.CHUNK = 4000                    # many appends
     staging.append_staged = some
     staging._step = lambda name: os.kill(os.getpid(), 9) if name == step else None
-    staging.commit_staged(root, "app", 0, staged(root, 700, 0, 500), SMALL | {"write_path": write_path}, "job")
+    staging.commit_staged(root, "app", 0, staged(root, 700, 0, 500), SMALL | {"write_path": write_path}, "job", fsync)
 
 for line in sys.stdin:
     child = os.fork()
@@ -52,13 +51,8 @@ def committer():
         yield process
 
 
-def bodies(root):
-    with MessageStore.open(root, readonly=True) as store:
-        return [bytes(m.body) for m in store.scan()]
-
-
-def killed_commit(committer, root, step="none", appends=0, write_path="mmap"):
-    print(json.dumps([str(root), step, appends, write_path]), file=committer.stdin, flush=True)
+def killed_commit(committer, root, step="none", appends=0, write_path="mmap", fsync=True):
+    print(json.dumps([str(root), step, appends, write_path, fsync]), file=committer.stdin, flush=True)
     assert int(committer.stdout.readline()) == -signal.SIGKILL
 
 
@@ -71,6 +65,15 @@ def test_killed_behind_a_step(committer, tmp_path, step, write_path):
     again = staging.commit_staged(str(root), "app", 0, staged(root, *COUNTS), SMALL, "job")
     assert again.repeated and bodies(root) == expected(1200)
     assert not os.path.exists(root / ".spark" / "job")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("write_path", ["mmap", "pool"])
+def test_what_is_called_done_outlives_the_process_without_fsync(committer, tmp_path, write_path):
+    """fsync=false leaves the device to the kernel, and leaves nothing in the memory of a process that may be killed."""
+    root = tmp_path / "s"
+    killed_commit(committer, root, "done", write_path=write_path, fsync=False)
+    assert staging.last_done(str(root), "app") == 0 and bodies(root) == expected(1200)
 
 
 @pytest.mark.crash

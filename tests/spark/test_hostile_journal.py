@@ -19,7 +19,10 @@ def write(root, entry):
 @pytest.mark.parametrize("change", [
     {"job": "../../precious"}, {"job": "/precious"}, {"job": ".."}, {"job": "."}, {"job": ""}, {"job": "journal"}, {"job": 7},
     {"job": "a\0b"}, {"app": None}, {"done": "1"}, {"pending": 1.5}, {"begin": []}, {"parts": None}, {"parts": [7]},
-    {"parts": [{"path": 1}]}, {"parts": [{"path": "p", "size": "1", "records": 1, "crc": 1}]}], ids=str)
+    {"parts": [{"path": 1}]}, {"query": 7}, {"log": 7}, {"once": "yes"}, {"records": "1"}, {"skip": [1]}, {"shards": [1]},
+    {"parts": [{"path": "/etc/passwd", "size": 1, "records": 1, "crc": 1}]},
+    {"parts": [{"path": ".spark/job/../../../precious", "size": 1, "records": 1, "crc": 1}]},
+    {"parts": [{"path": "p", "size": "1", "records": 1, "crc": 1}]}], ids=str)
 def test_what_no_commit_wrote_is_refused(tmp_path, change):
     path = write(tmp_path, GOOD | change)
     with pytest.raises(CorruptionError) as error:

@@ -236,5 +236,11 @@ def test_a_stream_into_a_store_is_idempotent_by_batch(spark, tmp_path):
 
     run("one")
     assert bodies(tmp_path / "to") == expected(60)
-    run("two")      # a checkpoint that was lost: the same batches come again, with the same numbers
+    for name in ("1", ".1.crc"):        # as if killed behind the commit into the store: the last batch comes again
+        (tmp_path / "one" / "commits" / name).unlink()
+    run("one")
     assert bodies(tmp_path / "to") == expected(60)
+    with pytest.raises(Exception, match=r"under which .* has versions of query .* it a txnAppId of its own"):
+        run("two")      # another checkpoint: batches of the same numbers, and nobody knows with which rows
+    assert bodies(tmp_path / "to") == expected(60)
+    assert os.listdir(tmp_path / "to" / ".spark") == ["journal"]

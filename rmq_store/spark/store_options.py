@@ -1,0 +1,51 @@
+"""Options of a store among those of a write (`store.<name>`): checked beside the driver, before a task runs."""
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rmq_store.config.broker import BROKER_ONLY
+from rmq_store.config.load import Options, resolve
+from rmq_store.config.options import BY_NAME, BY_UPSTREAM
+from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
+from rmq_store.errors import ConfigError
+from rmq_store.spark.stores import local_path
+
+__all__ = ["chosen_options", "store_options"]
+
+# Spark keeps option names in small letters.
+_NAMES = {name.lower(): name for name in (*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME, "profile",
+                                          "config")}
+_PATHS = ("commitlog_path", "consumequeue_path", "index_path")
+
+
+def store_options(given: Iterable[tuple[str, str]], root: str, shards: bool) -> dict[str, str]:
+    """What MessageStore.open takes, with the names as it spells them and whole paths. shards: for stores that each task makes.
+
+    Raises ConfigError for what the open would refuse: a name that is unknown (with the nearest one) or twice, a value. And for
+    what no write can do with.
+    """
+    found: dict[str, str] = {}
+    for raw, value in given:
+        name = _NAMES.get(raw.lower(), raw)
+        option = BY_NAME.get(name) or BY_UPSTREAM.get(name)
+        if option is not None and option.name in _PATHS:
+            value = os.path.abspath(local_path(value.strip(), f"store.{raw}")) if value.strip() else value
+            if shards:
+                raise ConfigError(f"option store.{raw} is {value!r}, and with shards every task makes a store: they cannot "
+                                  "share a directory, leave it out")
+        if name in found:
+            raise ConfigError(f"option store.{name} is given twice")
+        found[name] = value
+    try:
+        chosen = chosen_options(found, root)
+    except ConfigError as error:
+        raise ConfigError(f"options of the store (store.*): {error}") from None
+    if chosen.readonly:
+        raise ConfigError("option store.readonly is true: a write needs a store that it may write to")
+    return found
+
+
+def chosen_options(given: Mapping[str, Any], root: str) -> Options:
+    """The options that MessageStore.open would choose. Raises ConfigError."""
+    rest = dict(given)
+    return resolve(rest.pop("profile", None), rest, root, config=rest.pop("config", None), environment=os.environ)
