@@ -84,10 +84,11 @@ cdef class Split:
 
     path: the file. start: log offset of its first byte (its name). newest: it is the last file of its store, so zeros or a
     half-written record end it in order. whole_before: ms since 1970; a newest record that was stored before has no writer any
-    more, so that zeros in its properties are its own (0: they may be what is not written yet). aligned: a record is known to begin at `begin`. verify: "none" (lengths and the
-    record's own offset, never less), "header", "crc". max_record: bytes of the longest record there may be; a body longer than
-    that could hide a false record from a split that begins inside it. mapped: map the file, else read pieces of it (network
-    file systems). Raises OSError. One thread at a time; close() or a `with` block releases the file.
+    more, so that zeros in its properties are its own (0: they may be what is not written yet). aligned: a record is known to
+    begin at `begin`. verify: "none" (lengths and the record's own offset, never less), "header", "crc". max_record: bytes of
+    the longest record there may be; a body longer than that could hide a false record from a split that begins inside it.
+    mapped: map the file, else read pieces of it (network file systems). Raises OSError. One thread at a time; close() or a
+    `with` block releases the file.
     """
 
     def __cinit__(self, path, int64_t start, int64_t begin, int64_t end, *, bint newest=False, bint aligned=False,

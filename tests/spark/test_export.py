@@ -1,4 +1,4 @@
-"""Exports: with ends and beginnings, with other options, killed at any step, beside each other; and what proves one. No session."""
+"""Exports: with ends and beginnings, other options, killed at any step, beside each other; and what proves one. No session."""
 import importlib
 import json
 import os
@@ -63,7 +63,7 @@ def test_places_bound_an_export(tmp_path):
     assert read(tmp_path / "e") == [5, 6, 7, 8, 9]
     assert export(tmp_path / "s", tmp_path / "e", starting_physical_offset=puts[5].offset - 3).rows == 10
     assert read(tmp_path / "e") == list(range(5, 20))
-    with pytest.raises(ConfigError, match="startingPhysicalOffset=.* the same options, or export into another directory"):
+    with pytest.raises(ConfigError, match=r"startingPhysicalOffset=.* the same options, or export into another directory"):
         export(tmp_path / "s", tmp_path / "e")
 
 
@@ -222,7 +222,7 @@ def test_two_at_once_do_not_count_rows_twice(tmp_path, monkeypatch):
 @pytest.fixture
 def exported(tmp_path):
     fill(tmp_path / "s", 0, 400)
-    export(tmp_path / "s", tmp_path / "e")
+    export(tmp_path / "s", tmp_path / "e", split_size=3000)         # its files begin inside of records
     return tmp_path / "e"
 
 

@@ -157,7 +157,7 @@ def test_a_queue_offset_that_rotted_is_no_hole_that_is_installed(tasks, tmp_path
         file.seek(places[number] + 20)
         file.write((number + 1).to_bytes(8, "big"))
     before = {name: Path(path).read_bytes() for name, path in files_under(tmp_path / "s" / "consumequeue").items()}
-    with pytest.raises(CorruptionError, match="expected queue offset [0-9]+ of T/0"):
+    with pytest.raises(CorruptionError, match=r"expected queue offset [0-9]+ of T/0"):
         rebuild_queues(None, str(tmp_path / "s"), install=True, split_size=split_size)
     assert {n: Path(p).read_bytes() for n, p in files_under(tmp_path / "s" / "consumequeue").items()} == before
     assert not (tmp_path / "s" / ".spark" / "rebuild" / "consumequeue").exists()

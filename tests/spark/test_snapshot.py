@@ -99,14 +99,14 @@ def test_errors_are_found_in_sparks_words():
     from rmq_store.spark.told import told
 
     real = CorruptionError("/s/commitlog/0", 7, "a whole record", "none before 9: audit it")
-    words = f"Job aborted:\nTraceback (most recent call last):\n  File \"x\"\nrmq_store.errors.CorruptionError: {real}\n\tat org.x"
+    words = f"Job aborted:\nTraceback (most recent call last):\n  File \"x\"\nrmq_store.errors.CorruptionError: {real}\n\tat x"
     found = told(RuntimeError(words))
     assert type(found) is CorruptionError and str(found) == str(real) and (found.path, found.offset) == ("/s/commitlog/0", 7)
     found = told(RuntimeError("x\nrmq_store.errors.ConfigError: option 'a' is unknown\n SQLSTATE: 38000"))
     assert isinstance(found, ConfigError) and str(found) == "option 'a' is unknown"
     found = told(RuntimeError(f"rmq_store.errors.StoreLocked: {StoreLocked('/s', 5)}"))
     assert isinstance(found, StoreLocked) and str(found) == str(StoreLocked("/s", 5))
-    found = told(RuntimeError("FileNotFoundError: [Errno 2] option path: no such store directory: '/nowhere'\n SQLSTATE: 38000"))
+    found = told(RuntimeError("FileNotFoundError: [Errno 2] option path: no such directory: '/nowhere'\n SQLSTATE: 38000"))
     assert isinstance(found, FileNotFoundError) and found.filename == "/nowhere"
     assert told(RuntimeError("java.lang.OutOfMemoryError")) is None
 
@@ -135,5 +135,5 @@ def test_a_job_on_a_damaged_store_exits_with_a_sentence(shell, damaged, tmp_path
 def test_wrong_sql_and_topics_are_told_in_a_line(shell, root):
     code, _, err = shell("spark", "query", root, "SELEC 1")
     assert code == 64 and "rmqstore spark: Spark: [PARSE_SYNTAX_ERROR]" in err and "Traceback" not in err
-    code, out, err = shell("spark", "statistics", root, "-o", "subscribe=Order")
+    code, _, err = shell("spark", "statistics", root, "-o", "subscribe=Order")
     assert code == 0 and "rmqstore spark: topic 'Order' has no queue in" in err

@@ -155,7 +155,7 @@ def _same_options(directory: str, manifest: dict[str, Any], options: dict[str, A
                           "new directory")
     for name, value in options.items():
         if manifest["options"].get(name) != value:
-            raise ConfigError(f"{directory} has an export with {name}={json.dumps(manifest['options'].get(name))}, and this one "
+            raise ConfigError(f"{directory} has an export with {name}={json.dumps(manifest['options'].get(name))}, this one "
                               f"has {json.dumps(value)}: give the same options, or export into another directory")
 
 

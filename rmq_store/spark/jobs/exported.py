@@ -160,7 +160,8 @@ def _compare(directory: str, log: LogPositions, manifest: dict[str, Any], files:
 
 
 def _read(log: LogPositions, begin: int, end: int) -> Iterator[Any]:
-    pieces = pieces_of(log.broker, log.files(), begin, end, log.options.split_size, aligned=True)
+    """The rows of the records that begin in [begin, end), which may lie inside of one."""
+    pieces = pieces_of(log.broker, log.files(), begin, end, log.options.split_size)
     return read_pieces(tuple(pieces), log.options, columns_of(log.options))
 
 
