@@ -245,7 +245,9 @@ class Model:
 
     def drain(self) -> None:
         """To the end: every row that is there has come then."""
-        for _ in range(400):
+        for i in range(2000):
+            if i % 20 == 19:
+                self.restart()              # with another limit: one row a batch would take long
             self.run()
             self.plan()
             if self.planned is None:
