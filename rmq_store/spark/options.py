@@ -69,7 +69,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 def _time(name: str, value: Any) -> int:
     if isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
+        value = value.isoformat()           # without a zone it is UTC, as in a text, wherever this runs
     text = str(value).strip()
     try:
         return int(text)
