@@ -83,14 +83,16 @@ cdef class Split:
     """One part of one CommitLog file: the records whose first byte lies in log offsets [begin, end).
 
     path: the file. start: log offset of its first byte (its name). newest: it is the last file of its store, so zeros or a
-    half-written record end it in order. aligned: a record is known to begin at `begin`. verify: "none" (lengths and the
-    record's own offset, never less), "header", "crc". max_record: bytes of the longest record there may be; a body longer than
-    that could hide a false record from a split that begins inside it. mapped: map the file, else read pieces of it (network
-    file systems). Raises OSError. One thread at a time; close() or a `with` block releases the file.
+    half-written record end it in order. whole_before: ms since 1970; a newest record that was stored before has no writer any
+    more, so that zeros in its properties are its own (0: they may be what is not written yet). aligned: a record is known to
+    begin at `begin`. verify: "none" (lengths and the record's own offset, never less), "header", "crc". max_record: bytes of
+    the longest record there may be; a body longer than that could hide a false record from a split that begins inside it.
+    mapped: map the file, else read pieces of it (network file systems). Raises OSError. One thread at a time; close() or a
+    `with` block releases the file.
     """
 
     def __cinit__(self, path, int64_t start, int64_t begin, int64_t end, *, bint newest=False, bint aligned=False,
-                  str verify="none", int64_t max_record=8 << 20, bint mapped=True, IoTable io=None):
+                  str verify="none", int64_t max_record=8 << 20, bint mapped=True, int64_t whole_before=0, IoTable io=None):
         cdef int rc
         self.walk.w.fd = -1
         if verify not in VERIFY:
@@ -99,6 +101,7 @@ cdef class Split:
         self._owner = IoTable() if io is None else io
         self.walk.start = start
         self.walk.newest = newest
+        self.walk.whole_before = whole_before
         self.walk.verify = VERIFY[verify]
         self.walk.max_record = max_record
         self.time_low = INT64_MIN

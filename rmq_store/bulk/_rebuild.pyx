@@ -61,6 +61,9 @@ cdef struct Queues:
     int64_t capacity
     int64_t mask
     int64_t file_size
+    const Run *broken       # the queue whose entry at log offset `place` does not follow the one before
+    int64_t place
+    int64_t found
     int32_t delay_levels
 
 
@@ -194,7 +197,12 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
         r.units = <unsigned char *> malloc(RUN * UNIT)
         if r.units == NULL:
             return -ENOMEM
-    if r.used == RUN or (r.used > 0 and v.queue_offset != r.first + r.used):
+    if r.count > 0 and v.queue_offset != r.high + 1:
+        q.broken = r
+        q.place = v.physical_offset
+        q.found = v.queue_offset
+        return -EEXIST
+    if r.used == RUN:
         rc = _flush(q, r)
         if rc < 0:
             return rc
@@ -206,10 +214,9 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     rmq_put32(unit + 8, v.size)
     rmq_put64(unit + 12, delay_tags_code(v, &p, q.delay_ms, q.delay_levels))
     r.used += 1
-    if r.count == 0 or v.queue_offset < r.low:
+    if r.count == 0:
         r.low = v.queue_offset
-    if r.count == 0 or v.queue_offset > r.high:
-        r.high = v.queue_offset
+    r.high = v.queue_offset
     r.count += 1
     return 0
 
@@ -282,7 +289,7 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS, removed=(
     piece: (broker, path, start, begin, end, newest, aligned). directory: that of the queues. removed: (topic, queue id, log
     offset) of queues whose records below that offset get no entry. low, high: queue offsets. first, position: log offsets of
     the first record and behind the last one. Idempotent, and safe beside others at other parts. Raises CorruptionError for
-    damage in the log, OSError, MemoryError. Nothing is synced.
+    damage in the log, also where a queue's offset does not follow the one before, OSError, MemoryError. Nothing is synced.
     """
     cdef _Part part = _Part(piece)
     cdef Queues q
@@ -299,6 +306,7 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS, removed=(
     q.delay_levels = <int32_t> len(levels)
     q.runs = NULL
     q.slots = NULL
+    q.broken = NULL
     q.n = q.capacity = q.mask = 0
     q.file_size = file_size
     try:
@@ -314,6 +322,9 @@ def queue_part(piece, directory, int64_t file_size, levels=_LEVELS_MS, removed=(
             for i in range(q.n):
                 if rc >= 0:
                     rc = _flush(&q, &q.runs[i])
+        if q.broken != NULL:
+            raise CorruptionError(part.path, q.place, f"queue offset {q.broken.high + 1} of "
+                                  f"{q.broken.topic[:q.broken.topic_size].decode()}/{q.broken.queue_id}", q.found)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), os.fspath(directory))
         part.stopped()

@@ -59,6 +59,7 @@ cdef struct Walk:
     int bad_kind
     int verify
     bint newest             # nothing but zeros, or a half-written record, may follow the last one
+    int64_t whole_before    # newest: records stored before it (ms) nobody is writing any more: their zeros are their own
 
 cdef int window_open(Window *w, const rmq_io *io, const char *path, bint mapped) noexcept nogil      # 0 or -errno
 cdef void window_close(Window *w) noexcept nogil

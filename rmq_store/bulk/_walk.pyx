@@ -287,12 +287,14 @@ cdef int walk_begin(Walk *k, int64_t begin, int64_t end, bint aligned) noexcept 
 # ---- steps
 
 cdef bint _whole(Walk *k, const RecordView *v) noexcept nogil:
-    # For the newest record of all: has its writer, who may be at it, written all of it? What is not written is zero.
+    # For the newest record of all: has its writer, who may be at it, written all of it? What is not written is zero. Properties
+    # may have zeros of their own, so those tell only where a writer may be at it still, and no checksum covers them.
     if v.store_timestamp == 0 or v.topic_size == 0:
         return False
     if memchr(v.topic, 0, v.topic_size) != NULL:
         return False
-    if v.properties_size > 0 and memchr(v.properties, 0, v.properties_size) != NULL:
+    if (v.store_timestamp >= k.whole_before and v.properties_size > 0
+            and memchr(v.properties, 0, v.properties_size) != NULL and record_crc_check(v) != 1):
         return False
     return v.body_size == 0 or body_crc32(v.body, v.body_size) == v.body_crc
 

@@ -4,6 +4,8 @@ Control plane, the main thread only. Results go to standard output, as JSON line
 """
 import argparse
 import dataclasses
+import sys
+import warnings
 from typing import Any
 
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE
@@ -75,9 +77,27 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise RmqStoreError(str(error)) from error
     session.sparkContext.setLogLevel("ERROR")
     try:
-        return _job(session, args, out, options)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"rmqstore spark: {message}", file=sys.stderr)
+            return _job(session, args, out, options)
+    except Exception as error:
+        plain = _plain(error)
+        if plain is error:
+            raise
+        raise plain from error
     finally:
         session.stop()
+
+
+def _plain(error: Exception) -> Exception:
+    """An error as one sentence, where it comes out of Spark."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    from rmq_store.spark.told import said, told
+
+    if not isinstance(error, PySparkException):
+        return error
+    return told(error) or (ConfigError if isinstance(error, AnalysisException) else RmqStoreError)(f"Spark: {said(error)}")
 
 
 def pairs(texts: list[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import ERROR_COLUMN, arrow_schema, kernel_columns
-from rmq_store.spark.splits import Piece
+from rmq_store.spark.splits import Piece, whole_before
 from rmq_store.spark.stores import is_gone
 
 __all__ = ["open_if_there", "open_piece", "read_pieces"]
@@ -24,12 +24,18 @@ _INFLATED = FLAG_COMPRESSED | FLAG_COMPRESSION_TYPE     # bits that go with the 
 def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
     """The kernel's Split of a piece, with the rows that the options choose. Raises OSError."""
     split = Split(piece.path, piece.start, piece.begin, piece.end, newest=piece.newest, aligned=piece.aligned,
-                  verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread")
+                  verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread",
+                  whole_before=_whole_before(piece, options))
     split.choose(selectors=options.selectors(piece.broker),
                  tags=None if options.tags is None else [t.encode() for t in options.tags],
                  time_low=options.starting_timestamp, time_high=options.ending_timestamp,
                  transactional=options.include_transactional)
     return split
+
+
+def _whole_before(piece: Piece, options: ReadOptions) -> int:
+    root = next((b.root for b in options.brokers if b.name == piece.broker), None)
+    return 0 if root is None or not piece.newest else whole_before(root)
 
 
 def open_if_there(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split | None:

@@ -69,7 +69,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 def _time(name: str, value: Any) -> int:
     if isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
+        value = value.isoformat()           # without a zone it is UTC, as in a text, wherever this runs
     text = str(value).strip()
     try:
         return int(text)
@@ -150,6 +150,7 @@ PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "endingPhysicalOffset": _offset, "splitSize": parse_size, "minPartitions": _count, "batchRows": _count,
     "batchBytes": parse_size, "verify": _choice("none", "header", "crc"), "onCorrupt": _choice("fail", "skip", "emit"),
     "maxRecordSize": parse_size, "maxOffsetsPerTrigger": _count, "maxBytesPerTrigger": parse_size, "failOnDataLoss": _flag,
+    "newBrokers": _choice("earliest", "latest", "fail"),
     "includeTransactional": _flag, "io": _choice("auto", "mmap", "pread"), "propertiesFormat": _choice("map", "json", "raw"),
     "decompress": _flag,
 }
@@ -203,6 +204,7 @@ class ReadOptions:
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    new_brokers: str | None = None
     include_transactional: bool = False
     io: str = "auto"
     properties_format: str = "map"

@@ -1,15 +1,23 @@
-"""Places in logs that a stream goes by: where a log ends now, where a time begins, how far a limit leads. Without pyspark.
+"""Places in logs that streams and exports go by: where a log ends, where a time or a place begins, how far a limit leads, and
+where brokers begin that nobody has read yet. Without pyspark.
 
 A position is a log offset at which a record begins, or will begin. Files are only read.
 """
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 
-from rmq_store.bulk._columns import Split
-from rmq_store.errors import CorruptionError
+from rmq_store.bulk._columns import Region, Split
+from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.splits import whole_before
 from rmq_store.spark.stores import Broker, LogFile, log_files
 
-__all__ = ["LogPositions"]
+__all__ = ["LogPositions", "begin_of_new", "snapshot_ends"]
+
+log = logging.getLogger("rmq_store.spark")
+
+# What lies at the end of a log, whatever comes behind it: nothing yet, or a record that is not whole.
+_UNWRITTEN = ("zeros before the end-of-file record", "wrong checksum")
 
 
 class LogPositions:
@@ -18,7 +26,9 @@ class LogPositions:
     def __init__(self, broker: Broker, options: ReadOptions) -> None:
         self.broker = broker
         self.options = options
-        self._known = -1            # a position that was good when the end was last looked for
+        self._known = -1                        # a position that was good when the end was last looked for
+        self._stopped: tuple[str, Region] | None = None     # why the end was there, where good records lie behind it
+        self._told: tuple[str, Region] | None = None        # what of that was logged
 
     def files(self) -> list[LogFile]:
         return log_files(self.broker.root, holes=self.options.on_corrupt != "fail")
@@ -28,21 +38,48 @@ class LogPositions:
         files = self.files()
         return files[0].start if files else 0
 
-    def end(self) -> int:
-        """Behind the newest whole record. Walks from where it was last time, so an idle look costs one record's head."""
+    def end(self, over: bool = False) -> int:
+        """Behind the newest whole record, where the store's next writer goes on. Walks from where it was last time, so an idle
+        look costs one record's head.
+
+        Good records behind a place that was not written do not count: a power cut left them behind, or recovery did, and a
+        writer will write over them. With onCorrupt=fail neither do those behind any other damage, which check_whole tells.
+        over: they do count, as they do in a batch read, which tells of the damage between.
+        """
         files = self.files()
+        self._stopped = None
         if not files:
             return 0
         newest = next(f for f in files if f.newest)
-        begin = self._known if newest.start <= self._known <= newest.end else newest.start
+        begin = self._known if newest.start <= self._known <= newest.end and not over else newest.start
         if newest.first_time() is None:
             return newest.start
         with self._split(newest, begin) as split:
-            while not split.done:
+            end = None
+            while end is None and not split.done:
                 split.skip()
-                split.take_bad()
-            self._known = min(split.position, newest.end)
-        return self._known
+                end = next((self._stop(newest, region) for region in split.take_bad()
+                            if not over and (region.kind in _UNWRITTEN or self.options.on_corrupt == "fail")), None)
+            end = min(split.position, newest.end) if end is None else end
+        if not over:
+            self._known = end
+        return end
+
+    def _stop(self, file: LogFile, region: Region) -> int:
+        self._stopped = file.path, region
+        if self._told != self._stopped:
+            self._told = self._stopped
+            log.warning("%s: the log ends at %d (%s), though whole records lie behind, at %d: a crash left them, or damage",
+                        file.path, region.begin, region.kind, region.end)
+        return region.begin
+
+    def check_whole(self) -> None:
+        """Raises CorruptionError where the end that end() found is damage with good records behind it."""
+        if self._stopped is not None and self._stopped[1].kind not in _UNWRITTEN:
+            path, region = self._stopped
+            error = CorruptionError(path, region.begin, "a whole record", f"{region.kind}, good records go on at {region.end}")
+            error.cure = "look at it with `rmqstore dump`, mend it with `rmqstore repair`, or read with onCorrupt=skip or emit"
+            raise error
 
     def of_time(self, milliseconds: int) -> int:
         """Of the first record whose storeTimestamp is not before; the end where there is none."""
@@ -52,15 +89,35 @@ class LogPositions:
             first = file.first_time()
             if first is not None and first < milliseconds:
                 begin = i
-        for file in files[begin:]:
-            with self._split(file, file.start) as split:
+        return self.not_before(milliseconds, files[begin].start, self.end()) if files else 0
+
+    def not_before(self, milliseconds: int, begin: int, end: int) -> int:
+        """Of the first record from position `begin` on whose storeTimestamp is not before; `end` where there is none."""
+        for file in self.files():
+            if file.end <= begin or file.start >= end:
+                continue
+            with self._split(file, max(begin, file.start), min(end, file.end)) as split:
                 split.choose(time_low=milliseconds)
                 while not split.done:
                     found = split.batch(["physicalOffset"], max_rows=1)
                     split.take_bad()
                     if found is not None and found[0]:
                         return int.from_bytes(found[1]["physicalOffset"], "little")
-        return self.end()
+        return end
+
+    def of_place(self, offset: int) -> int:
+        """Of the first record that begins at log offset `offset` or behind it, as a batch read takes it; the offset itself
+        before the log's begin and behind its end."""
+        end = self.end()
+        for file in self.files():
+            if not file.start <= offset < min(file.end, end):
+                continue
+            with Split(file.path, file.start, offset, file.end, newest=file.newest, max_record=self.options.max_record_size,
+                       mapped=self.options.io != "pread", whole_before=whole_before(self.broker.root)) as split:
+                while split.first is None and not split.done:
+                    split.skip(max_rows=1)
+                return min(file.end if split.first is None else split.first, end)
+        return offset
 
     def ahead(self, begin: int, end: int, rows: int | None, size: int | None) -> int:
         """How far from position `begin` so many chosen rows, or so many bytes of log, lead; at least over one record."""
@@ -85,8 +142,9 @@ class LogPositions:
                 return min(at, end)
         return end
 
-    def check(self, position: int, end: int) -> int:
-        """The position to read from, given the one a stream stands at. Reports what was lost.
+    def check(self, position: int, end: int, what: str = "the record that a stream is to go on with",
+              anew: str = "begin with a new checkpoint") -> int:
+        """The position to read from, given the one a reader stands at. Reports what was lost; what, anew: words for it.
 
         Raises CorruptionError where retention deleted what was to be read, or the log was cut, unless failOnDataLoss=false.
         """
@@ -96,8 +154,8 @@ class LogPositions:
         lost = (f"the log begins at {first}: {first - position} bytes were deleted before they were read" if position < first
                 else f"the log ends at {end}: it was cut, or is another one")
         if self.options.fail_on_data_loss:
-            error = CorruptionError(self.broker.root, position, "the record that a stream is to go on with", lost)
-            error.cure = "read with failOnDataLoss=false to go on with what is there, or begin with a new checkpoint"
+            error = CorruptionError(self.broker.root, position, what, lost)
+            error.cure = f"read with failOnDataLoss=false to go on with what is there, or {anew}"
             raise error
         return first if position < first else end
 
@@ -112,4 +170,29 @@ class LogPositions:
 
     def _split(self, file: LogFile, begin: int, end: int | None = None) -> Split:
         return Split(file.path, file.start, begin, file.end if end is None else end, newest=file.newest, aligned=True,
-                     max_record=self.options.max_record_size, mapped=self.options.io != "pread")
+                     max_record=self.options.max_record_size, mapped=self.options.io != "pread",
+                     whole_before=whole_before(self.broker.root))
+
+
+def begin_of_new(logs: Sequence[LogPositions], known: Mapping[str, int]) -> dict[str, int]:
+    """Where brokers begin that are beside known ones and were not read before, as newBrokers says.
+
+    known: the positions there are; a broker that is away keeps its own. Raises ConfigError for newBrokers=fail, and where
+    nothing is said and a known broker is away: the new one may be that one under another name, all read before.
+    """
+    new = [p for p in logs if p.broker.name not in known]
+    if not new or not known:
+        return {p.broker.name: p.first() for p in new}
+    given = logs[0].options.new_brokers
+    names = ", ".join(f"{p.broker.name} ({p.broker.root})" for p in new)
+    away = sorted(set(known) - {p.broker.name for p in logs})
+    if given == "fail" or (given is None and away):
+        why = f", while {', '.join(away)} is away: it may be the same store under another name" if away else ""
+        raise ConfigError(f"broker {names} was not read before{why}: name stores as before, with path as JSON "
+                          '{"broker name": "directory"}, or say where a new one begins, with newBrokers=earliest or latest')
+    return {p.broker.name: p.end() if given == "latest" else p.first() for p in new}
+
+
+def snapshot_ends(options: ReadOptions) -> dict[str, int]:
+    """Where each log ends now: what a batch read goes up to, however often it is run."""
+    return {broker.name: LogPositions(broker, options).end(over=True) for broker in options.brokers}

@@ -12,7 +12,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmq_store.spark.arrow import open_if_there, read_pieces
+from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import snapshot_ends
 from rmq_store.spark.splits import plan
 from rmq_store.spark.views import plan_view, read_view
 
@@ -29,8 +31,10 @@ class StorePartition(InputPartition):
 
 
 def partitions_of(options: ReadOptions) -> list[tuple[Any, ...]]:
-    """The partitions of a batch read of any view."""
-    parts = plan(options) if options.view == "messages" else plan_view(options)
+    """The partitions of a batch read of any view. They end where the logs end now: whoever reads them again, as each action on
+    a DataFrame does, gets the same messages."""
+    warn_of_unknown_topics(options)
+    parts = plan(options, snapshot_ends(options)) if options.view == "messages" else plan_view(options)
     log.info("view %s of %s: %d partitions", options.view, ", ".join(b.root for b in options.brokers), len(parts))
     return [tuple(p) for p in parts]
 

@@ -8,8 +8,10 @@ import os
 import weakref
 from typing import Any
 
+from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.needs import need_java, need_pyspark, worker_python
 from rmq_store.spark.options import ReadOptions, camel
+from rmq_store.spark.told import told
 
 __all__ = ["is_connect", "local_session", "read_store", "register", "scan", "write_store"]
 
@@ -44,14 +46,14 @@ def scan(spark: Any, path: Any, columns: Any = None, **options: Any) -> Any:
 
     path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the ones to make; bodies that
     nobody asks for are never read. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
-    starting_timestamp, verify, ... The files are listed at the DataFrame's first action. Works on a local session, a cluster
+    starting_timestamp, verify, ... The DataFrame is one snapshot, of its first action. Works on a local session, a cluster
     and Spark Connect; the paths are those of the driver and the workers. Raises ConfigError, FileNotFoundError (here, but from
     the first action under Connect), SparkUnavailable, and CorruptionError inside the tasks.
     """
     need_pyspark()
     given = {name: value for name, value in {"path": path, "columns": columns, **options}.items() if value is not None}
     if not is_connect(spark):
-        ReadOptions.parse(given)
+        warn_of_unknown_topics(ReadOptions.parse(given))
     return read_store(spark, given.pop("path"), **given)
 
 
@@ -66,14 +68,20 @@ def write_store(df: Any, path: str, **options: Any) -> None:
 
     options: those of a write in docs/spark.md, in snake_case or camelCase: topic, txn_app_id, txn_version, queue_selector, ...;
     store={"segment_size_bytes": ...} has options of the store. Rows are written in the order of their partitions: sort before.
-    With shards, partitions are joined until there are N of them. Raises ConfigError, and what a commit does inside Spark's own.
+    With shards, partitions are joined until there are N of them. Raises ConfigError, and what a task or the commit does.
     """
     register(df.sparkSession)
     store = options.pop("store", None) or {}
     texts = option_texts(options) | {f"store.{name}": option_text(value) for name, value in store.items()}
     if "shards" in texts:
         df = df.coalesce(int(texts["shards"]))
-    df.write.format("rocketmq_store").mode("append").options(**texts).save(path)
+    try:
+        df.write.format("rocketmq_store").mode("append").options(**texts).save(path)
+    except Exception as error:
+        ours = told(error)
+        if ours is None or ours is error:
+            raise
+        raise ours from error
 
 
 def option_texts(options: dict[str, Any]) -> dict[str, str]:

@@ -1,10 +1,16 @@
 """Planning: which parts of which files a read takes. Lists and stats files; the first record's time only for a time range."""
+import os
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rmq_store.recovery.lockfile import in_use
 from rmq_store.spark.options import TOP, ReadOptions
 from rmq_store.spark.stores import Broker, LogFile, log_files
 
-__all__ = ["Piece", "pack", "pieces_of", "plan"]
+__all__ = ["Piece", "in_time", "pack", "pieces_of", "plan", "whole_before"]
+
+WRITTEN_MS = 10_000     # after so long no writer is still copying a record into its file
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,11 @@ class Piece:
         return self.end - self.begin
 
 
-def plan(options: ReadOptions) -> list[tuple[Piece, ...]]:
-    """The partitions of a batch read of the log; small files share one. At least one partition, which may be empty."""
+def plan(options: ReadOptions, ends: Mapping[str, int] | None = None) -> list[tuple[Piece, ...]]:
+    """The partitions of a batch read of the log; small files share one. At least one partition, which may be empty.
+
+    ends: broker -> log offset that the read goes up to; None: as far as the logs go when they are read.
+    """
     pieces: list[Piece] = []
     size = options.split_size
     ranges = []
@@ -33,13 +42,20 @@ def plan(options: ReadOptions) -> list[tuple[Piece, ...]]:
         files = in_time(log_files(broker.root, options.on_corrupt != "fail"), options)
         low = options.starting_physical_offset or 0
         high = TOP if options.ending_physical_offset is None else options.ending_physical_offset
-        ranges.append((broker, files, low, high))
+        ranges.append((broker, files, low, high if ends is None else min(high, ends[broker.name])))
     if options.min_partitions is not None:
         total = sum(max(0, min(f.end, high) - max(f.start, low)) for _, files, low, high in ranges for f in files)
         size = max(1, min(size, -(-total // options.min_partitions)))
     for broker, files, low, high in ranges:
         pieces += pieces_of(broker, files, low, high, size)
     return pack(pieces, size) or [()]
+
+
+def whole_before(root: str) -> int:
+    """The store time in ms before which no record is still being written: now, where nobody has the store open; root may also
+    be its commitlog directory."""
+    used = in_use(root) or in_use(os.path.dirname(root))
+    return time.time_ns() // 1_000_000 + (-WRITTEN_MS if used else 1)
 
 
 def in_time(files: list[LogFile], options: ReadOptions) -> list[LogFile]:

@@ -1,7 +1,9 @@
 """`spark.readStream.format("rocketmq_store")`: micro-batches by log position, {"broker name": log offset}.
 
 One reader lives beside the driver for as long as a query runs, others are unpickled in the tasks: what a task needs is in its
-partition. Nothing hangs on commit() or stop(): Spark calls the former late and not for the last batch, the latter hardly ever.
+partition. Positions of brokers that are away are carried on as they are. A broker that the positions do not know is first put
+down with the place it begins at, without rows, so that a batch that is run again has the same ones. Nothing hangs on commit()
+or stop(): Spark calls the former late and not for the last batch, the latter hardly ever.
 """
 import logging
 from collections.abc import Iterator
@@ -10,9 +12,11 @@ from typing import Any
 import pyspark.sql.datasource as api
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
+from rmq_store.errors import ConfigError
 from rmq_store.spark.arrow import read_pieces
+from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.options import ReadOptions
-from rmq_store.spark.positions import LogPositions
+from rmq_store.spark.positions import LogPositions, begin_of_new
 from rmq_store.spark.reader import StorePartition
 from rmq_store.spark.splits import pack, pieces_of
 
@@ -43,23 +47,26 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Offsets:
         options = self.options
+        warn_of_unknown_topics(options)
         if options.starting_timestamp is not None:
             return {p.broker.name: p.of_time(options.starting_timestamp) for p in self.logs}
         if options.starting_physical_offset is not None:
-            return {p.broker.name: options.starting_physical_offset for p in self.logs}
+            return {p.broker.name: p.of_place(options.starting_physical_offset) for p in self.logs}
         if options.starting_offsets in (None, "latest"):
             return {p.broker.name: p.end() for p in self.logs}
         return {p.broker.name: p.first() for p in self.logs}
 
     def latestOffset(self, start: Offsets, limit: Any) -> Offsets:
-        ends = self._target or {p.broker.name: p.end() for p in self.logs}
-        start = {p.broker.name: start.get(p.broker.name, 0) for p in self.logs} if set(start) != set(ends) else start
-        begins = {p.broker.name: p.check(start[p.broker.name], max(ends[p.broker.name], 0)) for p in self.logs}
-        rows, size = self._limits(limit)
-        backlog = {name: max(0, ends[name] - begins[name]) for name in ends}
-        total = sum(backlog.values())
-        found = {}
+        ends = self._target or self._ends()
         for p in self.logs:
+            p.check_whole()
+        found = {**start, **begin_of_new(self.logs, start)}
+        known = [p for p in self.logs if p.broker.name in start]
+        begins = {p.broker.name: p.check(start[p.broker.name], ends[p.broker.name]) for p in known}
+        rows, size = self._limits(limit)
+        backlog = {name: max(0, ends[name] - begin) for name, begin in begins.items()}
+        total = sum(backlog.values())
+        for p in known:
             name = p.broker.name
             if backlog[name] == 0:
                 found[name] = begins[name]
@@ -68,6 +75,9 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
             found[name] = p.ahead(begins[name], ends[name], None if rows is None else max(1, round(rows * share)),
                                   None if size is None else max(1, round(size * share)))
         return start if found == start else found
+
+    def _ends(self) -> Offsets:
+        return {p.broker.name: p.end() for p in self.logs}
 
     def _limits(self, limit: Any) -> tuple[int | None, int | None]:
         options = self.options
@@ -86,17 +96,26 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offsets:
-        return {p.broker.name: p.end() for p in self.logs}
+        return self._ends()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {p.broker.name: p.end() for p in self.logs}
+        self._target = self._ends()
 
     def partitions(self, start: Offsets, end: Offsets) -> list[api.InputPartition]:
+        logs = {p.broker.name: p for p in self.logs}
+        for name, to in end.items():
+            if name not in logs and start.get(name) != to:
+                raise ConfigError(f"broker {name} is not in option path, which has {', '.join(logs)}, and the batch that is to "
+                                  f"be run has its log from {start.get(name)} to {to}: bring it back, under this name")
         pieces = []
         for p in self.logs:
             name = p.broker.name
-            begin = start.get(name, 0)
-            if begin < p.first():
+            if name not in end:             # it came after the batch was planned
+                continue
+            first = p.first()
+            begin = start.get(name, first if self.options.new_brokers in (None, "earliest") else end[name])
+            if begin < end[name]:
+                p.check(end[name], p.end())
                 begin = p.check(begin, end[name])
             pieces += pieces_of(p.broker, p.files(), begin, end[name], self.options.split_size, aligned=True)
         log.info("stream: %s to %s, %d pieces", start, end, len(pieces))

@@ -9,10 +9,11 @@ from rmq_store.codec.layout import CHECKPOINT, INDEX_SLOT_SIZE, describe_fields
 from rmq_store.errors import CorruptionError
 from rmq_store.index.geometry import geometry_of
 from rmq_store.io.files import open_regular
-from rmq_store.spark.arrow import open_if_there, open_piece
+from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import LogPositions, snapshot_ends
 from rmq_store.spark.schema import arrow_schema
-from rmq_store.spark.splits import Piece, plan
+from rmq_store.spark.splits import plan
 from rmq_store.spark.stores import Broker, LogFile, index_files, log_files, queue_files, queues
 
 __all__ = ["Task", "plan_view", "read_view"]
@@ -31,7 +32,7 @@ class Task(NamedTuple):
 def plan_view(options: ReadOptions) -> list[tuple[Any, ...]]:
     """Partitions of any view but messages."""
     if options.view == "errors":
-        return [tuple(part) for part in plan(options)]
+        return [tuple(part) for part in plan(options, snapshot_ends(options))]
     parts: list[tuple[Any, ...]] = []
     for broker in options.brokers:
         if options.view in ("consumequeue", "queues"):
@@ -191,11 +192,7 @@ def _files(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
         if file.newest and file.first_time() is None:
             wrote = 0
         elif file.newest:
-            with open_piece(Piece(task.broker.name, file.path, file.start, file.start, file.end, True), options) as split:
-                while not split.done:
-                    split.skip()
-                    split.take_bad()
-                wrote = min(split.position - file.start, file.size)
+            wrote = min(max(0, LogPositions(task.broker, options).end() - file.start), file.size)
         add("commitlog", file.path, file.start, file.size, wrote, not file.newest, file.first_time())
     for _, _, directory in queues(task.broker.root):
         found = queue_files(directory)

@@ -123,3 +123,13 @@ def store_with_removed_queues(tmp_path):
         for i in range(300):
             store.put(("Gone", "Kept")[i % 2], b"new" * 30, queue_id=i % 2, tags="t", keys=f"n{i}")
     return tmp_path / "removed"
+
+
+@pytest.fixture
+def shell(spark, rmqstore, monkeypatch):
+    """rmqstore("spark", ...) in the session that is there: it would stop its own."""
+    import rmq_store.spark
+
+    monkeypatch.setattr(rmq_store.spark, "local_session", lambda *a, **k: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    return rmqstore

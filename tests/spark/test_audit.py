@@ -8,6 +8,7 @@ import pytest
 import rmq_store
 from rmq_store import MessageStore
 from tests import golden_store
+from tests.integrity.test_golden_silent import content
 
 GOOD = [c for c in golden_store.cases() if "crash" not in c]
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 500}
@@ -34,6 +35,18 @@ def test_stores_of_the_real_rocketmq(tasks, golden, name):
     size = sum(file.stat().st_size for file in (case.store / "commitlog").iterdir())
     found = both(case.store, max(20_000, size // 16), compat=case.compat, **case.config)
     assert name not in GOOD or not [f for f in found if f.severity != "note"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_store_that_rocketmq_closed_is_healthy(tasks, golden, name):
+    """Without any option, as an operator has it on a disk: what its files do not tell nobody says."""
+    from rmq_store.spark import jobs
+
+    root = golden(name).store
+    before = content(root)
+    report = jobs.audit(None, str(root))
+    assert [f for f in report.findings if f.severity != "note"] == [] and report.records > 0
+    assert content(root) == before
 
 
 @pytest.mark.parametrize("split_size", [3000, 50_000, 1 << 20])

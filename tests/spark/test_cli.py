@@ -34,16 +34,6 @@ def test_what_is_missing_is_named_with_the_cure(tmp_path, missing, words):
     assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.fixture
-def shell(spark, rmqstore, monkeypatch):
-    """rmqstore("spark", ...) in the session that is there: it would stop its own."""
-    import rmq_store.spark
-
-    monkeypatch.setattr(rmq_store.spark, "local_session", lambda *a, **k: spark)
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    return rmqstore
-
-
 @pytest.mark.spark
 def test_jobs_print_json_lines(shell, tmp_path):
     rmqstore = shell

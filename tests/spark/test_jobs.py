@@ -3,6 +3,7 @@ import filecmp
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -142,6 +143,24 @@ def test_a_part_that_was_fooled_stops_a_rebuild(tasks, tmp_path):
     with pytest.raises(CorruptionError, match=f"at offset {cut + 1000}: expected a record at {behind}, where the part before"):
         rebuild_queues(None, str(tmp_path / "s"), split_size=cut)
     assert rebuild_queues(None, str(tmp_path / "s"), split_size=12 << 20).entries == 2
+
+@pytest.mark.parametrize("split_size", [500, 1 << 20])
+@pytest.mark.parametrize("number", [0, 5, 9])
+def test_a_queue_offset_that_rotted_is_no_hole_that_is_installed(tasks, tmp_path, number, split_size):
+    """There are as many records as offsets then, from the first to the last."""
+    from rmq_store.spark.jobs import rebuild_queues
+
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=65536) as store:
+        places = [store.put("T", b"x" * 100, queue_id=0).offset for _ in range(10)]
+    log = next((tmp_path / "s" / "commitlog").iterdir())
+    with open(log, "r+b") as file:
+        file.seek(places[number] + 20)
+        file.write((number + 1).to_bytes(8, "big"))
+    before = {name: Path(path).read_bytes() for name, path in files_under(tmp_path / "s" / "consumequeue").items()}
+    with pytest.raises(CorruptionError, match=r"expected queue offset [0-9]+ of T/0"):
+        rebuild_queues(None, str(tmp_path / "s"), install=True, split_size=split_size)
+    assert {n: Path(p).read_bytes() for n, p in files_under(tmp_path / "s" / "consumequeue").items()} == before
+    assert not (tmp_path / "s" / ".spark" / "rebuild" / "consumequeue").exists()
 
 
 def test_an_export_is_read_back_goes_on_and_is_verified(tasks, tmp_path):

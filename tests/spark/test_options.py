@@ -3,6 +3,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -44,6 +46,19 @@ def root(tmp_path):
 def test_wrong_options_are_named_with_a_cure(root, options, words):
     with pytest.raises(ConfigError, match=words):
         ReadOptions.parse({"path": str(root), **options})
+
+
+def test_a_time_without_a_zone_is_utc(root, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        times = {ReadOptions.parse({"path": str(root), "startingTimestamp": given}).starting_timestamp for given in (
+            1767225600000, "2026-01-01T00:00:00", "2026-01-01T01:00:00+01:00", datetime(2026, 1, 1),
+            datetime(2026, 1, 1, tzinfo=UTC))}
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert times == {1767225600000}
 
 
 def test_missing_paths_are_named(tmp_path, root):

@@ -101,11 +101,11 @@ def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any]
     its files do not tell (delay levels, extension files). options: those of a read that say where (splitSize, io,
     maxRecordSize, ...).
     """
-    from rmq_store.spark.jobs.run import run_job
+    from rmq_store.spark.jobs.run import collect
 
     read = {"verify": "crc", **option_texts({"path": path, **options})}
     arguments = {"read": read, "crossCheck": cross_check, "store": store or {}}
-    rows = [row.asDict() for row in run_job(spark, "audit", arguments).collect()]
+    rows = [row.asDict() for row in collect(spark, "audit", arguments)]
     report = AuditReport()
     parts: dict[str, list[dict[str, Any]]] = {}
     unindexed: dict[str, list[tuple[int, int]]] = {}

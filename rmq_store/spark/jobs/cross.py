@@ -31,7 +31,7 @@ def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[
     root = broker.root
     if not os.path.isdir(os.path.join(root, "commitlog")):
         return []
-    end = LogPositions(broker, options).end()
+    end = LogPositions(broker, options).end(over=True)
     found: list[tuple[int, list[Any]]] = [(0, ["store", root, end, None])]
     found += [(piece.size, ["entries", root, end, list(vars(piece).values())]) for piece in pieces]
     group: list[tuple[str, int]] = []

@@ -1,10 +1,13 @@
 """Export to Parquet: each task writes its own file with pyarrow; a manifest, written last, says which files count.
 
-    _tmp-<unique>/                          where tasks write; the driver moves out what counts, and removes it
-    part-<broker>-<begin>-<end>.parquet     whole and synced when it comes here; made again, it replaces itself
-    _manifest.json                          every file with its rows, bytes and crc32c, and how far each log is exported
+    _tmp-<unique>/                          where tasks write, and the driver the manifest to come; removed when it fails
+    _ready/                                 the same, renamed when it is whole: what is in it will count, whoever moves it out
+    part-<broker>-<begin>-<end>.parquet     rows of the records that begin in these log offsets
+    _manifest.json                          the options, every file with its rows, bytes and crc32c, and how far each log is
+                                            exported: what the options choose before that place is in the files
 
-A later export into the same directory goes on where the manifest stands.
+A later export into the same directory goes on where the manifest stands, after it has moved out what a killed one left ready.
+Only this moment changes what a reader of the directory sees, and whatever happens in it, no row is there twice.
 """
 import json
 import os
@@ -12,29 +15,30 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
-import crc32c
-
-from rmq_store.errors import ConfigError, CorruptionError
-from rmq_store.io.files import read_text
+from rmq_store.errors import ConfigError, StoreStateError
 from rmq_store.spark.arrow import read_pieces
-from rmq_store.spark.leftovers import open_file, sync, work_directory
+from rmq_store.spark.asked import warn_of_unknown_topics
+from rmq_store.spark.jobs.exported import MANIFEST, VERSION, choosing, no_strangers, read_manifest, verify_export
+from rmq_store.spark.jobs.exported import checksum as _checksum
+from rmq_store.spark.leftovers import drop, open_file, sync, work_directory
 from rmq_store.spark.options import ReadOptions
-from rmq_store.spark.positions import LogPositions
+from rmq_store.spark.positions import LogPositions, begin_of_new
 from rmq_store.spark.scan import option_texts
 from rmq_store.spark.schema import arrow_schema, columns_of
-from rmq_store.spark.splits import Piece, pieces_of
+from rmq_store.spark.splits import Piece, in_time, pieces_of
 
 __all__ = ["Exported", "export", "verify_export"]
 
-COLUMNS = {"file": "STRING", "rows": "BIGINT", "bytes": "BIGINT", "crc32c": "BIGINT"}
-MANIFEST = "_manifest.json"
-_CHUNK = 4 << 20
+COLUMNS = {"file": "STRING", "broker": "STRING", "begin": "BIGINT", "end": "BIGINT", "rows": "BIGINT", "bytes": "BIGINT",
+           "crc32c": "BIGINT"}
+READY = "_ready"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export added. positions: {broker: log offset up to which everything is exported}."""
+    """What an export added. positions: {broker: log offset up to which all that the options choose is exported}."""
 
     files: int
     rows: int
@@ -53,7 +57,7 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     options = ReadOptions.parse(arguments["read"])
     columns = columns_of(options)
     piece = Piece(*part)
-    name = f"part-{piece.broker}-{piece.begin:020d}-{piece.end:020d}.parquet"
+    name = f"part-{quote(piece.broker, safe='')}-{piece.begin:020d}-{piece.end:020d}.parquet"
     path = os.path.join(arguments["work"], name)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     rows = 0
@@ -72,70 +76,105 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-    made = [{"file": name, "rows": rows, "bytes": size, "crc32c": crc}] if rows else []
+    made = [{"file": name, "broker": piece.broker, "begin": piece.begin, "end": piece.end, "rows": rows, "bytes": size,
+             "crc32c": crc}] if rows else []
     yield pa.RecordBatch.from_pylist(made, schema=arrow_schema(COLUMNS))
 
 
 def export(spark: Any, path: Any, directory: str, compression: str = "zstd", **options: Any) -> Exported:
     """Writes the messages of one or many stores as Parquet files under `directory`, and what came since the last export.
 
-    options: those of a read that choose rows and columns; splitSize decides the size of the files. A directory belongs to one
-    set of stores. Raises CorruptionError (damage, or a log that lost what was to be exported), ConfigError.
+    options: those of a read. What chooses rows and columns must be the same each time, but for endingTimestamp and
+    endingPhysicalOffset, which say how far this run goes; splitSize decides the size of the files. A directory belongs to one
+    set of stores; newBrokers says where one begins that is new. One export at a time. Raises CorruptionError (damage, or a log
+    that lost what was to be exported), ConfigError, StoreStateError (another export was at the directory meanwhile).
     """
-    from rmq_store.spark.jobs.run import run_job
+    from rmq_store.spark.jobs.run import collect
 
     read = option_texts({"path": path, **options})
     parsed = ReadOptions.parse(read)
     if parsed.view != "messages":
         raise ConfigError(f"option view is {parsed.view!r}: an export has messages; df.write.parquet writes the other views")
+    warn_of_unknown_topics(parsed)
     os.makedirs(directory, exist_ok=True)
-    manifest = read_manifest(directory)
-    begins = {name: int(at) for name, at in manifest["positions"].items()}
-    positions, pieces = dict(begins), []
-    for broker in parsed.brokers:
-        log = LogPositions(broker, parsed)
-        end = log.end()
-        begin = log.check(begins[broker.name], end) if broker.name in begins else log.first()
-        pieces += [list(vars(p).values()) for p in pieces_of(broker, log.files(), begin, end, parsed.split_size, aligned=True)]
-        positions[broker.name] = end
-    made: list[Any] = []
-    if pieces:
-        with work_directory(os.path.abspath(directory), "_tmp") as work:
-            arguments = {"pieces": pieces, "read": read, "work": work, "compression": compression}
-            made = run_job(spark, "export", arguments).collect()
-            for row in made:
-                os.rename(os.path.join(work, row.file), os.path.join(directory, row.file))
-    manifest["files"] += [row.asDict() for row in made]
-    manifest["positions"] = positions
-    _write_manifest(directory, manifest)
-    return Exported(len(made), sum(r.rows for r in made), sum(r.bytes for r in made), positions)
+    _finish(directory)
+    before = read_manifest(directory)
+    no_strangers(directory, before, ConfigError)
+    _same_options(directory, before, choosing(parsed))
+    manifest = {**before, "version": VERSION, "options": choosing(parsed)}
+    pieces = _plan(parsed, manifest)
+    if not pieces and manifest == before:
+        return Exported(0, 0, 0, manifest["positions"])
+    with work_directory(os.path.abspath(directory), "_tmp") as work:
+        made = []
+        if pieces:
+            made = collect(spark, "export", {"pieces": pieces, "read": read, "work": work, "compression": compression})
+        manifest["files"] = [*before["files"], *(row.asDict() for row in made)]
+        _write_manifest(work, manifest)
+        if read_manifest(directory) != before:
+            raise StoreStateError(f"{directory}: another export wrote here meanwhile, this one added nothing: run it again")
+        os.rename(work, os.path.join(directory, READY))
+        sync(directory)
+    _finish(directory)
+    return Exported(len(made), sum(r.rows for r in made), sum(r.bytes for r in made), manifest["positions"])
 
 
-def verify_export(directory: str) -> int:
-    """Reads every file of a manifest again and compares; returns their number. Raises CorruptionError."""
-    files = read_manifest(directory)["files"]
-    for file in files:
-        path = os.path.join(directory, file["file"])
-        found = _checksum(path)
-        if found != (file["bytes"], file["crc32c"]):
-            raise CorruptionError(path, None, f"{file['bytes']} bytes with crc32c {file['crc32c']:#010x}",
-                                  f"{found[0]} with {found[1]:#010x}")
-    return len(files)
+def _plan(options: ReadOptions, manifest: dict[str, Any]) -> list[list[Any]]:
+    """The pieces of the logs that are to be exported; has the manifest say where they begin and end."""
+    known = {name: int(at) for name, at in manifest["positions"].items()}
+    logs = [LogPositions(broker, options) for broker in options.brokers]
+    new = begin_of_new(logs, known)
+    manifest["positions"], manifest["begins"] = dict(known), dict(manifest["begins"])
+    pieces = []
+    for log in logs:
+        name, end = log.broker.name, log.end()
+        log.check_whole()
+        if name in known:
+            begin = log.check(known[name], end, "the next record to export", "export into a new directory")
+        else:
+            begin = new[name]
+            if options.starting_physical_offset is not None:
+                begin = max(begin, min(end, log.of_place(options.starting_physical_offset)))
+            manifest["begins"][name] = begin
+        if options.ending_physical_offset is not None:
+            end = min(end, log.of_place(options.ending_physical_offset))
+        if options.ending_timestamp is not None:
+            end = min(end, log.not_before(options.ending_timestamp, begin, end))
+        manifest["positions"][name] = end = max(begin, end)
+        files = in_time(log.files(), options)
+        pieces += [list(vars(p).values()) for p in pieces_of(log.broker, files, begin, end, options.split_size, aligned=True)]
+    return pieces
 
 
-def read_manifest(directory: str) -> dict[str, Any]:
-    """The manifest of an export; an empty one where there is none. Raises CorruptionError, OSError."""
-    path = os.path.join(directory, MANIFEST)
-    try:
-        manifest = json.loads(read_text(path, open_file))
-    except FileNotFoundError:
-        return {"version": 1, "files": [], "positions": {}}
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(path, None, "a manifest of an export", str(error)) from error
-    if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), list)
-            and isinstance(manifest.get("positions"), dict)):
-        raise CorruptionError(path, None, "a manifest of an export", "JSON of another shape")
-    return manifest
+def _same_options(directory: str, manifest: dict[str, Any], options: dict[str, Any]) -> None:
+    """Raises ConfigError where the directory has rows that other options chose."""
+    if not manifest["positions"]:
+        return
+    if manifest["version"] != VERSION:
+        raise ConfigError(f"{directory} has an export of an earlier release, which did not note its options: export into a "
+                          "new directory")
+    for name, value in options.items():
+        if manifest["options"].get(name) != value:
+            raise ConfigError(f"{directory} has an export with {name}={json.dumps(manifest['options'].get(name))}, this one "
+                              f"has {json.dumps(value)}: give the same options, or export into another directory")
+
+
+def _finish(directory: str) -> None:
+    """Moves out what is ready, the manifest last; also what an export left that was killed in here."""
+    ready = os.path.join(directory, READY)
+    if not os.path.isdir(ready):
+        return
+    if os.path.exists(os.path.join(ready, MANIFEST)):
+        for file in read_manifest(ready)["files"]:
+            made = os.path.join(ready, file["file"])
+            if os.path.exists(made):
+                os.rename(made, os.path.join(directory, file["file"]))
+        sync(directory)         # the names of the files before that of the manifest which counts them
+        os.rename(os.path.join(ready, MANIFEST), os.path.join(directory, MANIFEST))
+        sync(directory)
+    gone = os.path.join(directory, f"_tmp-{uuid.uuid4().hex}")      # which the next export sweeps, if this one dies here
+    os.rename(ready, gone)
+    drop(gone)
 
 
 def _write_manifest(directory: str, manifest: dict[str, Any]) -> None:
@@ -144,17 +183,5 @@ def _write_manifest(directory: str, manifest: dict[str, Any]) -> None:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    sync(directory)         # the names of the files before that of the manifest which counts them
     os.rename(path + ".tmp", path)
     sync(directory)
-
-
-def _checksum(path: str, sync: bool = False) -> tuple[int, int]:
-    size = crc = 0
-    with open(path, "rb", buffering=0, opener=open_file) as file:
-        while data := file.read(_CHUNK):
-            crc = crc32c.crc32c(data, crc)
-            size += len(data)
-        if sync:
-            os.fsync(file.fileno())
-    return size, crc

@@ -61,7 +61,7 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
     slots, entries: their geometry; None: that of the files there, else upstream's 5,000,000 and 20,000,000. Files are called
     after the store time of their first key: upstream calls them after the moment they were made.
     """
-    from rmq_store.spark.jobs.run import run_job
+    from rmq_store.spark.jobs.run import collect
 
     place = os.path.join(os.path.abspath(root), ".spark", "rebuild")
     target = os.path.join(place, "index")
@@ -71,12 +71,12 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
             os.mkdir(os.path.join(work, name))
         common: dict[str, Any] = {"root": os.path.abspath(root), "splitSize": split_size, "directory": work,
                                   "slots": slots or found[0], "entries": entries or found[1]}
-        counted = sorted(run_job(spark, "rebuild_index", common).collect(), key=lambda row: row.part)
+        counted = sorted(collect(spark, "rebuild_index", common), key=lambda row: row.part)
         check_chain((r.path, r.begin, r.first, r.position) for r in counted)
         files = _files([r["keys"] for r in counted], common["entries"] - 1)
         made = 0
         if files:
-            made = sum(r["keys"] for r in run_job(spark, "rebuild_index", {**common, "files": files}).collect())
+            made = sum(r["keys"] for r in collect(spark, "rebuild_index", {**common, "files": files}))
         drop(target)
         os.rename(os.path.join(work, "files"), target)      # what a late attempt makes now has no place to go
     _rename(target, len(files))

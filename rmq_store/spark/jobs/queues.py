@@ -63,7 +63,7 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     CorruptionError (damage in the log or that file, or a queue whose offsets have holes or doubles: such a store wants
     recovery), StoreLocked, ConfigError (a store with extension files).
     """
-    from rmq_store.spark.jobs.run import run_job
+    from rmq_store.spark.jobs.run import collect
 
     if os.path.isdir(os.path.join(root, "consumequeue_ext")):
         raise ConfigError(f"{root} has consume-queue extension files, which hold what a log does not: they cannot be rebuilt")
@@ -72,21 +72,14 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     size = file_size or present_file_size(root)
     removed = [(topic, queue_id, below) for (topic, queue_id), below in removed_queues(ControlFiles(IoTable()), root).items()]
     with work_directory(place, "consumequeue") as work:
-        rows = run_job(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": work, "fileSize": size,
-                                                 "splitSize": split_size, "removed": removed}).collect()
+        rows = collect(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": work, "fileSize": size,
+                                                 "splitSize": split_size, "removed": removed})
         check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
+        found = _chained(rows)
         drop(target)
         os.rename(work, target)
-    found: dict[tuple[str, int], list[int]] = {}
-    for row in rows:
-        if row.topic is not None:
-            queue = found.setdefault((row.topic, row.queueId), [row.low, row.high, 0])
-            queue[:] = min(queue[0], row.low), max(queue[1], row.high), queue[2] + row.entries
     logs = log_files(root)
-    for (topic, queue_id), (low, high, entries) in found.items():
-        if entries != high - low + 1:
-            raise CorruptionError(root, None, f"{high - low + 1} records for offsets {low} to {high} of {topic}/{queue_id}",
-                                  f"{entries}")
+    for (topic, queue_id), (low, high) in found.items():
         directory = os.path.join(target, topic, str(queue_id))
         _fillers(directory, low, size)
         _times(directory, high, logs)
@@ -94,7 +87,21 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     directory = target
     if install:
         directory = put_in_place(root, target, "consumequeue")
-    return RebuiltQueues(directory, len(found), sum(q[2] for q in found.values()))
+    return RebuiltQueues(directory, len(found), sum(high - low + 1 for low, high in found.values()))
+
+
+def _chained(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:
+    """The first and last offset of each queue. Parts have no hole and no double in them; raises CorruptionError where one is
+    between them."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in sorted((row for row in rows if row.topic is not None), key=lambda row: int(row.first)):
+        queue = row.topic, row.queueId
+        low, high = found.get(queue, (row.low, row.low - 1))
+        if row.low != high + 1:
+            raise CorruptionError(row.path, row.first, f"queue offset {high + 1} of {row.topic}/{row.queueId} from there on",
+                                  row.low)
+        found[queue] = low, row.high
+    return found
 
 
 def present_file_size(root: str) -> int:

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_store.errors import ConfigError
 from rmq_store.spark.schema import ddl
+from rmq_store.spark.told import told
 from rmq_store.spark.workers import spare_imports
 
-__all__ = ["JOBS", "JobDataSource", "run_job"]
+__all__ = ["JOBS", "JobDataSource", "collect", "run_job"]
 
 JOBS = {"audit": "audit", "rebuild_queues": "queues", "rebuild_index": "index", "export": "export"}
 
@@ -72,6 +74,17 @@ def run_job(spark: Any, job: str, arguments: dict[str, Any]) -> Any:
     job_module(job)
     register(spark)
     return spark.read.format("rocketmq_store_job").options(job=job, arguments=json.dumps(arguments)).load()
+
+
+def collect(spark: Any, job: str, arguments: dict[str, Any]) -> list[Any]:
+    """The rows of a job. What a task or its planner raised comes as it was raised there, from Spark's."""
+    try:
+        return list(run_job(spark, job, arguments).collect())
+    except PySparkException as error:
+        ours = told(error)
+        if ours is None:
+            raise
+        raise ours from error
 
 
 spare_imports()
