@@ -473,17 +473,24 @@ class MessageStore(StoreReports):
         begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
         offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
         """
+        for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
+            if message is not None:
+                yield message
+
+    def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: int | None = None,
+                    end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+        """As scan, and None for each record that it passes over: an event loop gives others a turn there."""
         if topic is not None and queue_id is not None:
             yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
             return
         start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
         for kind, _, _, message in self.log_records(start):
             if kind != "msg" or (topic is not None and message.topic != topic):
+                yield None
                 continue
             if end_time is not None and message.store_timestamp > end_time:
                 return
-            if begin_time is None or message.store_timestamp >= begin_time:
-                yield message
+            yield message if begin_time is None or message.store_timestamp >= begin_time else None
 
     def _log_offset_before(self, timestamp: int | None) -> int:
         """Where a walk over the log has to begin to meet everything stored at or after `timestamp`: the start of a file.
