@@ -184,6 +184,9 @@ class AsyncConsumer:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    def __reduce__(self) -> str:
+        raise TypeError("an AsyncConsumer cannot be pickled or copied: send its messages")
+
     def __repr__(self) -> str:
         return f"AsyncConsumer({self.group!r}, {self.topics!r})"
 

@@ -125,6 +125,9 @@ class Batch(Sequence["Message"]):
         """This message failed: see Consumer.retry. The batch still needs its ack."""
         return self._consumer.retry(message, delay_level=delay_level)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a Batch cannot be pickled or copied, only this process can say what became of it: send its messages")
+
     def __len__(self) -> int:
         return len(self.messages)
 
@@ -471,6 +474,9 @@ class Consumer:
             self.close()
         except ForkedProcess:       # a child of fork leaves the block: there is nothing to close
             pass
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Consumer cannot be pickled or copied: send its messages")
 
     def __repr__(self) -> str:
         return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r})"
