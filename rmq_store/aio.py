@@ -63,9 +63,9 @@ class AsyncMessageStore:
             return cls(MessageStore.open(path, **options))
         return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
 
-    async def close(self) -> None:
+    async def close(self, *, strict: bool = False) -> None:
         """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
-        await apart(self.store.close)
+        await apart(lambda: self.store.close(strict=strict))
 
     async def __aenter__(self) -> "AsyncMessageStore":
         return self
@@ -74,8 +74,8 @@ class AsyncMessageStore:
                         trace: TracebackType | None) -> None:
         try:
             await self.close()
-        except (BufferError, ForkedProcess):
-            pass        # as in the `with` of a MessageStore: views that are alive stay good
+        except ForkedProcess:
+            pass        # as in the `with` of a MessageStore
 
     @property
     def closed(self) -> bool:
@@ -413,8 +413,8 @@ class Subscription:
         return message
 
     async def _more(self) -> None:
-        """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits does so since
-        there was nothing to look at, and was woken by what has come since: so nobody has to be told what a task leaves."""
+        """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits began where
+        there was nothing to look at, and is woken by what came since: so nobody has to be told what a task leaves."""
         self._check()
         if not self._due:
             for queue_id in await self._ear.listen():

@@ -46,7 +46,8 @@ cdef tuple _STATUS = tuple(GetStatus)
 cdef class GetResult:
     """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
 
-    Upstream: GetMessageResult. The messages are views: they keep their file mapped as long as they live. disk_messages and
+    Upstream: GetMessageResult. The messages are views: they stay good, and their file mapped, as long as they live, also after
+    the store was closed; pickled and deep-copied they are on memory of their own. disk_messages and
     disk_bytes: of them, those that lie further from the log's end than memory_ratio_pct of the memory. Upstream takes these for
     read from the device (checkInDiskByCommitOffset); the page cache may have them still.
     """
