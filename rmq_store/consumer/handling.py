@@ -14,7 +14,7 @@ _CURES = {
 
 
 def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:
-    """Raises TypeError for what `run` cannot call, ValueError for a concurrency below 1. awaits: whether results are awaited."""
+    """Raises TypeError for what `run` cannot call, ValueError for a concurrency below 1. awaits: it awaits what is returned."""
     if not callable(handle):
         raise TypeError(f"handle is {handle!r}: give a function that takes a message")
     called = None if isinstance(handle, type) else getattr(handle, "__call__", None)    # noqa: B004  an object's own

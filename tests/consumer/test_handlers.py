@@ -57,8 +57,9 @@ def number(message):
 # ---- handlers that would not be run
 
 @pytest.mark.parametrize(("handle", "words"), [
-    (coroutine, "coroutine function"), (functools.partial(coroutine), "coroutine function"), (Calls(), "coroutine function"),
-    (generator, "generator function"), (async_generator, "generator function"), (None, "handle is None"), ("f", "handle is 'f'")])
+    (coroutine, "coroutine function"), (functools.partial(coroutine), "coroutine function"),
+    (Calls(), "coroutine function"), (generator, "generator function"), (async_generator, "generator function"),
+    (None, "handle is None"), ("f", "handle is 'f'")])
 def test_what_calling_would_not_run_is_refused_at_the_call(filled, handle, words):
     with filled.consumer("G", "T") as consumer:
         with pytest.raises(TypeError, match=words):
@@ -305,5 +306,5 @@ def test_a_run_of_several_that_is_cancelled_gives_back_what_is_under_way(tmp_pat
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None])
 def test_a_concurrency_that_is_none_is_refused(filled, count):
-    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match="concurrency is .* 1 or more"):
+    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match=r"concurrency is .* 1 or more"):
         consumer.run(print, concurrency=count)

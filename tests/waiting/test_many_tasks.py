@@ -1,4 +1,4 @@
-"""Tasks beside each other: on one subscription, beside a look that takes long, and with calls that nobody waits for any more."""
+"""Tasks beside each other: on one subscription, beside a look that takes long, with calls that nobody waits for any more."""
 import asyncio
 import threading
 
@@ -86,7 +86,8 @@ def test_closing_a_subscription_lets_out_who_waits_in_it(tmp_path, run):
             while subscription.offsets != {0: 3}:
                 await asyncio.sleep(0)
             subscription.close()
-            assert sorted(sum(await asyncio.wait_for(asyncio.gather(*tasks), 30), [])) == [0, 1, 2]
+            first, second = await asyncio.wait_for(asyncio.gather(*tasks), 30)
+            assert sorted(first + second) == [0, 1, 2]
             assert [m async for m in subscription] == []
 
     run(main())
@@ -190,7 +191,7 @@ def test_a_walk_for_one_topic_leaves_others_their_turns_while_it_passes_others_b
             assert [bytes(m.body) async for m in s.scan("T")] == [b"this"]
             assert turns >= 20
             late = 1 + s.store.message_at(0).store_timestamp + (1 << 40)
-            assert [m async for m in s.scan(begin_time=late)] == [m for m in s.store.scan(begin_time=late)] == []
+            assert [m async for m in s.scan(begin_time=late)] == list(s.store.scan(begin_time=late)) == []
             beside.cancel()
 
     run(main())
