@@ -429,9 +429,9 @@ class Subscription:
             self._look()
 
     def _check(self) -> None:
+        self._store._check_open()           # in a child of fork nobody would wake it
         if self._closed:
             raise StopAsyncIteration
-        self._store._check_open()           # in a child of fork nobody would wake it
 
     def _look(self) -> None:
         # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.

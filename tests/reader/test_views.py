@@ -41,7 +41,7 @@ def store(tmp_path, request):
 
 @pytest.mark.filterwarnings("error")
 def test_the_plain_loop_ends_in_no_warning_and_no_error(store, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="rmq_store")
     for message in store.get("T", 0, 0):
         body = message.body
     store.close()
