@@ -32,7 +32,7 @@ from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 from rmq_store.waiting._wait import wait_ns
 from rmq_store.waiting.apart import apart
-from rmq_store.waiting.loops import Ear, LoopHub
+from rmq_store.waiting.loops import LOOK_ENTRIES, Ear, LoopHub
 from rmq_store.writer._future import PutFuture
 from rmq_store.writer._put import PutResult
 from rmq_store.writer._put_many import PutManyResult
@@ -41,6 +41,7 @@ __all__ = ["AsyncMessageStore", "Subscription"]
 
 T = TypeVar("T")
 Offsets = int | Mapping[int, int] | None
+ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
 
@@ -53,7 +54,7 @@ class AsyncMessageStore:
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self._free_turns = 0
+        self._free_turns = self._passed = 0
 
     @classmethod
     async def open(cls, path: Any, **options: Any) -> "AsyncMessageStore":
@@ -62,9 +63,9 @@ class AsyncMessageStore:
             return cls(MessageStore.open(path, **options))
         return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
 
-    async def close(self) -> None:
+    async def close(self, *, strict: bool = False) -> None:
         """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
-        await apart(self.store.close)
+        await apart(lambda: self.store.close(strict=strict))
 
     async def __aenter__(self) -> "AsyncMessageStore":
         return self
@@ -73,8 +74,8 @@ class AsyncMessageStore:
                         trace: TracebackType | None) -> None:
         try:
             await self.close()
-        except (BufferError, ForkedProcess):
-            pass        # as in the `with` of a MessageStore: views that are alive stay good
+        except ForkedProcess:
+            pass        # as in the `with` of a MessageStore
 
     @property
     def closed(self) -> bool:
@@ -132,27 +133,47 @@ class AsyncMessageStore:
     async def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
                   max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
-        store = self.store
         wait_ns(wait)       # refuses what is no time
-        result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+        result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
         if wait is True:
-            wait = store.options.long_polling_timeout_ms / 1000
+            wait = self.store.options.long_polling_timeout_ms / 1000
         if not wait or not _holds(result, offset):
             await self._breathe()
             return result
         end = time.monotonic() + wait
         with Ear(self._hub(), topic, [queue_id]) as ear:
             while True:
-                result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+                result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
                 if not _holds(result, offset):
                     return result
-                offset = max(offset, result.next_offset)
+                passed, offset = offset, max(offset, result.next_offset)
                 if offset < result.max_offset:
+                    await self._pass(offset - passed)
                     continue
                 try:
                     await ear.listen(max(end - time.monotonic(), 0))
                 except TimeoutError:
                     return result
+
+    async def _got(self, topic: str, queue_id: int, offset: int, max_count: int, tags: str | None,
+                   max_bytes: int | None) -> GetResult:
+        """What is there: as MessageStore.get, in looks between which other tasks have a turn. The first that finds something
+        ends it, so it may be less than one get would find."""
+        end = offset + self.store.options.filter_bytes_max // ENTRY_BYTES
+        while True:
+            result = self.store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes, _scan_max=LOOK_ENTRIES)
+            if (result.status is not GetStatus.NO_MATCHED_MESSAGE or result.unreadable
+                    or not offset < result.next_offset < min(end, result.max_offset)):
+                return result
+            await self._pass(result.next_offset - offset)
+            offset = result.next_offset
+
+    async def _pass(self, entries: int) -> None:
+        """Tags left these out: others have a turn from time to time."""
+        self._passed += entries
+        if self._passed >= LOOK_ENTRIES:
+            self._passed = 0
+            await asyncio.sleep(0)
 
     async def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """As MessageStore.wait_for_message."""
@@ -222,16 +243,17 @@ class AsyncMessageStore:
 
     def scan(self, topic: str | None = None, queue_id: int | None = None, **keywords: Any) -> AsyncIterator[Message]:
         """As MessageStore.scan: `async for message in store.scan("T", 0)`."""
-        return self._walk(self.store.scan(topic, queue_id, **keywords))
+        return self._walk(self.store._scan_steps(topic, queue_id, **keywords))
 
     def log_records(self, begin: int | None = None, end: int | None = None) -> AsyncIterator[tuple[str, int, int, Any]]:
         """As MessageStore.log_records: `async for kind, offset, size, message in store.log_records()`."""
         return self._walk(self.store.log_records(begin, end))
 
-    async def _walk(self, steps: Iterator[T]) -> AsyncIterator[T]:
+    async def _walk(self, steps: Iterator[T | None]) -> AsyncIterator[T]:
         for step in steps:
             await self._breathe()
-            yield step
+            if step is not None:        # a message that was not asked for
+                yield step
 
     async def log_bytes(self, offset: int, size_max: int = 1 << 20) -> bytes:
         """As MessageStore.log_bytes."""
@@ -340,9 +362,11 @@ class AsyncMessageStore:
 
 
 class Subscription:
-    """An endless iteration over messages. `offsets` says where each queue goes on: behind the last message handed out.
+    """An iteration over messages, endless until `close`. `offsets` says where each queue goes on: behind the last message
+    handed out.
 
-    A task that is cancelled while it waits here leaves `offsets` as they were; iterating again goes on there.
+    A task that is cancelled while it waits here leaves `offsets` as they were; iterating again goes on there, also after an
+    error. Queues take turns. Any number of tasks of one event loop may iterate over it: each message goes to one of them.
     """
 
     def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
@@ -351,11 +375,13 @@ class Subscription:
         self._offset = offset
         self._ready: deque[Message] = deque()
         self._read: dict[int, int] = {}         # where the next look begins, beyond what waits in _ready
-        self._turns = 0
+        self._turns = 0                         # messages handed out since others had a turn
+        self._passed = 0                        # entries that tags left out since then
+        self._closed = False
         self.offsets: dict[int, int] = {}
         ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
         self._ear = Ear(hub, topic, ids).__enter__()
-        self._due: set[int] = set()
+        self._due: dict[int, None] = {}         # queues to look at, the next one first
         try:
             for one in store.queues(topic) if ids is None else ids:
                 self._begin(one)
@@ -373,45 +399,63 @@ class Subscription:
         if not 0 <= at <= end:
             raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: it has offsets {low} to {end}")
         self.offsets[queue_id] = self._read[queue_id] = at
-        self._due.add(queue_id)
+        self._due[queue_id] = None
 
     def __aiter__(self) -> "Subscription":
         return self
 
     async def __anext__(self) -> Message:
         while not self._ready:
-            self._store._check_open()       # in a child of fork nobody would wake it
-            if not self._due:
-                for queue_id in await self._ear.listen():
-                    if queue_id not in self._read:          # a queue that came after the subscription: from its beginning
-                        self.offsets[queue_id] = self._read[queue_id] = 0
-                    self._due.add(queue_id)
-            elif self._turns:
-                self._turns = 0
-                await asyncio.sleep(0)          # a batch is through: others have a turn
-            if self._store.closed:
-                raise StoreClosed(self._store.path)
-            self._look()
+            await self._more()
         self._turns += 1
         message = self._ready.popleft()
         self.offsets[message.queue_id] = message.queue_offset + 1
         return message
 
+    async def _more(self) -> None:
+        """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits began where
+        there was nothing to look at, and is woken by what came since: so nobody has to be told what a task leaves."""
+        self._check()
+        if not self._due:
+            for queue_id in await self._ear.listen():
+                if queue_id not in self._read:          # a queue that came after the subscription: from its beginning
+                    self.offsets[queue_id] = self._read[queue_id] = 0
+                self._due[queue_id] = None
+        elif self._turns:
+            self._turns = 0
+            await asyncio.sleep(0)          # a batch is through: others have a turn
+        self._check()
+        if self._due and not self._ready:
+            self._look()
+
+    def _check(self) -> None:
+        self._store._check_open()           # in a child of fork nobody would wake it
+        if self._closed:
+            raise StopAsyncIteration
+
     def _look(self) -> None:
         # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.
         queue_id = next(iter(self._due))
-        result = self._store.get(self._topic, queue_id, self._read[queue_id], self._max_count, self._tags)
-        self._due.discard(queue_id)         # not before: a look that failed is taken again
+        self._due[queue_id] = self._due.pop(queue_id)       # last in turn: one that is full, or fails, leaves the others theirs
+        begin = self._read[queue_id]
+        result = self._store.get(self._topic, queue_id, begin, self._max_count, self._tags, _scan_max=LOOK_ENTRIES)
         self._read[queue_id] = result.next_offset
-        if not result.messages and not self._ready:
+        if result.messages:
+            self._ready.extend(result.messages)
+        else:
             self.offsets[queue_id] = result.next_offset
-        self._ready.extend(result.messages)
-        if result.next_offset < result.max_offset:
-            self._due.add(queue_id)
+            self._passed += result.next_offset - begin
+            if self._passed >= LOOK_ENTRIES:
+                self._passed, self._turns = 0, 1
+        if result.next_offset >= result.max_offset:         # not before: a look that failed is taken again
+            del self._due[queue_id]
 
     def close(self) -> None:
-        """Waits for nothing any more. Also at the end of `with` and `async with`."""
+        """Waits for nothing any more: iterating ends, also for tasks that wait. Also at the end of `with` and `async with`."""
+        self._closed = True
+        self._ready.clear()
         self._ear.__exit__(None, None, None)
+        self._ear.wake()
 
     async def aclose(self) -> None:
         self.close()

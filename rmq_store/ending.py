@@ -46,7 +46,7 @@ def _close_all() -> None:
 def _close_quietly(store: Open) -> None:
     try:
         store.close()
-    except (RmqStoreError, OSError, BufferError):
+    except (RmqStoreError, OSError):
         pass        # it is logged; there is nobody left to raise to, and other stores are to be closed
 
 

@@ -7,9 +7,10 @@
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
-    └─ BackendUnavailable(backend, reason, cure)
+    ├─ BackendUnavailable(backend, reason, cure)
+    └─ ViewsAlive(BufferError)            close(strict=True): message views are alive
 
-`close()` with leases alive raises the builtin BufferError. What is stored but not yet as safe as asked is no error: it is a
+What is stored but not yet as safe as asked is no error: it is a
 status on the result (status.PutStatus). All are raised in the caller's thread, never in a native one; all can be pickled.
 """
 import os
@@ -22,8 +23,8 @@ __all__ = [
     "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
     "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
     "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "UnknownVersion", "WriteFailed", "exceeds",
-    "tell_stored",
+    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "UnknownVersion", "ViewsAlive", "WriteFailed",
+    "exceeds", "tell_stored",
 ]
 
 
@@ -118,6 +119,20 @@ class StoreNotWriteable(StoreStateError):
 
     def __str__(self) -> str:
         return f"the store{_at(self.path)} is open with readonly=True: open it without to write"
+
+
+class ViewsAlive(RmqStoreError, BufferError):
+    """From close(strict=True): the store is closed, and `leases` groups of message views are alive. They stay good, and their
+    files mapped, until the last of them is gone."""
+
+    def __init__(self, path: object = None, leases: int = 0) -> None:
+        super().__init__(path, leases)
+        self.path = path
+        self.leases = leases
+
+    def __str__(self) -> str:
+        return (f"the store{_at(self.path)} is closed, but {self.leases} groups of message views are alive, which "
+                "strict=True does not allow: let go of the messages first, or keep message.copy() or bytes(message.body)")
 
 
 # ---- a message that was not stored

@@ -29,9 +29,9 @@ class Event(Enum):
     CLOSED_FAILED = "store", _ERROR, (
         "closed %(path)s after a failed %(what)s (errno %(errno)d): flushed up to offset %(flushed)d of "
         "%(max_offset)d, the abort file stays, the next open recovers")
-    CLOSED_WITH_LEASES = "store", _WARNING, (
-        "closed %(path)s while %(leases)d message views are alive: their files stay mapped until the last one is "
-        "gone")
+    CLOSED_WITH_LEASES = "store", _INFO, (
+        "closed %(path)s while %(leases)d groups of message views are alive: they stay good, and their files mapped until the "
+        "last one is gone")
     CLOSED_AT_EXIT = "store", _WARNING, "closed %(path)s at interpreter exit: close() was not called"
     CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
     OPTION_NO_EFFECT = "config", _WARNING, "options of %(source)s have no effect here: %(options)s"

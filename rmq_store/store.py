@@ -27,6 +27,7 @@ from rmq_store.errors import (
     DurabilityError,
     ForkedProcess,
     StoreNotWriteable,
+    ViewsAlive,
 )
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
@@ -235,11 +236,12 @@ class MessageStore(StoreReports):
 
     # ---- closing
 
-    def close(self) -> None:
+    def close(self, *, strict: bool = False) -> None:
         """Flushes, waits up to close_timeout_ms for dispatch, stops every thread, releases the lock. Idempotent.
 
-        The abort file goes only if nothing failed and nothing is behind. With message views alive everything but the unmapping
-        of their files is done, then BufferError is raised. Raises DurabilityError where the last flush, or another write or
+        The abort file goes only if nothing failed and nothing is behind. Messages that are alive stay good: their files stay
+        mapped until the last one is gone, and `leases` counts them. strict: then raises ViewsAlive, when all else is done; for
+        who is about to unmount the disk, and for tests. Raises DurabilityError where the last flush, or another write or
         sync of closing, failed; everything is released all the same. Any thread, also in a callback or a listener: there it
         returns at once if another thread is closing, which waits for the callback to end. In a signal handler, too: where that
         has interrupted a call that has a lock of a store, close() returns at once and is done when the call lets go of it.
@@ -253,6 +255,8 @@ class MessageStore(StoreReports):
         try:
             with self._close_lock.attempt(wait=not self._own_thread()) as mine:
                 if not mine or not self._unfinished():
+                    if mine and strict and self.leases:
+                        raise ViewsAlive(self.path, self.leases)
                     return
                 problems, behind = self._shut_reader() if self.readonly else self._shut()
                 leases = self.leases
@@ -267,9 +271,8 @@ class MessageStore(StoreReports):
             raise problems[0]
         if behind:
             warnings.warn(behind, RuntimeWarning, stacklevel=2)
-        if leases:
-            raise BufferError(f"{leases} groups of message views are alive: the store at {self.path} is closed, their files "
-                              "stay mapped until the last view is gone (bytes(message.body) keeps a body without its view)")
+        if leases and strict:
+            raise ViewsAlive(self.path, leases)
 
     def _own_thread(self) -> bool:
         """True in a thread that close() joins."""
@@ -365,11 +368,10 @@ class MessageStore(StoreReports):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """close(), except that message views that are still alive are only logged: the loop variable of a `for message in …`
-        is one, and it stays good. In a child of fork that leaves the block there is nothing to close."""
+        """close(). In a child of fork that leaves the block there is nothing to close."""
         try:
             self.close()
-        except (BufferError, ForkedProcess):
+        except ForkedProcess:
             pass
 
     def __reduce__(self) -> Any:
@@ -488,17 +490,24 @@ class MessageStore(StoreReports):
         begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
         offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
         """
+        for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
+            if message is not None:
+                yield message
+
+    def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: int | None = None,
+                    end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+        """As scan, and None for each record that it passes over: an event loop gives others a turn there."""
         if topic is not None and queue_id is not None:
             yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
             return
         start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
         for kind, _, _, message in self.log_records(start):
             if kind != "msg" or (topic is not None and message.topic != topic):
+                yield None
                 continue
             if end_time is not None and message.store_timestamp > end_time:
                 return
-            if begin_time is None or message.store_timestamp >= begin_time:
-                yield message
+            yield message if begin_time is None or message.store_timestamp >= begin_time else None
 
     def _log_offset_before(self, timestamp: int | None) -> int:
         """Where a walk over the log has to begin to meet everything stored at or after `timestamp`: the start of a file.

@@ -1,13 +1,14 @@
-"""Is a put slower than it was? This checkout beside another one that is built, run by run in turns.
+"""Is a put, or a get, slower than it was? This checkout beside another one that is built, run by run in turns.
 
 Each run is a process of its own with the other's interpreter and modules, for the place that memory happens to get decides a
-few per cent. A run's figure is the median of its stretches, in ns a put; a case's figures are the medians and the fastest of
+few per cent. A run's figure is the median of its stretches, in ns a message; a case's are the medians and the fastest of
 --rounds runs of each side, and the median of the rounds' ratios. --memory has the synchronous cases write to /dev/shm, where a
 sync costs nothing and the processor is all that is measured.
 
     python -m bench.load.before --other ../checkout-of-the-commit-before
 """
 import argparse
+import operator
 import os
 import shutil
 import statistics
@@ -21,13 +22,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 WINDOW = 512
-# case: store options, body's bytes, puts in a stretch, stretches in a run, what is done
+# case: store options, body's bytes, messages in a stretch, stretches in a run, what is done
 CASES: dict[str, tuple[dict[str, Any], int, int, int, str]] = {
     "put_100": ({"write_path": "pool"}, 100, 1000, 1000, "put"),
     "put_mmap_100": ({"write_path": "mmap"}, 100, 1000, 1000, "put"),
     "put_sync_1024": ({"flush_mode": "sync"}, 1024, 20, 100, "put"),
     "put_async_512": ({"flush_mode": "sync"}, 1024, 2048, 20, "put_async"),
+    "get_100": ({}, 100, 8192, 1000, "get"),            # pulls of 32 as views
+    "get_bodies_100": ({}, 100, 8192, 1000, "get_bodies"),
 }
+PULL = 32
 
 
 def _stretches(store: Any, kind: str, body: bytes, puts: int) -> Iterator[float]:
@@ -47,12 +51,31 @@ def _stretches(store: Any, kind: str, body: bytes, puts: int) -> Iterator[float]
         yield (clock() - start) / puts
 
 
+def _pulls(store: Any, kind: str, body: bytes, count: int) -> Iterator[float]:
+    """ns a message got, a walk through the queue at a time."""
+    clock, get, look = time.perf_counter_ns, store.get, operator.attrgetter("body")
+    store.put_many("bench", [body] * count)
+    store.wait_dispatched()
+    while True:
+        offset, start = 0, clock()
+        while offset < count:
+            result = get("bench", 0, offset, PULL)
+            if kind == "get":
+                for _ in result:
+                    pass
+            else:
+                for message in result:
+                    look(message)
+            offset = result.next_offset
+        yield (clock() - start) / count
+
+
 def measure(name: str, path: Path, shorter: int) -> float:
-    """One run, here and now: the median stretch's ns a put."""
+    """One run, here and now: the median stretch's ns a message."""
     from rmq_store import MessageStore
     options, size, puts, stretches, kind = CASES[name]
     with MessageStore.open(path, segment_size_bytes=256 << 20, **options) as store:
-        each = _stretches(store, kind, bytes(size), puts)
+        each = (_pulls if kind.startswith("get") else _stretches)(store, kind, bytes(size), puts)
         for _ in range(max(1, stretches // shorter // 10)):
             next(each)
         return statistics.median(next(each) for _ in range(max(1, stretches // shorter)))

@@ -7,7 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from rmq_store import MessageStore
@@ -65,14 +65,8 @@ def open_store(args: argparse.Namespace, *, create: bool = False, services: bool
     if not create and not os.path.isdir(log):
         raise FileNotFoundError(2, "not a message store: it has no commitlog directory", args.store)
     store = MessageStore.open(args.store, _services=services, **given)
-    try:
+    with store:
         yield store
-    except BaseException:
-        # The traceback keeps message views alive: that is no error of its own.
-        with suppress(BufferError):
-            store.close()
-        raise
-    store.close()
 
 
 def moment(text: str) -> int:

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         _tell(args.command, *getattr(error, "__notes__", ()))
         return INTERRUPTED
-    except (RmqStoreError, OSError, BufferError) as error:
+    except (RmqStoreError, OSError) as error:
         out.flush()
         _tell(args.command, _text(error), *getattr(error, "__notes__", ()))
         return exit_code(error)

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.consumer.counts import CountTable, GroupCounts
+from rmq_store.consumer.handling import check_handler, refuse_unrun
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.io._lock import StoreLock
+from rmq_store.io.threads import start_thread
 from rmq_store.status import GetStatus
 from rmq_store.waiting._arrivals import Arrivals
 
@@ -106,19 +108,25 @@ class Batch(Sequence["Message"]):
 
     def ack(self) -> None:
         """All of it is done. Calling it again changes nothing."""
-        if not self._settled:
-            self._consumer._settle(self._queue, self.begin, again=None)
-            self._settled = True        # not before: what failed can be said again
+        self._settle(len(self.messages))
 
     def nack(self) -> None:
         """None of it is done: the next poll hands all of it out again."""
+        self._settle(0)
+
+    def _settle(self, done: int) -> None:
+        """So many from the beginning are done; the others are handed out again."""
         if not self._settled:
-            self._consumer._settle(self._queue, self.begin, again=(self.begin, self.end))
-            self._settled = True
+            begin = self.begin if done == 0 else self.end if done == len(self.messages) else self.messages[done].queue_offset
+            self._consumer._settle(self._queue, self.begin, again=(begin, self.end) if begin < self.end else None)
+            self._settled = True        # not before: what failed can be said again
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """This message failed: see Consumer.retry. The batch still needs its ack."""
         return self._consumer.retry(message, delay_level=delay_level)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Batch cannot be pickled or copied, only this process can say what became of it: send its messages")
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -193,14 +201,15 @@ class Consumer:
             finally:
                 self._end_waiting()
 
-    def _look_or_wait(self, max_count: int) -> tuple[Batch | None, bool, int]:
-        """A batch; or None, whether to look again at once, and the eventfd to wait on, which is there until _end_waiting."""
+    def _look_or_wait(self, max_count: int, scan_max: int | None = None) -> tuple[Batch | None, bool, int]:
+        """A batch; or None, whether to look again at once, and the eventfd to wait on, which is there until _end_waiting.
+        scan_max: entries of a queue that one look may go through, for who must not be held longer."""
         with self._lock:
             self._check()
             arrived = self._hub.take()
             if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
                 self._look()
-            batch, more = self._take(max_count)
+            batch, more = self._take(max_count, scan_max)
             if batch is None:
                 self._waiting += 1
             elif self._waiting:
@@ -229,35 +238,76 @@ class Consumer:
                 raise
             batch.ack()
 
-    def run(self, handle: Callable[["Message"], object], *, stop: threading.Event | None = None, max_count: int = 32) -> None:
+    def run(self, handle: Callable[["Message"], object], *, stop: threading.Event | None = None, max_count: int = 32,
+            concurrency: int = 1) -> None:
         """Calls handle(message) for one message after the other until `stop` is set, or the consumer or its store is closed.
 
         What `handle` raises is logged, and the message is tried again (see retry). A message counts as done when `handle`
-        returned. Any number of threads.
+        returned; what was taken and not begun when it ends is given back. max_count: messages taken at once. concurrency: how
+        many messages may be under way at once, each in a thread of its own, this one included; they are taken one by one.
+        Any number of threads. Raises TypeError for a coroutine or generator function, OSError from reading, and what a retry
+        raises.
         """
-        while stop is None or not stop.is_set():
+        check_handler(handle, concurrency, awaits=False)
+        if concurrency == 1:
+            self._work(handle, () if stop is None else (stop,), max_count)
+            return
+        ended = threading.Event()
+        failed: list[BaseException] = []
+
+        def work() -> None:
             try:
-                batch = self.poll(max_count, timeout=0.2 if stop is not None else None)
+                self._work(handle, (ended,) if stop is None else (ended, stop), 1)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                ended.set()         # one that ends takes the others along
+
+        others: list[threading.Thread] = []
+        try:
+            for _ in range(concurrency - 1):
+                others.append(start_thread(work, f"rmq-consumer-{self.group}"))
+            work()
+        finally:
+            ended.set()
+            for thread in others:
+                thread.join()
+        if failed:
+            raise failed[0]
+
+    def _work(self, handle: Callable[["Message"], object], stops: Sequence[threading.Event], max_count: int) -> None:
+        while not any(stop.is_set() for stop in stops):
+            try:
+                batch = self.poll(max_count, timeout=0.2 if stops else None)
             except StoreStateError:
                 return
             if batch is None:
                 continue
-            with batch:
+            done = 0
+            try:
                 for message in batch:
                     self._handle(handle, message)
+                    done += 1
+                    if any(stop.is_set() for stop in stops):
+                        break
+            finally:
+                batch._settle(done)
 
     def _handle(self, handle: Callable[["Message"], object], message: "Message") -> None:
         try:
-            handle(message)
+            result = handle(message)
         except Exception as error:
             self._tell_failed(message, self.retry(message), error)
+        else:
+            refuse_unrun(handle, result)
 
     def _tell_failed(self, message: "Message", to: str, error: Exception) -> None:
         emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
              times=message.reconsume_times, error=f"{type(error).__name__}: {error}")
 
-    def _take(self, max_count: int) -> tuple[Batch | None, bool]:
+    def _take(self, max_count: int, scan_max: int | None) -> tuple[Batch | None, bool]:
         """A batch, and whether to come again at once without one."""
+        passed = 0
         for _ in range(len(self._turn)):
             queue = self._turn[0]
             self._turn.rotate(-1)
@@ -265,7 +315,7 @@ class Consumer:
                 continue
             for _ in range(EMPTY_GETS_MAX):
                 begin, limit = queue.again[0] if queue.again else (queue.next, None)
-                batch, end = self._get(queue, begin, limit, max_count)
+                batch, end = self._get(queue, begin, limit, max_count, scan_max)
                 if batch is not None:       # in its new place before it leaves the old one: nothing is ever in none
                     queue.out[begin] = end
                 if limit is None:
@@ -279,15 +329,20 @@ class Consumer:
                 self._commit(queue)         # what the tags left out is done
                 if end <= begin:
                     break
+                if scan_max is not None:
+                    passed += end - begin
+                    if passed >= scan_max:
+                        return None, True
             else:
                 return None, True
         return None, False
 
-    def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int) -> tuple[Batch | None, int]:
+    def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int,
+             scan_max: int | None) -> tuple[Batch | None, int]:
         """What is at `begin`: a batch and its end, or None and where to go on."""
         count = max_count if limit is None else min(max_count, limit - begin)
         begun = time.perf_counter_ns()
-        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags)
+        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, _scan_max=scan_max)
         took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
         if result.status == GetStatus.FOUND:
@@ -419,6 +474,9 @@ class Consumer:
             self.close()
         except ForkedProcess:       # a child of fork leaves the block: there is nothing to close
             pass
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Consumer cannot be pickled or copied: send its messages")
 
     def __repr__(self) -> str:
         return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r})"

@@ -46,7 +46,8 @@ cdef tuple _STATUS = tuple(GetStatus)
 cdef class GetResult:
     """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
 
-    Upstream: GetMessageResult. The messages are views: they keep their file mapped as long as they live. disk_messages and
+    Upstream: GetMessageResult. The messages are views: they stay good, and their file mapped, as long as they live, also after
+    the store was closed; pickled and deep-copied they are on memory of their own. disk_messages and
     disk_bytes: of them, those that lie further from the log's end than memory_ratio_pct of the memory. Upstream takes these for
     read from the device (checkInDiskByCommitOffset); the page cache may have them still.
     """
@@ -322,7 +323,8 @@ cdef class StoreGet(StorePutMany):
         if not r.slave_rules:
             r.next_offset = at
 
-    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False):
+    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False,
+            _scan_max=None):
         """Messages of a queue from `offset` on; returns a GetResult.
 
         tags: "A || B", None or "*" for all: compared by hash code in the queue, then by name. A call returns at most
@@ -379,6 +381,8 @@ cdef class StoreGet(StorePutMany):
         r.bytes_max_disk = self.bytes_max_disk
         r.count_max_disk = self.count_max_disk
         r.scan_bytes_max = self.scan_bytes_max
+        if _scan_max is not None:       # entries: who may not be held longer
+            r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
         room = min(r.count_max, max(r.count_max_memory, r.count_max_disk))
         r.found = few
         if room > 64:

@@ -34,7 +34,7 @@ cdef class Lease:
 
 
 cdef class Message:
-    cdef object lease           # memoryview of a Lease
+    cdef object lease           # memoryview of a Lease, or of the bytes of a copied record
     cdef RecordView v
     cdef dict _properties
 

@@ -9,10 +9,12 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
-from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, PropertyView, RecordView, body_crc32, properties_scan)
+from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, RECORD_OK, PropertyView, RecordView, body_crc32,
+                                      properties_scan, record_parse)
 from rmq_store.codec._properties cimport properties_dict
 from rmq_store.segment._file cimport LogFile, log_file_release
 
+from rmq_store import errors
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.message_id import host_text
 
@@ -111,6 +113,15 @@ cdef object _body(object lease, const unsigned char *data, Py_ssize_t size):
     return body
 
 
+def message_of_record(record):
+    """The message whose whole record these bytes are (Message.raw). Raises CorruptionError where they are none."""
+    cdef bytes kept = record
+    cdef RecordView v
+    if record_parse(kept, len(kept), &v) != RECORD_OK or v.size != len(kept):
+        raise errors.CorruptionError("the record of a message", None, "one whole record", f"{len(kept)} bytes that are none")
+    return message_new(PyMemoryView_FromObject(kept), &v)
+
+
 cdef Message message_new(object lease, const RecordView *v):
     cdef Message m = Message.__new__(Message)
     m.lease = lease
@@ -125,8 +136,9 @@ cdef Message message_new(object lease, const RecordView *v):
 cdef class Message:
     """One stored message: a read-only view; nothing is copied until it is asked for. As a buffer it is its body.
 
-    Lifetime: as long as the view lives its file stays mapped, also after the store is closed (close() then raises BufferError),
-    and in a child of fork.
+    Lifetime: it, and each `body` taken from it, stays good as long as it lives, also after the store was closed, and in a child
+    of fork: its log file stays mapped until then, and its space on the disk taken. `copy()`, pickle and the copy module give
+    the same message on memory of its own, for who keeps one for long or sends it to another process.
     Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
     """
 
@@ -270,6 +282,16 @@ cdef class Message:
         if max_size is None:
             max_size = 64 << 20
         return inflate(bytes(self.body), self.v.sys_flag, max_size)
+
+    def copy(self):
+        """The same message on memory of its own: Message. It holds no file. Raises CorruptionError where the view's bytes are
+        gone (a file that was cut under it)."""
+        return message_of_record(self.raw)
+
+    def __reduce__(self):
+        raw = self.raw
+        message_of_record(raw)      # what is gone is told to who sends it
+        return message_of_record, (raw,)
 
     def __repr__(self):
         return (f"Message({self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, offset={self.offset}, "

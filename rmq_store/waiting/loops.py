@@ -12,18 +12,23 @@ from rmq_store.waiting._arrivals import Arrivals
 from rmq_store.waiting._wait import StoreWait
 from rmq_store.writer._future import Completer, Sunk
 
-__all__ = ["Ear", "LoopHub"]
+__all__ = ["LOOK_ENTRIES", "Ear", "LoopHub"]
+
+LOOK_ENTRIES = 8192     # of a queue, that a look in a loop's thread goes through at most: a fraction of a millisecond
 
 
 class Ear:
-    """Hears of messages in some queues of a topic, or (queue_ids None) in all of them. A context manager."""
+    """Hears of messages in some queues of a topic, or (queue_ids None) in all of them. A context manager.
+
+    Any number of tasks may listen: what arrives wakes all of them.
+    """
 
     def __init__(self, hub: "LoopHub", topic: str, queue_ids: Iterable[int] | None) -> None:
         self._hub = hub
         self._topic = topic
         self._ids: list[int | None] = [None] if queue_ids is None else list(queue_ids)
         self._due: set[int] = set()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
         self._error: StoreStateError | None = None
 
     def __enter__(self) -> "Ear":
@@ -42,14 +47,16 @@ class Ear:
         self._ids = []
 
     async def listen(self, timeout: float | None = None) -> set[int]:
-        """Queue ids that got messages since the last call; waits until there is one. Raises TimeoutError, StoreClosed."""
+        """Queue ids that got messages since the last call; waits until there is one, or `wake` is called. Empty where another
+        task has them: look again. Raises TimeoutError, StoreClosed."""
         if not self._due and self._error is None:
-            self._waiter = self._hub.loop.create_future()
+            waiter = self._hub.loop.create_future()
+            self._waiters.add(waiter)
             try:
                 async with asyncio.timeout(timeout):
-                    await self._waiter
+                    await waiter
             finally:
-                self._waiter = None
+                self._waiters.discard(waiter)
         if self._error is not None:
             raise self._error
         due, self._due = self._due, set()
@@ -57,15 +64,17 @@ class Ear:
 
     def arrived(self, queue_id: int) -> None:
         self._due.add(queue_id)
-        self._wake()
+        self.wake()
 
     def ended(self, error: StoreStateError) -> None:
         self._error = error
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def wake(self) -> None:
+        """Lets out every task that listens."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class LoopHub:

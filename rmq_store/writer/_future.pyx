@@ -150,6 +150,9 @@ cdef class PutFuture:
         if self._peek() or not (<Completer> s._completer)._call(self, callback):
             _call_now(callback, self)
 
+    def __reduce__(self):
+        raise TypeError("a PutFuture cannot be pickled or copied: send its result()")
+
     def __await__(self):
         cdef Awaited a = Awaited.__new__(Awaited)
         a._future = self

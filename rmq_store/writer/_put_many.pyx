@@ -64,8 +64,27 @@ cdef class PutManyResult:
     def __len__(self):
         return self.count
 
+    def __reduce__(self):
+        return _many_result, (self.code, self.store_timestamp, self.host, self.offsets, self.queue_offsets)
+
     def __repr__(self):
         return f"PutManyResult({self.status.name}, count={self.count})"
+
+
+def _many_result(code, store_timestamp, host, offsets, queue_offsets):
+    """A PutManyResult that was pickled."""
+    cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
+    cdef Py_ssize_t i
+    r.code = code
+    r.store_timestamp = store_timestamp
+    r.host = host
+    r.places = <int64_t *> malloc((2 * len(offsets) + 1) * sizeof(int64_t))
+    if r.places == NULL:
+        raise MemoryError("places")
+    for i, places in enumerate(zip(offsets, queue_offsets, strict=True)):
+        r.places[2 * i], r.places[2 * i + 1] = places
+        r.count = i + 1
+    return r
 
 
 cdef struct Piece:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import compare_rocketmq as compare
-from bench.load import before
+from bench.load import before, views
 from rmq_store.bench.figures import medians
 
 
@@ -24,8 +24,17 @@ def test_driver_runs(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_this_checkout_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before.main(["--smoke", "--dir", str(tmp_path), "--only", "put_100,put_async_512"])
+    before.main(["--smoke", "--dir", str(tmp_path), "--only", "put_100,put_async_512,get_100,get_bodies_100"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["case"] for row in rows] == ["put_100", "put_async_512"]
+    assert [row["case"] for row in rows] == ["put_100", "put_async_512", "get_100", "get_bodies_100"]
     assert all(row["ratio"] > 0 for row in rows)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_a_message_costs_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views.main(["--smoke", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["body"] for row in rows] == list(views.BODIES)
+    assert rows == json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert all(row["ns_a_message"].keys() == views.WAYS.keys() and min(row["ns_a_message"].values()) > 0 for row in rows)

@@ -30,6 +30,7 @@ SAMPLES = [
     errors.StoreRefusesToLoad("/s/f", None, "65536 bytes", "100 bytes"),
     errors.UnknownVersion("/s/f", 91, "records of magic code 0xDAA320A7", "records of magic code 0xDAA320A9"),
     errors.BackendUnavailable("io_uring", "EPERM", "allow it in the sandbox"),
+    errors.ViewsAlive("/s", 3),
 ]
 
 
@@ -52,6 +53,7 @@ def test_errors_are_also_the_builtin_ones():
     assert isinstance(SAMPLES[0], ValueError)
     assert isinstance(errors.MessageIllegal("x"), ValueError)
     assert isinstance(errors.SyncFailed(5, "x"), OSError)
+    assert isinstance(errors.ViewsAlive("/s", 1), BufferError)
 
 
 def test_errno_is_kept_and_may_come_negative():

@@ -39,7 +39,7 @@ STEPS_MAX = 3000        # of a walk over one queue: an answer that leads nowhere
 ROWS_MAX = 20_000
 COLUMNS = (*INT32_COLUMNS, *INT64_COLUMNS, *TEXT_COLUMNS, *BYTES_COLUMNS, MAP_COLUMN)
 EXITS = (0, 1, 2, 3, 4, 64, 130)
-ALLOWED = (errors.RmqStoreError, OSError, BufferError)
+ALLOWED = (errors.RmqStoreError, OSError)
 
 
 class Finding(Exception):

@@ -73,8 +73,7 @@ def run_all(actions: list[Action], case: Case, out: int) -> None:
         except BaseException as error:
             answer |= {"finding": f"untyped {type(error).__name__}: {str(error)[:300]}", "stack": traceback.format_exc()}
         faulthandler.cancel_dump_traceback_later()
-        with suppress(BufferError):
-            gc.collect()
+        gc.collect()
         os.write(out, f"end {json.dumps(answer)}\n".encode())
 
 

@@ -46,8 +46,7 @@ class Life:
         return None
 
     def unexpected(self, name: str, error: BaseException) -> None:
-        if not (isinstance(error, BufferError) and self.store.closed):       # close() says that views are alive
-            self.errors.append(f"{name}: {type(error).__name__}: {error}")
+        self.errors.append(f"{name}: {type(error).__name__}: {error}")
 
     def put(self, name: str, call: Callable[[bytes], Any], size: int = 600) -> None:
         body = self.body(size)

@@ -134,14 +134,14 @@ class StoreMachine(RuleBasedStateMachine):
             del self.begun[0]
 
     def close(self):
-        """close() says that views are alive, and only then."""
-        with pytest.raises(BufferError) if self.views else contextlib.nullcontext():
-            self.store.close()
+        """close(strict=True) says that views are alive, and only then."""
+        with pytest.raises(errors.ViewsAlive) if self.views else contextlib.nullcontext():
+            self.store.close(strict=True)
 
     def leave(self):
         """Closes a store whose directory does not listen: whatever it says, its memory, threads and lock go."""
         self.views.clear()
-        with contextlib.suppress(errors.RmqStoreError, OSError, BufferError):
+        with contextlib.suppress(errors.RmqStoreError, OSError):
             self.store.close()
 
     def crash(self, reopened, clock, during=None):

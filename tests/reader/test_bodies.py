@@ -53,8 +53,8 @@ def test_a_body_outlives_its_message_the_other_bodies_and_the_store(tmp_path: Pa
     check(result[2].body, BODIES[2])                # one that is made after another was released
     del result, released
     assert store.leases == 1 and bytes(kept) == BODIES[2]
-    with pytest.raises(BufferError, match="1 groups"):
-        store.close()
+    store.close()
+    assert store.leases == 1
     check(kept, BODIES[2])
     del kept
     assert bytes(part) == b"lastlast"               # a slice holds as much as a body; with it the file is unmapped

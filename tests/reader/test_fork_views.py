@@ -54,8 +54,7 @@ def test_a_child_reads_what_its_parent_has_in_hand(opened):
 def test_a_child_that_drops_a_view_unmaps_nothing(opened, closed):
     kept = [opened.get("T", 0, 0)[0]]
     if closed:
-        with pytest.raises(BufferError):
-            opened.close()
+        opened.close()
 
     def drop():
         own = [mmap.mmap(-1, SMALL["segment_size_bytes"]) for _ in range(64)]     # they take what holes the parent's maps left

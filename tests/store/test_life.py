@@ -94,13 +94,17 @@ def test_lock_goes_with_the_parent_although_a_child_lives(tmp_path):
     os.waitpid(pid, 0)
 
 
-def test_views_outlive_the_store_and_close_says_so(tmp_path):
+def test_views_outlive_the_store_and_a_strict_close_says_so(tmp_path):
     s = MessageStore.open(tmp_path / "s", **SMALL)
     s.put("T", b"kept")
     s.wait_dispatched(10)
     view = s.get("T", 0, 0)[0].body
-    with pytest.raises(BufferError, match="1 groups"):
-        s.close()
+    with pytest.raises(errors.ViewsAlive, match="is closed, but 1 groups of message views are alive") as told:
+        s.close(strict=True)
+    assert isinstance(told.value, BufferError) and told.value.leases == 1
+    with pytest.raises(errors.ViewsAlive):          # asked again, it says so again
+        s.close(strict=True)
+    s.close()
     assert s.closed and bytes(view) == b"kept"
     with MessageStore.open(tmp_path / "s", **SMALL) as again:       # lock, threads and abort file are gone all the same
         assert again.put("T", b"more").queue_offset == 1

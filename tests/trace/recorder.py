@@ -154,11 +154,11 @@ class Recorder:
         else:
             self.tell(store)
 
-    def _closing(self, close: Callable[[MessageStore], None]) -> Callable[[MessageStore], None]:
+    def _closing(self, close: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(close)
-        def close_recorded(store: MessageStore) -> None:
+        def close_recorded(store: MessageStore, **how: Any) -> None:
             self.tell(store)
-            close(store)
+            close(store, **how)
             if store in self.stores and not self._elsewhere():
                 self.stores.pop(store)[0].mark(("closed", store.path))
 

@@ -280,14 +280,14 @@ def test_planted_repair(tmp_path, monkeypatch):
 
 # ---- consumers
 
-def careless_take(self: Consumer, max_count: int) -> tuple[Any, bool]:
+def careless_take(self: Consumer, max_count: int, scan_max: int | None) -> tuple[Any, bool]:
     """Consumer._take as it was: what is to be handed out again is forgotten before it is read."""
     for _ in range(len(self._turn)):
         queue = self._turn[0]
         self._turn.rotate(-1)
         for _ in range(EMPTY_GETS_MAX):
             begin, limit = queue.again.popleft() if queue.again else (queue.next, None)
-            batch, end = self._get(queue, begin, limit, max_count)
+            batch, end = self._get(queue, begin, limit, max_count, scan_max)
             if limit is None:
                 queue.next = end
             elif end < limit:

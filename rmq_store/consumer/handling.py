@@ -1,0 +1,36 @@
+"""What `run` takes for a handler: a function that is through with a message when it returns, or when its result is awaited.
+
+Calling a coroutine or generator function runs nothing of it, so its messages would count as done untouched.
+"""
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+
+__all__ = ["check_handler", "refuse_unrun"]
+
+_CURES = {
+    "coroutine": "give a plain function, or take the consumer of an AsyncMessageStore, whose run awaits it",
+    "generator": "give a function without yield",
+}
+
+
+def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:
+    """Raises TypeError for what `run` cannot call, ValueError for a concurrency below 1. awaits: it awaits what is returned."""
+    if not callable(handle):
+        raise TypeError(f"handle is {handle!r}: give a function that takes a message")
+    called = None if isinstance(handle, type) else getattr(handle, "__call__", None)    # noqa: B004  an object's own
+    for what, tests in (("coroutine", () if awaits else (inspect.iscoroutinefunction,)),
+                        ("generator", (inspect.isgeneratorfunction, inspect.isasyncgenfunction))):
+        if any(test(handle) or test(called) for test in tests):
+            raise TypeError(f"handle is {handle!r}, a {what} function, and calling it runs nothing of it: {_CURES[what]}")
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency!r}: give how many messages may be under way, 1 or more")
+
+
+def refuse_unrun(handle: Callable[..., object], result: object) -> None:
+    """Raises TypeError where a handler, called, has not run: it hides a coroutine or generator function."""
+    if isinstance(result, Coroutine | Generator):
+        result.close()      # without a warning that nobody awaited it
+    elif not isinstance(result, AsyncGenerator):
+        return
+    what = "coroutine" if isinstance(result, Coroutine) else "generator"
+    raise TypeError(f"handle is {handle!r} and returned a {what}, of which nothing has run: {_CURES[what]}")
