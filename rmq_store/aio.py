@@ -7,18 +7,20 @@ runs in a thread of its own that ends with it.
 Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
 """
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from rmq_store.aio_consumer import AsyncConsumer
 from rmq_store.cleaning.cleaner import Cleaned
+from rmq_store.config.typed import AllOptions
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.progress import Lag
 from rmq_store.delay.service import DelayLevel
-from rmq_store.errors import ForkedProcess, StoreClosed
+from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.scrubbing import ScrubResult
@@ -52,11 +54,13 @@ class AsyncMessageStore:
     """
 
     def __init__(self, store: MessageStore) -> None:
+        if not isinstance(store, MessageStore):
+            raise illegal("store", store, "give a MessageStore, or open one: await AsyncMessageStore.open(path, ...)")
         self.store = store
         self._free_turns = 0
 
     @classmethod
-    async def open(cls, path: Any, **options: Any) -> "AsyncMessageStore":
+    async def open(cls, path: str | bytes | os.PathLike[Any], **options: Unpack[AllOptions]) -> "AsyncMessageStore":
         """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
         if options.get("signals"):
             return cls(MessageStore.open(path, **options))

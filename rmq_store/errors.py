@@ -2,6 +2,7 @@
 
     RmqStoreError
     ├─ ConfigError(ValueError)            an option: unknown, twice, out of range
+    ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: of another type, out of range
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
@@ -19,11 +20,11 @@ from typing import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
-    "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
-    "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "UnknownVersion", "WriteFailed", "exceeds",
-    "tell_stored",
+    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
+    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy",
+    "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite",
+    "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed",
+    "UnknownVersion", "WriteFailed", "exceeds", "illegal", "tell_stored",
 ]
 
 
@@ -58,6 +59,16 @@ def tell_stored(error: BaseException, offsets: list[int], queue_offsets: list[in
 
 class ConfigError(RmqStoreError, ValueError):
     """An option is unknown, given twice, of the wrong type, out of range, or contradicts another one."""
+
+
+class ArgumentIllegal(RmqStoreError, ValueError, TypeError):
+    """An argument of a call that stores no message is of another type than it must be, or out of range."""
+
+
+def illegal(name: str, value: object, cure: str) -> ArgumentIllegal:
+    """Words a wrong argument: `illegal("max_count", -1, "give a whole number from 1 on")`."""
+    text = repr(value)
+    return ArgumentIllegal(f"{name} is {text if len(text) <= 80 else text[:79] + '…'}: {cure}")
 
 
 # ---- the store's own state

@@ -21,7 +21,7 @@ from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
-from rmq_store.places import Places, infer_sizes
+from rmq_store.places import Places, infer_sizes, need_store, root_of
 from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.recovery.versions import code_text, other_version
 from rmq_store.removing import removed_queues
@@ -38,11 +38,10 @@ _INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
 
 def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
     """The root and the options of a store that is only looked at, sizes taken from its files. Raises ConfigError, OSError."""
-    root = os.path.abspath(os.fsdecode(path))
+    root = root_of(path)
     keywords = dict(options)
     chosen = resolve(keywords.pop("profile", None), keywords | {"readonly": True}, root, config=keywords.pop("config", None))
-    if not os.path.isdir(Places(root, chosen).commitlog):
-        raise FileNotFoundError(2, "not a message store: it has no commitlog directory", root)
+    need_store(root, Places(root, chosen).commitlog)
     return root, chosen.inferred(infer_sizes(root, chosen))
 
 
