@@ -59,6 +59,9 @@ class AsyncMessageStore:
         self.store = store
         self._free_turns = 0
 
+    def __repr__(self) -> str:
+        return f"AsyncMessageStore({self.store!r})"
+
     @classmethod
     async def open(cls, path: str | bytes | os.PathLike[Any], **options: Unpack[AllOptions]) -> "AsyncMessageStore":
         """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
@@ -137,7 +140,7 @@ class AsyncMessageStore:
                   max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
         store = self.store
-        wait_ns(wait)       # refuses what is no time
+        wait_ns(wait, "wait")       # refuses what is no time
         result = store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
         if wait is True:
             wait = store.options.long_polling_timeout_ms / 1000

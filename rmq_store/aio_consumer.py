@@ -9,8 +9,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from rmq_store.consumer.consumer import LOOK_S, Batch, Consumer, _deadline
-from rmq_store.errors import StoreStateError
+from rmq_store.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer, _deadline
+from rmq_store.errors import StoreStateError, illegal
+from rmq_store.reader._checked import whole
 from rmq_store.waiting.apart import apart
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class AsyncConsumer:
         `await consumer.retry(message)`, not to the batch's own retry, which would hold the loop until the device has it."""
         consumer = self._consumer
         end = _deadline(timeout)
+        whole(max_count, "max_count", 1, COUNT_MAX)
         while True:
             batch, more, fd = consumer._look_or_wait(max_count)
             if batch is not None:
@@ -107,6 +109,8 @@ class AsyncConsumer:
     async def run(self, handle: "Callable[[Message], Awaitable[object]]", *, max_count: int = 32) -> None:
         """Awaits handle(message) for one message after the other until the consumer or its store is closed, or the task is
         cancelled: then the batch is given back. What `handle` raises is logged, and the message is tried again (see retry)."""
+        if not callable(handle):
+            raise illegal("handle", handle, "give an async function of one message")
         while True:
             try:
                 batch = await self.poll(max_count, timeout=None)

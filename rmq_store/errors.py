@@ -24,7 +24,7 @@ __all__ = [
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy",
     "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite",
     "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed",
-    "UnknownVersion", "WriteFailed", "exceeds", "illegal", "tell_stored",
+    "UnknownVersion", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -255,6 +255,14 @@ class CorruptionError(RmqStoreError):
         return f"{self.path}{where}: expected {self.expected}, found {self.found}: {self.cure}"
 
 
+def foreign(path: str, expected: str, found: str) -> CorruptionError:
+    """A file of queues or index of another size than all: damaged, of another geometry, or somebody else's."""
+    error = CorruptionError(path, None, expected, found)
+    error.cure = ("move it out of the directory where it is none of the store's, open the store with the sizes it was written "
+                  "with, or run `rmqstore repair`, which makes queues and index from the log again")
+    return error
+
+
 class ConfigFileCorrupted(CorruptionError):
     """A JSON file under config/ and its .bak are both unreadable: offsets, topics, groups or delay offsets."""
 
@@ -265,8 +273,8 @@ class ConfigFileCorrupted(CorruptionError):
 class StoreRefusesToLoad(CorruptionError):
     """The directory as a whole cannot be a store of these options: a commit-log file of another size, a hole in the log."""
 
-    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; `rmqstore repair` "
-            "gives a short last file its length back")
+    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; a file that is "
+            "none of the store's: move it out of the directory; `rmqstore repair` gives a short last file its length back")
 
 
 class UnknownVersion(StoreRefusesToLoad):

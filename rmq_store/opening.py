@@ -376,9 +376,4 @@ def plainly(error: OSError, root: str) -> OSError:
     if error.errno == EROFS:
         return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
                        "writing", path)
-    try:
-        owner = f", it belongs to user {os.stat(path).st_uid}"
-    except OSError:
-        owner = ""
-    return PermissionError(EACCES, f"permission denied: this process is user {os.geteuid()}{owner}: run this as the owner of "
-                           "the store; to look at it, readonly=True needs read permission alone", path)
+    return denied(path)

@@ -52,8 +52,10 @@ def need_store(root: str, log: str) -> None:
     except NotADirectoryError as error:
         if os.path.isdir(root):
             raise
-        if os.path.exists(root):
-            raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", root) from error
+        parts = root.split("/")
+        way = ["/".join(parts[:n]) for n in range(2, len(parts))]
+        file = next((place for place in way if not os.path.isdir(place)), root)
+        raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file) from error
     if not os.path.isdir(root):
         raise FileNotFoundError(2, "not a message store: there is no such directory (is its disk mounted?)", root)
     if os.path.dirname(log) != root:
@@ -66,15 +68,18 @@ def need_store(root: str, log: str) -> None:
 
 
 def denied(path: str) -> PermissionError:
-    """Why this process may not look at `path`: the first directory on the way that is closed to it, and whose that is."""
+    """Why this process may not have `path`: the first directory on the way that is closed to it, else the path; and whose that
+    is."""
     parts = path.split("/")
-    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts) + 1)]
+    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts))]
     shut = next((place for place in way if not os.access(place, os.X_OK)), path)
     try:
-        owner = f"it belongs to user {os.stat(shut).st_uid}, this process is user {os.geteuid()}"
+        about = os.stat(shut)
+        owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
     except OSError:
-        owner = f"this process is user {os.geteuid()}"
-    return PermissionError(13, f"permission denied: {owner}: run this as its owner, or give it read permission", shut)
+        owner = ""
+    return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
+                           "store, or give it permission (to look at a store, readonly=True needs that of reading alone)", shut)
 
 
 class Places:

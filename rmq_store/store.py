@@ -30,6 +30,7 @@ from rmq_store.errors import (
     ForkedProcess,
     RmqStoreError,
     StoreNotWriteable,
+    illegal,
 )
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
@@ -41,10 +42,12 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.places import Places, fit_sizes, infer_sizes, root_of
 from rmq_store.publishing import Publisher
+from rmq_store.reader._checked import whole
 from rmq_store.reader._message import Message
 from rmq_store.recovery import lockfile
 from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.reports import StoreReports
+from rmq_store.sizing import say_large
 from rmq_store.statistics.report import Rates
 from rmq_store.tasks import known_offsets, log_flusher, tasks_of
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
@@ -112,6 +115,7 @@ class MessageStore(StoreReports):
         refuse_path(root, chosen, must_exist)
         if chosen.signals:
             need_main_thread()
+        fresh = not os.path.isdir(Places(root, chosen).commitlog)
         while True:
             try:
                 sizes = infer_sizes(root, chosen)
@@ -124,6 +128,8 @@ class MessageStore(StoreReports):
                 if isinstance(error, RmqStoreError) or error.errno not in NOT_ALLOWED:
                     raise
                 raise plainly(error, root) from error
+        if fresh:
+            say_large(store.options, root)
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=len(store._queue_list()), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
              flush_backend=store.options.flush_backend)
@@ -193,6 +199,8 @@ class MessageStore(StoreReports):
 
     def wait_dispatched(self, timeout: float | None = None) -> bool:
         """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
         return self._wait_dispatched(timeout)
 
     # ---- arrivals
@@ -203,6 +211,8 @@ class MessageStore(StoreReports):
         Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
         listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
         self._check_open()
+        if not callable(listener):
+            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset)")
         with self._listeners_lock:
             if self._listeners is None:
                 self._listeners = Listeners(self)
@@ -453,6 +463,9 @@ class MessageStore(StoreReports):
         """Removes the queues of these topics, their entries in topic_table, and groups' offsets of them; the messages stay in
         the log until it is cleaned. A topic of an open consumer stays. Durable. Any thread. Upstream: deleteTopics."""
         self._check_writable()
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise illegal("topic", topic, "give each as a str")
         return remove_topics(self, topics)
 
     def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
@@ -471,8 +484,8 @@ class MessageStore(StoreReports):
                     end: int | None = None) -> Iterator[tuple[str, int, int, Message | None]]:
         """Every record of the raw log in [begin, end): (kind, offset, size, message); kind "msg", or "blank" (end of a file,
         message None). Reaches messages that no queue leads to. Raises CorruptionError."""
-        at = self.min_log_offset if begin is None else begin
-        limit = self.max_log_offset if end is None else min(end, self.max_log_offset)
+        at = self.min_log_offset if begin is None else whole(begin, "begin", 0, (1 << 63) - 1)
+        limit = self.max_log_offset if end is None else min(whole(end, "end", 0, (1 << 63) - 1), self.max_log_offset)
         while True:
             record = self._next_record(at, limit)
             if record is not None:
@@ -489,7 +502,15 @@ class MessageStore(StoreReports):
 
         begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
         offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
+        Raises ArgumentIllegal, when the first message is asked for.
         """
+        if topic is not None and not isinstance(topic, str):
+            raise illegal("topic", topic, "give a str, or None for all of the log")
+        if topic is None and queue_id is not None:
+            raise illegal("queue_id", queue_id, "give the topic of the queue, too")
+        for name, value in (("queue_id", queue_id), ("begin_time", begin_time), ("end_time", end_time), ("begin", begin)):
+            if value is not None:
+                whole(value, name, -1 << 63, (1 << 63) - 1)
         if topic is not None and queue_id is not None:
             yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
             return

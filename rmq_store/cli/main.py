@@ -25,6 +25,7 @@ from rmq_store.errors import (
     StoreRefusesToLoad,
     StoreStateError,
 )
+from rmq_store.places import denied
 from rmq_store.version import VERSION
 
 COMMANDS = {
@@ -143,6 +144,8 @@ def exit_code(error: BaseException) -> int:
 def _text(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}: ask for less at a time"
+    if isinstance(error, PermissionError) and error.filename and error.errno == 13 and ":" not in str(error.strerror):
+        error = denied(os.path.abspath(os.fsdecode(error.filename)))
     if isinstance(error, OSError) and not isinstance(error, RmqStoreError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename is not None else "")
     return str(error)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
-from rmq_store.errors import ForkedProcess, StoreStateError
+from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.io._lock import StoreLock
+from rmq_store.reader._checked import whole
 from rmq_store.status import GetStatus
 from rmq_store.waiting._arrivals import Arrivals
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Consumer", "dead_letter_topic", "origin_topic", "retry_topic"]
 
+COUNT_MAX = (1 << 31) - 1
 LOOK_S = 1.0                # how long a waiting consumer goes without looking for new queues
 EMPTY_GETS_MAX = 64         # gets in a row that find nothing of the tags asked for, before others have their turn
 RETRY, DEAD = "%RETRY%", "%DLQ%"
@@ -52,7 +54,7 @@ def _deadline(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, int | float) or not timeout >= 0:
-        raise ValueError(f"timeout is {timeout!r}: give seconds, 0 or more, or None for ever")
+        raise illegal("timeout", timeout, "give seconds, 0 or more, or None for ever")
     return time.monotonic() + timeout
 
 
@@ -179,6 +181,7 @@ class Consumer:
         Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
         """
         deadline = _deadline(timeout)
+        whole(max_count, "max_count", 1, COUNT_MAX)
         while True:
             batch, more, fd = self._look_or_wait(max_count)
             if batch is not None:
@@ -235,6 +238,8 @@ class Consumer:
         What `handle` raises is logged, and the message is tried again (see retry). A message counts as done when `handle`
         returned. Any number of threads.
         """
+        if not callable(handle):
+            raise illegal("handle", handle, "give a function of one message")
         while stop is None or not stop.is_set():
             try:
                 batch = self.poll(max_count, timeout=0.2 if stop is not None else None)

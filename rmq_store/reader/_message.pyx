@@ -271,6 +271,10 @@ cdef class Message:
             max_size = 64 << 20
         return inflate(bytes(self.body), self.v.sys_flag, max_size)
 
+    def _repr_html_(self):
+        from rmq_store.reader.shown import table_html
+        return table_html("", [self])
+
     def __repr__(self):
         return (f"Message({self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, offset={self.offset}, "
                 f"size={self.size}, tags={self.tags!r}, keys={self.keys!r}, body={self.v.body_size} bytes)")

@@ -41,7 +41,7 @@ def test_all_queues_are_read_unless_one_is_named(root, rmqstore):
     assert bodies(rmqstore("get", root, "-t", "orders", "-c", "4", "--json")[1]) == ["0", "1", "2", "3"]
     assert bodies(rmqstore("get", root, "-t", "orders", "-i", "-1", "--json")[1]) == ["6", "7", "8"]
     assert bodies(rmqstore("get", root, "-t", "orders", "-q", "4", "--json")[1]) == ["2", "5", "8"]
-    assert bodies(rmqstore("tail", root, "-t", "orders", "-i", "1", "--for", "0", "--json")[1]) == ["3", "4", "5", "6", "7", "8"]
+    assert bodies(rmqstore("tail", root, "-t", "orders", "-i", "1", "--for", "0", "--json")[1]) == [*"345678"]
     assert bodies(rmqstore("query", root, "-t", "orders", "--time", "0", "--json")[1]) == ["0", "1", "2"]
     code, out, err = rmqstore("get", root, "-t", "orders", "-i", "7")
     assert code == 1 and out.splitlines() == [
@@ -149,7 +149,7 @@ def test_must_exist(tmp_path, readonly):
     with pytest.raises(FileNotFoundError, match="not a message store: there is no such directory"):
         MessageStore.open(tmp_path / "s", must_exist=True, readonly=readonly)
     (tmp_path / "s").mkdir()
-    with pytest.raises(FileNotFoundError, match="it is empty .is its disk mounted"):
+    with pytest.raises(FileNotFoundError, match="it is empty"):
         MessageStore.open(tmp_path / "s", must_exist=True, readonly=readonly)
     assert list(tmp_path.iterdir()) == [tmp_path / "s"] and not list((tmp_path / "s").iterdir())
     MessageStore.open(tmp_path / "s", **SMALL).close()

@@ -1,5 +1,6 @@
-"""How a command begins and ends: Ctrl-C at any moment of its start, streams that are closed or full, a reader that goes away."""
+"""How a command begins and ends: Ctrl-C at any moment of its start, streams that are closed or full, readers that go away."""
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def test_streams_that_are_closed_become_no_file_of_the_store(tmp_path):
                  "-o index_enabled=false <&- >&- 2>&-")
     assert done.returncode == 3         # what it had to say, nobody could be told
     with MessageStore.open(tmp_path / "s", readonly=True) as store:
-        assert bytes(store.get("T", 0, 0)[0].body) == open(__file__, "rb").read() and not store.cut_bytes
+        assert bytes(store.get("T", 0, 0)[0].body) == pathlib.Path(__file__).read_bytes() and not store.cut_bytes
     assert shell(f"rmqstore put {tmp_path}/s -t T <&-").stderr == "rmqstore put: Bad file descriptor\n"
 
 
