@@ -21,7 +21,7 @@ from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
 from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
-from rmq_store.places import Places, denied, need_store, numbered
+from rmq_store.places import Places, denied, need_store, no_directory, numbered
 from rmq_store.recovery import checkpoint, lockfile
 from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
@@ -363,9 +363,11 @@ def refuse_path(root: str, options: Options, must_exist: bool) -> None:
         need_store(root, Places(root, options).commitlog)
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", root)
+            raise NotADirectoryError
     except FileNotFoundError:
         pass
+    except NotADirectoryError:
+        raise no_directory(root) from None
     except PermissionError:
         raise denied(root) from None
 

@@ -16,7 +16,8 @@ from rmq_store.io.files import open_regular
 from rmq_store.recovery.recover import is_number
 from rmq_store.sizing import cut_index, fit
 
-__all__ = ["EXT_ADDRESS_MAX", "Places", "denied", "fit_sizes", "infer_sizes", "need_store", "numbered", "root_of"]
+__all__ = ["EXT_ADDRESS_MAX", "Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+           "numbered", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
@@ -52,10 +53,7 @@ def need_store(root: str, log: str) -> None:
     except NotADirectoryError as error:
         if os.path.isdir(root):
             raise
-        parts = root.split("/")
-        way = ["/".join(parts[:n]) for n in range(2, len(parts))]
-        file = next((place for place in way if not os.path.isdir(place)), root)
-        raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file) from error
+        raise no_directory(root) from error
     if not os.path.isdir(root):
         raise FileNotFoundError(2, "not a message store: there is no such directory (is its disk mounted?)", root)
     if os.path.dirname(log) != root:
@@ -65,6 +63,14 @@ def need_store(root: str, log: str) -> None:
                 None)
     found = f"; {near} is one" if near else "; it is empty (is its disk mounted?)" if not os.listdir(root) else ""
     raise FileNotFoundError(2, f"not a message store: it has no commitlog directory{found}", root)
+
+
+def no_directory(path: str) -> NotADirectoryError:
+    """Why `path`, where a directory must be or come, can be none: the first on the way to it that is something else."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) for n in range(2, len(parts))]
+    file = next((place for place in way if not os.path.isdir(place)), path)
+    return NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file)
 
 
 def denied(path: str) -> PermissionError:
