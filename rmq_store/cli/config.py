@@ -115,5 +115,5 @@ def text_of(option: Option, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return " ".join(map(str, value)) + " ms"
+        return " ".join(map(str, value)) + (" ms" if option.kind == "levels" else "")
     return f"{value} {option.unit}".rstrip()

@@ -12,10 +12,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 NOBODY = 65534
 # All is imported before this process is that user, who may not be allowed to read the interpreter's own files.
 _DRIVER = """
-import asyncio, encodings.idna, importlib, multiprocessing, os, pkgutil, queue, runpy, sys, threading, traceback, warnings
+import asyncio, contextlib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
+import pkgutil, queue, sys, threading, traceback, warnings
 import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main
-for found in pkgutil.iter_modules(rmq_store.cli.__path__):
-    importlib.import_module("rmq_store.cli." + found.name)
+for package in (rmq_store.cli, rmq_store.reader, encodings):
+    for found in pkgutil.iter_modules(package.__path__):
+        if found.name not in ("mbcs", "oem", "cp65001"):       # of another system
+            importlib.import_module(f"{package.__name__}.{found.name}")
 user, what, *words = sys.argv[1:]
 if user != "-":
     os.setgroups([])
