@@ -1,19 +1,61 @@
-"""rmq_store: an Apache RocketMQ message store in a Python process, for Linux."""
-import sys
+"""rmq_store: an Apache RocketMQ message store in a Python process, for Linux.
 
-from rmq_store.advice import advise
-from rmq_store.aio import AsyncMessageStore
-from rmq_store.diagnosis import doctor
-from rmq_store.integrity.findings import Finding
-from rmq_store.integrity.scrubbing import ScrubResult, scrub
-from rmq_store.integrity.verification import verify
-from rmq_store.store import MessageStore
+What stands here is imported when it is first asked for: importing the package alone costs nothing, so that the command line can
+answer Ctrl-C from its first line on.
+"""
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
 from rmq_store.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from rmq_store.advice import advise
+    from rmq_store.aio import AsyncMessageStore
+    from rmq_store.diagnosis import doctor
+    from rmq_store.integrity.findings import Finding
+    from rmq_store.integrity.scrubbing import ScrubResult, scrub
+    from rmq_store.integrity.verification import verify
+    from rmq_store.store import MessageStore
 
 __all__ = ["AsyncMessageStore", "Finding", "MessageStore", "ScrubResult", "__version__", "advise", "doctor", "scrub", "verify"]
 
-# A free-threaded Python turns its GIL on when it imports the extensions above, unless it was told never to: then what Python
-# threads share here has no guard.
+# A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
+# share here has no guard.
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    raise ImportError("rmq_store needs the GIL, and this Python runs with it forced off: start it without PYTHON_GIL=0 and "
-                      "-X gil=0 (importing rmq_store then turns the GIL on)", name="rmq_store")
+    import rmq_store.io._io as _extension  # noqa: F401
+
+    if not getattr(sys, "_is_gil_enabled")():       # noqa: B009, mypy does not know it before 3.13
+        raise ImportError("rmq_store needs the GIL, and this Python runs with it forced off: start it without PYTHON_GIL=0 and "
+                          "-X gil=0 (importing rmq_store then turns the GIL on)", name="rmq_store")
+
+
+def _load() -> None:
+    """Imports the names above."""
+    from rmq_store.advice import advise
+    from rmq_store.aio import AsyncMessageStore
+    from rmq_store.diagnosis import doctor
+    from rmq_store.integrity.findings import Finding
+    from rmq_store.integrity.scrubbing import ScrubResult, scrub
+    from rmq_store.integrity.verification import verify
+    from rmq_store.store import MessageStore
+
+    for made in (advise, AsyncMessageStore, doctor, Finding, ScrubResult, scrub, verify, MessageStore):
+        globals()[made.__name__] = made
+
+
+if not TYPE_CHECKING:
+    def __getattr__(name):
+        if name in __all__:
+            _load()
+            return globals()[name]
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(f"{__name__}.{name}")        # rmq_store.errors, after import rmq_store
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -24,7 +24,7 @@ from rmq_store.config.load import Options, resolve
 from rmq_store.errors import ConfigError, RmqStoreError
 from rmq_store.events import Event
 from rmq_store.machine import existing
-from rmq_store.places import fit_sizes
+from rmq_store.places import fit_sizes, no_directory, root_of
 from rmq_store.store import MessageStore
 
 __all__ = ["Advice", "Measured", "advise"]
@@ -126,7 +126,10 @@ def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
     """
     if not 0 < seconds <= 3600:
         raise ConfigError(f"seconds is {seconds}: expected more than 0 and at most 3600")
-    place = existing(os.path.abspath(os.fspath(path)))
+    root = root_of(path)
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise no_directory(root)
+    place = existing(root)
     facts = probe(place, measure=True)
     if not facts.writable:
         raise OSError(facts.write_error, os.strerror(facts.write_error), place)
@@ -137,7 +140,7 @@ def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
             _round(measured, place, turn, facts.free, progress)
     for m in measured:
         m.settle()
-    return _propose(os.path.abspath(os.fspath(path)), facts, measured)
+    return _propose(root, facts, measured)
 
 
 def _round(measured: list[Measured], place: str, seconds: float, free: int, progress: Callable[[str], object] | None) -> None:

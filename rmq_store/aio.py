@@ -7,18 +7,20 @@ runs in a thread of its own that ends with it.
 Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
 """
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from rmq_store.aio_consumer import AsyncConsumer
 from rmq_store.cleaning.cleaner import Cleaned
+from rmq_store.config.typed import AllOptions
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.progress import Lag
 from rmq_store.delay.service import DelayLevel
-from rmq_store.errors import ForkedProcess, StoreClosed
+from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.scrubbing import ScrubResult
@@ -53,11 +55,16 @@ class AsyncMessageStore:
     """
 
     def __init__(self, store: MessageStore) -> None:
+        if not isinstance(store, MessageStore):
+            raise illegal("store", store, "give a MessageStore, or open one: await AsyncMessageStore.open(path, ...)")
         self.store = store
         self._free_turns = self._passed = 0
 
+    def __repr__(self) -> str:
+        return f"AsyncMessageStore({self.store!r})"
+
     @classmethod
-    async def open(cls, path: Any, **options: Any) -> "AsyncMessageStore":
+    async def open(cls, path: str | bytes | os.PathLike[Any], **options: Unpack[AllOptions]) -> "AsyncMessageStore":
         """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
         if options.get("signals"):
             return cls(MessageStore.open(path, **options))
@@ -133,7 +140,7 @@ class AsyncMessageStore:
     async def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
                   max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
-        wait_ns(wait)       # refuses what is no time
+        wait_ns(wait, "wait")       # refuses what is no time
         result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
         if wait is True:
             wait = self.store.options.long_polling_timeout_ms / 1000

@@ -10,9 +10,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from rmq_store.consumer.consumer import LOOK_S, Batch, Consumer, _deadline
+from rmq_store.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer, _deadline
 from rmq_store.consumer.handling import check_handler, refuse_unrun
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import StoreStateError, illegal
+from rmq_store.reader._checked import whole
 from rmq_store.waiting.apart import apart
 from rmq_store.waiting.loops import LOOK_ENTRIES
 
@@ -59,6 +60,7 @@ class AsyncConsumer:
 
     async def _poll(self, max_count: int, end: float | None, stop: asyncio.Event | None) -> Batch | None:
         consumer = self._consumer
+        whole(max_count, "max_count", 1, COUNT_MAX)
         self._polls += 1
         if self._polls % BREATH == 0:
             await asyncio.sleep(0)              # a task that never has to wait would keep the loop from all others
@@ -127,7 +129,7 @@ class AsyncConsumer:
         """
         check_handler(handle, concurrency, awaits=True)
         if stop is not None and not isinstance(stop, asyncio.Event):
-            raise TypeError(f"stop is {stop!r}: give an asyncio.Event")
+            raise illegal("stop", stop, "give an asyncio.Event")
         watch = None if stop is None else asyncio.create_task(stop.wait())
         if watch is not None:
             watch.add_done_callback(lambda _: self._wake())

@@ -15,7 +15,7 @@ from rmq_store.capability import Capability, probe
 from rmq_store.config.load import Options, resolve
 from rmq_store.errors import DiskFull
 from rmq_store.machine import huge_pages
-from rmq_store.places import fit_sizes, infer_sizes
+from rmq_store.places import fit_sizes, infer_sizes, no_directory, root_of
 from rmq_store.recovery.lockfile import holder, in_use
 
 __all__ = ["Diagnosis", "Finding", "doctor"]
@@ -65,7 +65,9 @@ def doctor(path: str | os.PathLike[str], *, profile: object = None, config: obje
     measure: also time some syncs in it, about a second at most. The other arguments are those of MessageStore.open. Raises
     ConfigError, OSError where nothing can be read. Nothing is left behind. Any thread.
     """
-    root = os.path.abspath(os.fspath(path))
+    root = root_of(path)
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise no_directory(root)
     chosen = resolve(profile, options, root, config=config, environment=os.environ)
     chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))
     place = chosen.commitlog_path or root

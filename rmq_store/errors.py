@@ -2,6 +2,7 @@
 
     RmqStoreError
     ├─ ConfigError(ValueError)            an option: unknown, twice, out of range
+    ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: of another type, out of range
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
@@ -20,11 +21,11 @@ from typing import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed", "DiskFull",
-    "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded",
-    "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "UnknownVersion", "ViewsAlive", "WriteFailed",
-    "exceeds", "tell_stored",
+    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
+    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy",
+    "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite",
+    "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed",
+    "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -59,6 +60,16 @@ def tell_stored(error: BaseException, offsets: list[int], queue_offsets: list[in
 
 class ConfigError(RmqStoreError, ValueError):
     """An option is unknown, given twice, of the wrong type, out of range, or contradicts another one."""
+
+
+class ArgumentIllegal(RmqStoreError, ValueError, TypeError):
+    """An argument of a call that stores no message is of another type than it must be, or out of range."""
+
+
+def illegal(name: str, value: object, cure: str) -> ArgumentIllegal:
+    """Words a wrong argument: `illegal("max_count", -1, "give a whole number from 1 on")`."""
+    text = repr(value)
+    return ArgumentIllegal(f"{name} is {text if len(text) <= 80 else text[:79] + '…'}: {cure}")
 
 
 # ---- the store's own state
@@ -259,6 +270,14 @@ class CorruptionError(RmqStoreError):
         return f"{self.path}{where}: expected {self.expected}, found {self.found}: {self.cure}"
 
 
+def foreign(path: str, expected: str, found: str) -> CorruptionError:
+    """A file of queues or index of another size than all: damaged, of another geometry, or somebody else's."""
+    error = CorruptionError(path, None, expected, found)
+    error.cure = ("move it out of the directory where it is none of the store's, open the store with the sizes it was written "
+                  "with, or run `rmqstore repair`, which makes queues and index from the log again")
+    return error
+
+
 class ConfigFileCorrupted(CorruptionError):
     """A JSON file under config/ and its .bak are both unreadable: offsets, topics, groups or delay offsets."""
 
@@ -269,8 +288,8 @@ class ConfigFileCorrupted(CorruptionError):
 class StoreRefusesToLoad(CorruptionError):
     """The directory as a whole cannot be a store of these options: a commit-log file of another size, a hole in the log."""
 
-    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; `rmqstore repair` "
-            "gives a short last file its length back")
+    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; a file that is "
+            "none of the store's: move it out of the directory; `rmqstore repair` gives a short last file its length back")
 
 
 class UnknownVersion(StoreRefusesToLoad):

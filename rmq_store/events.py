@@ -36,6 +36,9 @@ class Event(Enum):
     CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
     OPTION_NO_EFFECT = "config", _WARNING, "options of %(source)s have no effect here: %(options)s"
     SIZES_CUT = "config", _INFO, "%(path)s: %(options)s, less than the default, because of what the machine has"
+    SIZES_LARGE = "store", _WARNING, (
+        "made a store in %(path)s with files of RocketMQ's sizes: %(size)s of disk for the log from the start, %(index)s more "
+        "with the first key; profile='dev' makes a small one, segment_size_bytes=... one of your size, which it then keeps")
     OPTIONS_IGNORED = "config", _INFO, (
         "%(count)d keys of %(source)s are the broker's, not the store's, and are ignored: %(names)s")
 

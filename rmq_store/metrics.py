@@ -13,6 +13,11 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+try:
+    import prometheus_client  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("rmq_store.metrics needs prometheus_client: pip install 'rmq_store[metrics]'",
+                              name=error.name) from None
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector

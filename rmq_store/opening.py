@@ -3,8 +3,10 @@
 The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
 """
 import os
+import stat
 import time
 from dataclasses import dataclass, replace
+from errno import EACCES, EPERM, EROFS
 from typing import Any
 
 from rmq_store._guard import guard_maps
@@ -19,7 +21,7 @@ from rmq_store.index.loader import load_index
 from rmq_store.integrity.manifest import drop_stale
 from rmq_store.io.files import ControlFiles
 from rmq_store.machine import memory_limit
-from rmq_store.places import Places, numbered
+from rmq_store.places import Places, denied, need_store, no_directory, numbered
 from rmq_store.recovery import checkpoint, lockfile
 from rmq_store.recovery.checkpoint import Times
 from rmq_store.recovery.queue_times import Stamp, keep_times, restore_times
@@ -32,6 +34,7 @@ __all__ = ["open_store"]
 _SHORT_READ = ("`rmqstore verify` says what is damaged, `rmqstore repair` brings back what is good: run it before any open for "
                "writing, which cuts the log there and keeps the rest in .salvage/")
 _SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --restore` puts the good records of that again"
+NOT_ALLOWED = EACCES, EPERM, EROFS
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
@@ -360,15 +363,25 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
             files.unlink(entry.path)
 
 
-def refuse_path(root: str, options: Options) -> None:
-    """Paths that cannot be a store, told apart before anything is made. Raises OSError or StoreRefusesToLoad."""
-    if os.path.exists(root) and not os.path.isdir(root):
-        raise NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", root)
-    if not options.readonly:
-        return
-    if not os.path.isdir(root):
-        raise FileNotFoundError(2, "no such store: readonly=True makes none", root)
-    if options.commitlog_path is not None and not os.path.isdir(options.commitlog_path):
-        raise FileNotFoundError(2, "commitlog_path: no such directory, and readonly=True makes none", options.commitlog_path)
-    if options.commitlog_path is None and not os.path.isdir(os.path.join(root, "commitlog")):
-        raise StoreRefusesToLoad(root, 0, "a directory with commitlog/", "none")
+def refuse_path(root: str, options: Options, must_exist: bool) -> None:
+    """Paths that cannot be a store, told apart before anything is made. Raises OSError."""
+    if must_exist or options.readonly:
+        need_store(root, Places(root, options).commitlog)
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise NotADirectoryError
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise no_directory(root) from None
+    except PermissionError:
+        raise denied(root) from None
+
+
+def plainly(error: OSError, root: str) -> OSError:
+    """An error of NOT_ALLOWED, with what helps."""
+    path = error.filename or root
+    if error.errno == EROFS:
+        return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
+                       "writing", path)
+    return denied(path)

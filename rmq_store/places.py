@@ -2,19 +2,22 @@
 extension. Reads only; what goes while it looks is passed over.
 """
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from rmq_store.config.load import Options
+from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.index.geometry import geometry_of
 from rmq_store.io.files import open_regular
 from rmq_store.recovery.recover import is_number
 from rmq_store.sizing import cut_index, fit
 
-__all__ = ["EXT_ADDRESS_MAX", "Places", "fit_sizes", "infer_sizes", "numbered"]
+__all__ = ["EXT_ADDRESS_MAX", "Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+           "numbered", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
@@ -22,6 +25,67 @@ UNIT_SIZE = 20
 EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units (ConsumeQueueExt.isExtAddr)
 _EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
 _QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
+
+
+def root_of(path: Any) -> str:
+    """The absolute path that a caller gave for a store. Raises ArgumentIllegal for what is none."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise illegal("path", path, "give the directory of a store as str, bytes or a path object") from None
+    if not text:
+        raise illegal("path", text, "name the directory of the store, '.' for this one (a variable that is not set?)")
+    if "\0" in text:
+        raise illegal("path", text, "no path has a NUL: remove it")
+    return os.path.abspath(text)
+
+
+def need_store(root: str, log: str) -> None:
+    """Where a store must be, whose commit log is in `log`, says why there is none. Raises OSError of the kind that fits."""
+    try:
+        if stat.S_ISDIR(os.stat(log).st_mode):
+            return
+        raise NotADirectoryError(20, "is in the place of a store's commitlog directory: move it away", log)
+    except PermissionError:
+        raise denied(log) from None
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError as error:
+        if os.path.isdir(root):
+            raise
+        raise no_directory(root) from error
+    if not os.path.isdir(root):
+        raise FileNotFoundError(2, "not a message store: there is no such directory (is its disk mounted?)", root)
+    if os.path.dirname(log) != root:
+        raise FileNotFoundError(2, "not a message store: the directory of its option commitlog_path is not there", log)
+    parent = os.path.dirname(root)
+    near = next((place for place in (parent, os.path.join(root, "store")) if os.path.isdir(os.path.join(place, "commitlog"))),
+                None)
+    found = f"; {near} is one" if near else "; it is empty (is its disk mounted?)" if not os.listdir(root) else ""
+    raise FileNotFoundError(2, f"not a message store: it has no commitlog directory{found}", root)
+
+
+def no_directory(path: str) -> NotADirectoryError:
+    """Why `path`, where a directory must be or come, can be none: the first on the way to it that is something else."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) for n in range(2, len(parts))]
+    file = next((place for place in way if not os.path.isdir(place)), path)
+    return NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file)
+
+
+def denied(path: str) -> PermissionError:
+    """Why this process may not have `path`: the first directory on the way that is closed to it, else the path; and whose that
+    is."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts))]
+    shut = next((place for place in way if not os.access(place, os.X_OK)), path)
+    try:
+        about = os.stat(shut)
+        owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
+    except OSError:
+        owner = ""
+    return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
+                           "store, or give it permission (to look at a store, readonly=True needs that of reading alone)", shut)
 
 
 class Places:

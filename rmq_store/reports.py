@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.consumer.room import Consuming
+from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.histogram._histogram import Histogram
 from rmq_store.integrity.findings import Finding
 from rmq_store.integrity.rows import live_row_findings
@@ -29,6 +30,18 @@ class StoreReports(StoreFollow):
     cut_bytes: int = 0
     _rates: Rates
     _consuming: Consuming
+
+    def __repr__(self) -> str:
+        """The path, how it is open, queues, and where the log ends; also of a store that is closed."""
+        name = type(self).__name__
+        if getattr(self, "options", None) is None:
+            return f"<{name}, not open>"
+        how = "readonly" if self.readonly else f"{self.options.write_path}, {self.options.flush_mode}"
+        try:
+            queues = len(self._queue_list())        # those that have messages
+            return f"<{name} {self.path!r}, {how}, {queues} queues, log ends at {self.max_log_offset}>"
+        except StoreStateError as error:
+            return f"<{name} {self.path!r}, {'the parent process has it' if isinstance(error, ForkedProcess) else 'closed'}>"
 
     def stats(self) -> StoreStats:
         """Positions, counters since the opening, sizes, and the durations of commit, flush, dispatch and get: a typed dict."""

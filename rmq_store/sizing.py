@@ -7,9 +7,10 @@ import os
 from typing import Any
 
 from rmq_store.config.load import Options
+from rmq_store.events import Event, emit
 from rmq_store.machine import free_bytes, memory_limit
 
-__all__ = ["DISK_SHARE", "INDEX_SHARE", "MEMORY_SHARE", "cut_index", "fit"]
+__all__ = ["DISK_SHARE", "INDEX_SHARE", "MEMORY_SHARE", "cut_index", "fit", "say_large"]
 
 MEMORY_SHARE = 8            # the pool takes at most this part of memory: 1/8
 DISK_SHARE = 8              # two commit-log files (the one written and the next) take at most this part of the free space
@@ -38,6 +39,14 @@ def fit(options: Options, commitlog: str, index: str) -> Options:
         if cut:
             options = options.inferred(cut, "disk")
     return options
+
+
+def say_large(options: Options, root: str) -> None:
+    """Of a store that was just made: what it takes from the start, where that is upstream's size and nobody chose it."""
+    if any(options.origin(name) != "default" for name in ("segment_size_bytes", "index_slots", "index_entries_max")):
+        return
+    index = 40 + 4 * options.index_slots + 20 * options.index_entries_max if options.index_enabled else 0
+    emit(Event.SIZES_LARGE, path=root, size=f"{2 * options.segment_size_bytes >> 20:,} MiB", index=f"{index >> 20:,} MiB")
 
 
 def _windows(options: Options, memory: int) -> int:

@@ -8,7 +8,17 @@ from enum import IntEnum
 __all__ = ["AppendStatus", "GetStatus", "PutStatus"]
 
 
-class PutStatus(IntEnum):
+class _Status(IntEnum):
+    """A status prints as its name. To JSON, to arithmetic and to a format such as "d" it is the number that it is."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, form: str) -> str:
+        return format(int(self), form) if form else self.name
+
+
+class PutStatus(_Status):
     """What became of a put.
 
     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are stored, but not yet as safe as asked: they come on a
@@ -38,7 +48,7 @@ class PutStatus(IntEnum):
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
 
 
-class AppendStatus(IntEnum):
+class AppendStatus(_Status):
     """What became of one append to a mapped file."""
 
     PUT_OK = 0
@@ -48,7 +58,7 @@ class AppendStatus(IntEnum):
     UNKNOWN_ERROR = 4
 
 
-class GetStatus(IntEnum):
+class GetStatus(_Status):
     """Why a get returned what it did; next_offset says where to go on."""
 
     FOUND = 0

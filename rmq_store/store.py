@@ -10,10 +10,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.config.load import Default, Options, changed, resolve
+from rmq_store.config.typed import LiveOptions, OpenOptions
 from rmq_store.consumer.consumer import Consumer
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.progress import Lag, lag_of, reset
@@ -22,12 +23,15 @@ from rmq_store.consumer.tables import GroupTable, TopicTable
 from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
 from rmq_store.ending import close_at_end_of_worker, close_on_signals, need_main_thread, open_stores
 from rmq_store.errors import (
+    ArgumentIllegal,
     CorruptionError,
     DiskFull,
     DurabilityError,
     ForkedProcess,
+    RmqStoreError,
     StoreNotWriteable,
     ViewsAlive,
+    illegal,
 )
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import check_backend
@@ -37,12 +41,15 @@ from rmq_store.integrity.sealing import Sealer
 from rmq_store.io._io import IoTable
 from rmq_store.io._lock import StoreLock, put_off
 from rmq_store.io.files import ControlFiles
-from rmq_store.opening import open_store, refuse_path
-from rmq_store.places import Places, fit_sizes, infer_sizes
+from rmq_store.opening import NOT_ALLOWED, open_store, plainly, refuse_path
+from rmq_store.places import Places, fit_sizes, infer_sizes, root_of
 from rmq_store.publishing import Publisher
+from rmq_store.reader._checked import whole
+from rmq_store.reader._message import Message
 from rmq_store.recovery import lockfile
 from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.reports import StoreReports
+from rmq_store.sizing import say_large
 from rmq_store.statistics.report import Rates
 from rmq_store.tasks import known_offsets, log_flusher, tasks_of
 from rmq_store.waiting.listeners import ArrivingListener, Listeners
@@ -75,14 +82,21 @@ class MessageStore(StoreReports):
     _cleaner: Cleaner
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        name = type(self).__name__
+        raise ArgumentIllegal(f"{name} is not made by a call: {name}.open(path, ...) opens a store, or makes it")
+
     @classmethod
-    def open(cls, path: Any, *, profile: Any = None, config: Any = None, readonly: Any = Default("False"),
-             compat: Any = Default("5.x"), write_path: Any = Default("mmap"), flush_mode: Any = Default("async"),
-             flush_backend: Any = Default("auto"), store_host: Any = Default("127.0.0.1:10911"), _io: IoTable | None = None,
+    def open(cls, path: str | bytes | os.PathLike[Any], *, must_exist: bool = False,
+             profile: str | os.PathLike[str] | None = None, config: str | os.PathLike[str] | None = None,
+             readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
+             flush_mode: str = Default("async"), flush_backend: str = Default("auto"),
+             store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
              _environment: Mapping[str, str] | None = None, _services: bool = True,
-             **options: Any) -> "MessageStore":
+             **options: Unpack[OpenOptions]) -> "MessageStore":
         """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
 
+        must_exist: make none, FileNotFoundError where there is none (a path that is misspelt, a disk that is not mounted).
         profile: a built-in profile ("nvme", "durable", ...), the name of one of the user's, or a path; None: RMQ_STORE_PROFILE,
         else the one the configuration file names, else none. config: a file, TOML or upstream's broker.conf; None:
         RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword; `options.origin(name)`
@@ -97,21 +111,28 @@ class MessageStore(StoreReports):
         """
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
-        root = os.path.abspath(os.fsdecode(path))
+        root = root_of(path)
         environment = os.environ if _environment is None else _environment
         chosen = resolve(profile, keywords, root, config=config, environment=environment)
         check_backend(chosen)
-        refuse_path(root, chosen)
+        refuse_path(root, chosen, must_exist)
         if chosen.signals:
             need_main_thread()
+        fresh = not os.path.isdir(Places(root, chosen).commitlog)
         while True:
-            sizes = infer_sizes(root, chosen)
             try:
+                sizes = infer_sizes(root, chosen)
                 store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
                 if not chosen.readonly or infer_sizes(root, chosen) == sizes:
                     raise
+            except OSError as error:
+                if isinstance(error, RmqStoreError) or error.errno not in NOT_ALLOWED:
+                    raise
+                raise plainly(error, root) from error
+        if fresh:
+            say_large(store.options, root)
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=len(store._queue_list()), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
              flush_backend=store.options.flush_backend)
@@ -119,7 +140,8 @@ class MessageStore(StoreReports):
 
     @classmethod
     def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool) -> "MessageStore":
-        store = _measured(cls)() if chosen.measure_puts else cls()
+        kind = _measured(cls) if chosen.measure_puts else cls
+        store = kind.__new__(kind)
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
@@ -182,6 +204,8 @@ class MessageStore(StoreReports):
 
     def wait_dispatched(self, timeout: float | None = None) -> bool:
         """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
         return self._wait_dispatched(timeout)
 
     # ---- arrivals
@@ -192,6 +216,8 @@ class MessageStore(StoreReports):
         Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
         listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
         self._check_open()
+        if not callable(listener):
+            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset)")
         with self._listeners_lock:
             if self._listeners is None:
                 self._listeners = Listeners(self)
@@ -223,7 +249,7 @@ class MessageStore(StoreReports):
 
     # ---- options
 
-    def reconfigure(self, **options: Any) -> None:
+    def reconfigure(self, **options: Unpack[LiveOptions]) -> None:
         """Gives live options (docs/options.md) other values while the store is open; calls that begin later go by them.
 
         options: our names and upstream's, values as for open. All of them change, or none. `store.options` tells what holds;
@@ -454,6 +480,9 @@ class MessageStore(StoreReports):
         """Removes the queues of these topics, their entries in topic_table, and groups' offsets of them; the messages stay in
         the log until it is cleaned. A topic of an open consumer stays. Durable. Any thread. Upstream: deleteTopics."""
         self._check_writable()
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise illegal("topic", topic, "give each as a str")
         return remove_topics(self, topics)
 
     def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
@@ -468,11 +497,12 @@ class MessageStore(StoreReports):
 
     # ---- walking
 
-    def log_records(self, begin: int | None = None, end: int | None = None) -> Iterator[tuple[str, int, int, Any]]:
+    def log_records(self, begin: int | None = None,
+                    end: int | None = None) -> Iterator[tuple[str, int, int, Message | None]]:
         """Every record of the raw log in [begin, end): (kind, offset, size, message); kind "msg", or "blank" (end of a file,
         message None). Reaches messages that no queue leads to. Raises CorruptionError."""
-        at = self.min_log_offset if begin is None else begin
-        limit = self.max_log_offset if end is None else min(end, self.max_log_offset)
+        at = self.min_log_offset if begin is None else whole(begin, "begin", 0, (1 << 63) - 1)
+        limit = self.max_log_offset if end is None else min(whole(end, "end", 0, (1 << 63) - 1), self.max_log_offset)
         while True:
             record = self._next_record(at, limit)
             if record is not None:
@@ -484,11 +514,12 @@ class MessageStore(StoreReports):
                 return
 
     def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
-             end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+             end_time: int | None = None, begin: int | None = None) -> Iterator[Message]:
         """Messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic None).
 
         begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
         offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
+        Raises ArgumentIllegal, when the first message is asked for.
         """
         for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
             if message is not None:
@@ -497,12 +528,19 @@ class MessageStore(StoreReports):
     def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: int | None = None,
                     end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
         """As scan, and None for each record that it passes over: an event loop gives others a turn there."""
+        if topic is not None and not isinstance(topic, str):
+            raise illegal("topic", topic, "give a str, or None for all of the log")
+        if topic is None and queue_id is not None:
+            raise illegal("queue_id", queue_id, "give the topic of the queue, too")
+        for name, value in (("queue_id", queue_id), ("begin_time", begin_time), ("end_time", end_time), ("begin", begin)):
+            if value is not None:
+                whole(value, name, -1 << 63, (1 << 63) - 1)
         if topic is not None and queue_id is not None:
             yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
             return
         start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
-        for kind, _, _, message in self.log_records(start):
-            if kind != "msg" or (topic is not None and message.topic != topic):
+        for _, _, _, message in self.log_records(start):
+            if message is None or (topic is not None and message.topic != topic):
                 yield None
                 continue
             if end_time is not None and message.store_timestamp > end_time:
@@ -525,7 +563,7 @@ class MessageStore(StoreReports):
         return -1 if message is None else message.store_timestamp
 
     def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
-                    begin: int | None) -> Iterator[Any]:
+                    begin: int | None) -> Iterator[Message]:
         at = self.min_offset(topic, queue_id) if begin is None else begin
         if begin_time is not None:
             at = max(at, self._lower_bound(topic, queue_id, begin_time))

@@ -2,15 +2,16 @@
 import argparse
 
 from rmq_store.advice import advise, destination
-from rmq_store.cli.common import FINE
+from rmq_store.cli.common import FINE, PATH
 from rmq_store.cli.output import Output
 from rmq_store.config import toml
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="where a store is, or is to be made")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="where a store is, or is to be made")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="how long to measure, about (10)")
-    parser.add_argument("--write", metavar="FILE", help="write the profile there, or under a NAME among your own profiles")
+    parser.add_argument("--write", type=PATH, metavar="FILE", help="write the profile there, or under a NAME among your own "
+                        "profiles")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the stores do, on standard error")
 

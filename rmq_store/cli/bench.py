@@ -16,9 +16,11 @@ from rmq_store.bench.disks import DISKS, Place, made
 from rmq_store.bench.machine import describe
 from rmq_store.bench.peers import PEERS, module_of
 from rmq_store.bench.runner import check_directories, free_mib, interruptible, needed_mib, run_all
-from rmq_store.cli.common import CANNOT_OPEN, FINDINGS, FINE
+from rmq_store.cli.common import CANNOT_OPEN, FINDINGS, FINE, PATH, number
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
+
+USUAL = "put_sustained,put_sync,get"     # what a directory alone is measured with
 
 # flag -> (field of Case, type, meaning); each takes a list with commas and is crossed with the others
 SETTINGS: dict[str, tuple[str, Callable[[str], Any], str]] = {
@@ -36,9 +38,9 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any], str]] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workloads", metavar="WORKLOAD", help="names with commas, or `list` to see them all")
-    parser.add_argument("--dir", dest="dirs", nargs="+", type=Path, default=[Path("/var/tmp")], metavar="DIR",
-                        help="on the disks to be compared (/var/tmp)")
+    parser.add_argument("what", nargs="+", type=PATH, metavar="WORKLOAD | DIR", help="names with commas, or `list` to see "
+                        f"them all ({USUAL}), and directories on the disks to be compared (/var/tmp)")
+    parser.add_argument("--dir", dest="dirs", nargs="+", type=_directory, default=[], metavar="DIR", help="more directories")
     parser.add_argument("--disk", default="", metavar="NAMES", help="on disks made for it, by root, with their images in the "
                         f"first DIR: {', '.join(DISKS)}")
     parser.add_argument("--both", action="store_true", help="with --disk: in the directories of --dir as well")
@@ -46,12 +48,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for flag, (field, _, text) in SETTINGS.items():
         parser.add_argument(flag, dest=field, metavar="A,B", help=text)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measured stretch (2)")
-    parser.add_argument("--mib", type=int, help="MiB of log at most (1400, less on a small disk)")
-    parser.add_argument("--segment-mib", type=int, help="MiB of a commit-log file (1024, 64 on a small disk)")
-    parser.add_argument("--pretouch-mib", type=int, default=0, help="write and delete so much before each stretch, so that a "
+    parser.add_argument("--mib", type=number(1, 1 << 50), help="MiB of log at most (1400, less on a small disk)")
+    parser.add_argument("--segment-mib", type=number(1, 2047), help="MiB of a commit-log file (1024, 64 on a small disk)")
+    parser.add_argument("--pretouch-mib", type=number(0, 1 << 20), default=0, help="write and delete so much before each "
+                        "stretch, so that a "
                         "virtual machine's memory is backed (0)")
     parser.add_argument("--reps", type=int, default=1, help="repetitions, in turns; medians are shown (1)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="also write results.json, report.html and *.hgrm there")
+    parser.add_argument("--out", type=_directory, metavar="DIR", help="also write results.json, report.html and *.hgrm there")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                         help="an option of the store (docs/options.md), or of a peer: fio.direct=1; may be repeated")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
@@ -59,17 +62,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    if args.workloads == "list":
+    if args.what == ["list"]:
         return _list(out)
     if args.reps < 1:
         raise ConfigError(f"--reps {args.reps}: expected at least 1")
-    cases = list(_cases(args))
-    check_directories(args.dirs)
+    cases, directories = list(_cases(args)), _directories(args)
+    check_directories(directories)
     kinds = [k for k in args.disk.split(",") if k]
     if unknown := [k for k in kinds if k not in DISKS]:
         raise ConfigError(f"--disk {unknown[0]}: expected some of {', '.join(DISKS)}")
-    with interruptible(), made(kinds, args.dirs[0]) as (own, refused):
-        places = [*([] if kinds and not args.both else map(Place, args.dirs)), *own]
+    with interruptible(), made(kinds, directories[0]) as (own, refused):
+        places = [*([] if kinds and not args.both else map(Place, directories)), *own]
         jobs = [(_fitted(case, place.path, args), place) for place in places for case in cases]
         with Progress("bench", len(jobs) * args.reps, "runs") as progress:
             results = run_all(jobs, args.reps, _teller(progress))
@@ -87,6 +90,26 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if any("error" in r for r in results):
         return FINDINGS
     return FINE if any(r["runs"] for r in results) else CANNOT_OPEN
+
+
+def _directory(text: str) -> Path:
+    return Path(PATH(text))
+
+
+def _workloads(args: argparse.Namespace) -> str:
+    """What stands first, or the usual ones where only directories are named."""
+    first = args.what[0]
+    if all(name in WORKLOADS for name in first.split(",")):
+        return str(first)
+    if "/" in first or Path(first).is_dir():
+        return USUAL
+    raise ConfigError(f"{first!r} is no directory and no workload: expected one of {', '.join(WORKLOADS)}, or the path of a "
+                      "directory")
+
+
+def _directories(args: argparse.Namespace) -> list[Path]:
+    named = [Path(text) for text in args.what[0 if _workloads(args) != args.what[0] else 1:]]
+    return [*named, *args.dirs] or [Path("/var/tmp")]
 
 
 def _teller(progress: Progress) -> Callable[[str], None]:
@@ -126,7 +149,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
         options[name.strip()] = value
     common = {"seconds": args.seconds, "pretouch_mib": args.pretouch_mib}
     found: list[Case] = []
-    for workload in args.workloads.split(","):
+    for workload in _workloads(args).split(","):
         ours = {k: v for k, v in options.items() if k.partition(".")[0] not in PEERS}
         found += product(workload, settings, options=ours, **common)
         for peer in filter(None, args.peer.split(",")):

@@ -4,9 +4,12 @@ Control plane, the main thread only.
 """
 import argparse
 import datetime
+import difflib
+import math
 import os
 import re
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,23 +18,53 @@ from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
 
 WAIT_MAX_S = 366 * 86_400
-FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED = 0, 1, 2, 3, 4, 64, 130
+FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 64, 130, 141
+TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
+NAMES_SHOWN = 8
 
 EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, "
-              "64 usage, 130 interrupted")
+              "64 usage, 130 interrupted, 141 nobody reads standard output any more")
 
 
 def store_arguments(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """STORE and the ways to say how it is to be opened."""
-    parser.add_argument("store", nargs="?" if optional else None, metavar="STORE", help="root directory of the store")
+    parser.add_argument("store", type=PATH, nargs="?" if optional else None, metavar="STORE", help="root directory of the "
+                        "store")
     option_arguments(parser)
+
+
+def _path(text: str) -> str:
+    """A path on the command line."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty: name one (a variable of the shell that is not set?)")
+    return text
+
+
+def _text(text: str) -> str:
+    """A name or a value on the command line that is compared with, or becomes, a part of a message."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{os.fsencode(text)!r} is not UTF-8, as all text of a message is: give it in "
+                                         "UTF-8") from None
+    return text
+
+
+def _name(text: str) -> str:
+    """The name of a topic or a group on the command line."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty: give one (a variable of the shell that is not set?)")
+    return _text(text)
+
+
+PATH, TEXT, NAME = _path, _text, _name
 
 
 def option_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                         help="an option of the store (docs/options.md), our name or upstream's; may be repeated")
-    parser.add_argument("--profile", metavar="NAME", help="a profile by name (rmqstore config profiles), or a path")
-    parser.add_argument("--config", metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
+    parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile by name (rmqstore config profiles), or a path")
+    parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, on standard error")
 
@@ -61,12 +94,28 @@ def open_store(args: argparse.Namespace, *, create: bool = False, services: bool
     """The store that `args` name. Without `create` a path that holds no store is an error, not a new store. Without `services`
     nothing is delivered and nothing is deleted by age while it is open."""
     given = {**keywords(args), **more}
-    log = given.get("commitlog_path", given.get("storePathCommitLog")) or os.path.join(args.store, "commitlog")
-    if not create and not os.path.isdir(log):
-        raise FileNotFoundError(2, "not a message store: it has no commitlog directory", args.store)
-    store = MessageStore.open(args.store, _services=services, **given)
-    with store:
+    with MessageStore.open(args.store, must_exist=not create, _services=services, **given) as store:
         yield store
+
+
+def queues_of(store: Any, topic: str, queue_id: int | None) -> list[int]:
+    """The queues that are meant: the one that was named, else all of the topic."""
+    return [queue_id] if queue_id is not None else store.queues(topic)
+
+
+def say_unknown(store: Any, args: argparse.Namespace) -> None:
+    """Where a topic or a queue that was named has never had a message, says so, and what there is, on standard error."""
+    known = store.queues(args.topic)
+    if not known:
+        topics = store.topics()
+        near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN) or topics
+        more = f" and {len(topics) - NAMES_SHOWN} more" if len(near) > NAMES_SHOWN else ""
+        there = f"there are {', '.join(near[:NAMES_SHOWN])}{more}" if topics else "nor in any other"
+        print(f"rmqstore {args.command}: no message was ever in topic {args.topic!r} of {args.store}: {there}", file=sys.stderr)
+    elif args.queue is not None and args.queue not in known:
+        there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
+        print(f"rmqstore {args.command}: no message was ever in queue {args.queue} of topic {args.topic!r}: it has {there}",
+              file=sys.stderr)
 
 
 def moment(text: str) -> int:
@@ -90,6 +139,20 @@ def number(low: int, high: int) -> Callable[[str], int]:
             value = low - 1
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from {low} to {high}")
+        return value
+
+    return take
+
+
+def amount(low: float, high: float, unit: str) -> Callable[[str], float]:
+    """A type of arguments: numbers from `low` to `high`, fractions too."""
+    def take(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: give {unit}, {low} to {high}")
         return value
 
     return take
@@ -123,7 +186,18 @@ def table_name(what: str, name: str) -> str:
 
 def body_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--body", choices=("auto", "utf8", "hex", "none"), default="auto",
-                        help="how bodies are shown; auto: as text where they are UTF-8, else in hex")
+                        help="how bodies are shown; auto: as text where they are UTF-8, else in hex; on a terminal long ones "
+                        "are shortened")
+
+
+def body_line(fields: Mapping[str, str], size: int, form: str) -> str:
+    """A body as a line shows it, out of body_fields: whole, unless a person reads it and did not ask for a form."""
+    as_text = fields["body_as"] == "utf8"
+    shown = printable(fields["body"]) if as_text else f"0x{fields['body']}"
+    limit = TEXT_SHOWN if as_text else 2 + 2 * BYTES_SHOWN
+    if form != "auto" or len(shown) <= limit or not sys.stdout.isatty():
+        return shown
+    return f"{shown[:limit]}... ({size:,} bytes; --body {fields['body_as']} shows all)"
 
 
 def body_fields(body: bytes, form: str) -> dict[str, str]:
@@ -160,8 +234,7 @@ def message_line(message: Any, body: str) -> str:
         parts.append(f"keys={keys if isinstance(keys, str) else ' '.join(keys)}")
     shown = body_fields(bytes(message.body), body)
     if shown:
-        text = shown["body"]
-        parts.append(printable(text) if shown["body_as"] == "utf8" else f"0x{text}")
+        parts.append(body_line(shown, len(message.body), body))
     return "  ".join(parts)
 
 

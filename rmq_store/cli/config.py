@@ -5,7 +5,7 @@ import os
 import textwrap
 from typing import Any
 
-from rmq_store.cli.common import FINE, keywords, option_arguments
+from rmq_store.cli.common import FINE, PATH, keywords, option_arguments
 from rmq_store.cli.output import Output
 from rmq_store.config import sources, toml
 from rmq_store.config.load import resolve
@@ -17,7 +17,7 @@ from rmq_store.places import fit_sizes, infer_sizes
 def arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     show = commands.add_parser("show", help="each option with its value and its origin")
-    show.add_argument("store", nargs="?", metavar="STORE", help="a store, whose files tell some sizes")
+    show.add_argument("store", type=PATH, nargs="?", metavar="STORE", help="a store, whose files tell some sizes")
     show.add_argument("--changed", action="store_true", help="only what is not the default")
     option_arguments(show)
     table = commands.add_parser("options", help="what each option means: its range, its default, upstream's names")
@@ -28,8 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     profiles.add_argument("--json", action="store_true", help="JSON lines instead of text")
     profiles.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     convert = commands.add_parser("convert", help="print a configuration, a broker.conf for example, as TOML")
-    convert.add_argument("file", metavar="FILE", help="what to read; other sources but the profile are not looked at")
-    convert.add_argument("--profile", metavar="NAME", help="a profile under it")
+    convert.add_argument("file", type=PATH, metavar="FILE", help="what to read; other sources but the profile are not looked "
+                         "at")
+    convert.add_argument("--profile", type=PATH, metavar="NAME", help="a profile under it")
     convert.add_argument("--json", action="store_true", help="one JSON object instead of TOML")
     convert.add_argument("-v", "--verbose", action="store_true", help="also name the keys that are ignored, on standard error")
 
@@ -114,5 +115,5 @@ def text_of(option: Option, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return " ".join(map(str, value)) + " ms"
+        return " ".join(map(str, value)) + (" ms" if option.kind == "levels" else "")
     return f"{value} {option.unit}".rstrip()

@@ -11,28 +11,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rmq_store.cli.common import FINE, keywords, open_store, option_arguments
+from rmq_store.cli.common import FINE, PATH, keywords, number, open_store, option_arguments
 from rmq_store.cli.output import Output, Progress, size_text
-from rmq_store.errors import ConfigError
 
 TOPIC = "demo-orders"
 QUEUES = 4
 SYNC_PUTS = 20
+COUNT_MAX = 100_000_000
 # Small files, so that a demo costs some 150 MiB of disk and not several GiB.
 SIZES = {"segment_size_bytes": 64 << 20, "index_slots": 100_000, "index_entries_max": 400_000}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", nargs="?", metavar="DIR", help="where to make the store; must not exist yet (a new directory "
+    parser.add_argument("store", type=PATH, nargs="?", metavar="DIR", help="where to make the store; must not exist yet (a "
+                        "new directory "
                         "under the temporary one)")
-    parser.add_argument("--count", type=int, default=100_000, metavar="N", help="messages in each round (100000)")
-    parser.add_argument("--size", type=int, default=100, metavar="BYTES", help="bytes of a body (100)")
+    parser.add_argument("--count", type=number(1, COUNT_MAX), default=100_000, metavar="N", help="messages in each round "
+                        "(100000)")
+    parser.add_argument("--size", type=number(0, 1 << 30), default=100, metavar="BYTES", help="bytes of a body (100)")
     option_arguments(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    if args.count < 1 or args.size < 0:
-        raise ConfigError(f"--count {args.count} --size {args.size}: expected at least 1 message of at least 0 bytes")
     path = args.store = _place(args.store)
     given = keywords(args)
     sizes = {n: v for n, v in SIZES.items() if n not in given}

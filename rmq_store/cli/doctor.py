@@ -1,7 +1,7 @@
 """`rmqstore doctor`: facts about a directory and this process, what follows for a store there, what helps. Main thread only."""
 import argparse
 
-from rmq_store.cli.common import FINDINGS, FINE, keywords, option_arguments
+from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, option_arguments
 from rmq_store.cli.output import Output
 from rmq_store.diagnosis import doctor
 
@@ -9,7 +9,7 @@ _MARKS = {"ok": "ok  ", "note": "note", "finding": "!!  "}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="a store, or where one is to be made")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="a store, or where one is to be made")
     parser.add_argument("--no-measure", action="store_true", help="time no syncs")
     option_arguments(parser)
 

@@ -10,7 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.cli import formats
-from rmq_store.cli.common import CANNOT_OPEN, FINDINGS, FINE, body_argument, body_fields, printable
+from rmq_store.cli.common import (
+    CANNOT_OPEN,
+    COUNT,
+    FINDINGS,
+    FINE,
+    PATH,
+    body_argument,
+    body_fields,
+    body_line,
+    number,
+    printable,
+)
 from rmq_store.cli.files import KINDS, StoreFile
 from rmq_store.cli.formats import Item
 from rmq_store.cli.output import Output, Progress, size_text
@@ -23,15 +34,17 @@ HEX_BYTES_SHOWN = 48            # of a long field, for people; --json shows all
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files of a store: commitlog, consumequeue, consumequeue_ext, "
+    parser.add_argument("files", type=PATH, nargs="+", metavar="FILE", help="files of a store: commitlog, consumequeue, "
+                        "consumequeue_ext, "
                         "index, checkpoint, abort, lock")
     parser.add_argument("--kind", choices=KINDS, help="what the files are; told from path and content where left out")
-    parser.add_argument("--from", type=int, dest="begin", metavar="N", help="begin at this log offset (commitlog), queue "
+    parser.add_argument("--from", type=number(0, (1 << 63) - 1), dest="begin", metavar="N", help="begin at this log offset "
+                        "(commitlog), queue "
                         "offset (consumequeue), extension offset or entry number (index)")
-    parser.add_argument("--count", type=int, metavar="N", help="units of each file at most")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="units of each file at most")
     parser.add_argument("--hex", action="store_true", help="also every field of each unit: number, name, offset, bytes, "
                         "meaning")
-    parser.add_argument("--index-slots", type=int, metavar="N", help="hash slots of an index file, where they cannot be "
+    parser.add_argument("--index-slots", type=COUNT, metavar="N", help="hash slots of an index file, where they cannot be "
                         "found out")
     body_argument(parser)
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
@@ -63,7 +76,7 @@ def _dump(file: StoreFile, args: argparse.Namespace, out: Output, progress: Prog
         if out.as_json:
             out.record(_json(file, item, args.hex))
         else:
-            out.line(_text(file, item))
+            out.line(_text(file, item, args.body))
             if args.hex:
                 for field in item.fields:
                     out.line(_hex_line(field))
@@ -157,12 +170,11 @@ def _json(file: StoreFile, item: Item, with_fields: bool) -> dict[str, object]:
     return line
 
 
-def _text(file: StoreFile, item: Item) -> str:
+def _text(file: StoreFile, item: Item, form: str) -> str:
     v, facts = formats.values(item.fields), item.facts
     wrong = f"  !! {item.finding}" if item.finding else ""
     if item.kind == "record":
-        body = facts.get("body")
-        shown = "" if body is None else printable(str(body)) if facts["body_as"] == "utf8" else f"0x{body}"
+        shown = "" if "body" not in facts else body_line(facts, facts["body_size"], form)
         names = " ".join(f"{n}={printable(t)}" for n, t in facts["properties"].items())
         return (f"@{facts['offset']}  {item.size} bytes  {facts['topic']}/{facts['queue_id']}[{facts['queue_offset']}]  "
                 f"{time_text(facts['store_timestamp'])}  {names}  {shown}".rstrip() + wrong)

@@ -1,17 +1,25 @@
-"""`rmqstore get`: messages of one queue in order, read-only, beside a running writer if there is one."""
+"""`rmqstore get`: messages of a topic, or of one queue, in the order of the log; read-only, beside a running writer."""
 import argparse
+import heapq
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.cli.common import (
     COUNT,
     FINDINGS,
     FINE,
+    NAME,
+    NAMES_SHOWN,
     OFFSET,
     QUEUE_ID,
+    TEXT,
     body_argument,
     message_fields,
     message_line,
     open_store,
+    queues_of,
+    say_unknown,
     store_arguments,
     waiting_time,
 )
@@ -24,12 +32,12 @@ _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_R
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-t", "--topic", type=NAME, required=True)
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (all of the topic)")
     parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the oldest); -3: three "
                         "from the end")
     parser.add_argument("-c", "--count", type=COUNT, default=32, metavar="N", help="messages at most (32)")
-    parser.add_argument("--tags", help="only messages with one of these tags, a||b")
+    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, a||b")
     parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="where there is no message, wait so long "
                         "for one that a running writer stores")
     body_argument(parser)
@@ -38,6 +46,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
         found = _show(store, args, out)
+        if found != FINE and args.wait is None:
+            say_unknown(store, args)
     if found == FINE or args.wait is None:
         return found
     taken = 0
@@ -54,23 +64,36 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
     # A function of its own: its views are gone when the store closes.
-    end = store.max_offset(args.topic, args.queue)
-    offset = store.min_offset(args.topic, args.queue) if args.offset is None else args.offset
+    ends: list[str] = []
+    walks = [_walk(store, args, queue, ends) for queue in queues_of(store, args.topic, args.queue)]
+    taken = 0
+    for message in itertools.islice(heapq.merge(*walks, key=lambda message: message.offset), args.count):
+        _line(message, args, out)
+        taken += 1
+    if taken == 0:
+        for end in ends[:NAMES_SHOWN]:
+            out.say(end)
+    return FINE if taken else FINDINGS
+
+
+def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> Iterator[Any]:
+    """Messages of one queue; why there is none goes to `ends`."""
+    end = store.max_offset(args.topic, queue)
+    offset = store.min_offset(args.topic, queue) if args.offset is None else args.offset
     if offset < 0:
         offset = max(0, end + offset)
-    taken = 0
-    while taken < args.count:
-        result = store.get(args.topic, args.queue, offset, max_count=args.count - taken, tags=args.tags)
+    some = False
+    while True:
+        result = store.get(args.topic, queue, offset, max_count=args.count, tags=args.tags)
         for message in result:
-            _line(message, args, out)
-            taken += 1
+            some = True
+            yield message
         if result.status not in _GO_ON or result.next_offset <= offset:
             break
         offset = result.next_offset
-    if taken == 0:
-        out.say(f"{result.status.name}: the queue {args.topic}/{args.queue} has offsets {result.min_offset} to "
-                f"{result.max_offset}")
-    return FINE if taken else FINDINGS
+    if not some:
+        ends.append(f"{result.status.name}: the queue {args.topic}/{queue} has offsets {result.min_offset} to "
+                    f"{result.max_offset}")
 
 
 def _line(message: Any, args: argparse.Namespace, out: Output) -> None:

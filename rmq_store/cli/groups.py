@@ -5,7 +5,7 @@ list reads beside a running writer; the others open the store for writing. mqadm
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments, table_name
+from rmq_store.cli.common import FINDINGS, FINE, NAME, open_store, store_arguments, table_name
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 
@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="list: groups of the file and those that have committed offsets; set: make or change an entry; "
                         "delete: the entry, with --offsets also how far the group is")
     store_arguments(parser)
-    parser.add_argument("-g", "--group", help="for set and delete; for list only this one")
+    parser.add_argument("-g", "--group", type=NAME, help="for set and delete; for list only this one")
     parser.add_argument("--retries", type=int, metavar="N", help="for set: tries of a message before it is a dead letter (16)")
     parser.add_argument("--retry-queues", type=int, metavar="N", help="for set: queues of %%RETRY%%GROUP (1)")
     parser.add_argument("--consume", choices=("true", "false"), help="for set: whether a broker lets the group consume (true)")

@@ -1,7 +1,7 @@
 """Entry point of `rmqstore`: takes the arguments apart, runs one command, turns what it raises into an exit code.
 
 The main thread only. Exit codes: common.EXIT_CODES. Ctrl-C ends a command with 130 after its store was closed; a reader that
-goes away (`| head`) ends it quietly.
+goes away (`| head`) ends it without a word and with 141, as it ends other programs (128 and the number of SIGPIPE).
 """
 import argparse
 import importlib
@@ -12,9 +12,10 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from rmq_store.cli.common import CANNOT_OPEN, CORRUPT, EXIT_CODES, FINDINGS, FINE, INTERRUPTED, REFUSED, USAGE
+from rmq_store.cli.common import CANNOT_OPEN, CORRUPT, EXIT_CODES, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE
 from rmq_store.cli.output import Output
 from rmq_store.errors import (
+    ArgumentIllegal,
     BackendUnavailable,
     ConfigError,
     CorruptionError,
@@ -24,12 +25,14 @@ from rmq_store.errors import (
     StoreRefusesToLoad,
     StoreStateError,
 )
+from rmq_store.places import denied
+from rmq_store.version import VERSION
 
 COMMANDS = {
     "demo": "write a small store, show what is in it and what is durable",
     "put": "store the lines of standard input, or of a file, as messages",
-    "get": "show the messages of a queue from an offset on",
-    "tail": "show the messages of a queue as they come",
+    "get": "show the messages of a topic, or of one queue, from an offset on",
+    "tail": "show the messages of a topic, or of one queue, as they come",
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show what a store holds and how far it is flushed and dispatched",
     "offsets": "show how far consumer groups are, or set one on, back or ahead",
@@ -60,6 +63,7 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
     parser = _Parser(prog="rmqstore", description="Apache RocketMQ message stores, without a broker.", epilog=EXIT_CODES)
+    parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, what in COMMANDS.items():
         module = importlib.import_module(f"rmq_store.cli.{name}") if only in (None, name) else None
@@ -70,11 +74,23 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of one command. Options may stand before, between and behind what has no name."""
+    first = argv[0] if argv and argv[0] in COMMANDS else "none"
+    parser = build_parser(first)
+    if first == "none":
+        return parser.parse_args(argv)
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    command: argparse.ArgumentParser = commands.choices[first]
+    below = any(isinstance(action, argparse._SubParsersAction) for action in command._actions)
+    args = command.parse_args(argv[1:]) if below or "--" in argv else command.parse_intermixed_args(argv[1:])
+    args.command = first
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    argv = sys.argv[1:] if argv is None else argv
-    first = argv[0] if argv and argv[0] in COMMANDS else "none"
-    args = build_parser(first).parse_args(argv)
+    args = parse(sys.argv[1:] if argv is None else argv)
     out = Output(args.json)
     _log_to_stderr(args.verbose)
     try:
@@ -83,17 +99,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             code: int = args.run(args, out)
         out.flush()
         return code
-    except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more at exit while flushing what is left.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
+    except BrokenPipeError as error:
+        _drop_output()
+        _tell(args.command, *getattr(error, "__notes__", ()))
+        return PIPE_CLOSED
     except KeyboardInterrupt as error:
         _tell(args.command, *getattr(error, "__notes__", ()))
         return INTERRUPTED
-    except (RmqStoreError, OSError) as error:
-        out.flush()
+    except (RmqStoreError, OSError, MemoryError) as error:
+        try:
+            out.flush()
+        except OSError:
+            _drop_output()
         _tell(args.command, _text(error), *getattr(error, "__notes__", ()))
         return exit_code(error)
+
+
+def _drop_output() -> None:
+    """Standard output takes nothing any more. Python would complain once more at exit while flushing what is left."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):       # no file of its own
+        pass
 
 
 def _tell(command: str, *lines: str) -> None:
@@ -103,7 +130,7 @@ def _tell(command: str, *lines: str) -> None:
 
 def exit_code(error: BaseException) -> int:
     """Which exit code says what `error` means."""
-    if isinstance(error, (ConfigError, MessageIllegal, PropertiesSizeExceeded)):
+    if isinstance(error, (ArgumentIllegal, ConfigError, MessageIllegal, PropertiesSizeExceeded)):
         return USAGE
     if isinstance(error, StoreRefusesToLoad):
         return REFUSED
@@ -111,10 +138,14 @@ def exit_code(error: BaseException) -> int:
         return CORRUPT
     if isinstance(error, (StoreStateError, BackendUnavailable, OSError)):
         return CANNOT_OPEN
-    return FINDINGS
+    return CANNOT_OPEN if isinstance(error, MemoryError) else FINDINGS
 
 
 def _text(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f': {error}' if str(error) else ''}: ask for less at a time"
+    if isinstance(error, PermissionError) and error.filename and error.errno == 13 and ":" not in str(error.strerror):
+        error = denied(os.path.abspath(os.fsdecode(error.filename)))
     if isinstance(error, OSError) and not isinstance(error, RmqStoreError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename is not None else "")
     return str(error)

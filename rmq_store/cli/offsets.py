@@ -2,7 +2,7 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, OFFSET, QUEUE_ID, moment, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, NAME, OFFSET, QUEUE_ID, moment, open_store, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 
@@ -12,8 +12,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="show: what groups have committed; lag: and how much is left to consume; commit: one offset; "
                         "reset: by time or offset, one queue or all of a topic")
     store_arguments(parser)
-    parser.add_argument("-g", "--group", help="only this group; for commit and reset: the group that is moved")
-    parser.add_argument("-t", "--topic", help="only this topic; for commit and reset: the topic")
+    parser.add_argument("-g", "--group", type=NAME, help="only this group; for commit and reset: the group that is moved")
+    parser.add_argument("-t", "--topic", type=NAME, help="only this topic; for commit and reset: the topic")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, help="for commit and reset: the queue; reset without it: all of them")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("-i", "--offset", type=OFFSET, help="for commit and reset: the queue offset to go on at")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO
 
-from rmq_store.cli.common import FINDINGS, FINE, QUEUE_ID, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
@@ -14,14 +14,16 @@ from rmq_store.writer._put import PutResult
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="what to store; standard input where left out")
-    parser.add_argument("-t", "--topic", required=True)
+    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="what to store; standard input where "
+                        "left out")
+    parser.add_argument("-t", "--topic", type=NAME, required=True)
     parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
-    parser.add_argument("--tags", help="tag of each message")
-    parser.add_argument("-k", "--keys", help="keys of each message, separated by blanks")
-    parser.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", dest="properties",
+    parser.add_argument("--tags", type=TEXT, help="tag of each message")
+    parser.add_argument("-k", "--keys", type=TEXT, help="keys of each message, separated by blanks")
+    parser.add_argument("-p", "--property", type=TEXT, action="append", default=[], metavar="NAME=VALUE", dest="properties",
                         help="a property of each message; may be repeated")
-    parser.add_argument("--delay-level", type=int, metavar="N", help="deliver each message so much later: the Nth of "
+    parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message so much "
+                        "later: the Nth of "
                         "delay_levels (1s 5s 10s 30s 1m ...), by the process that has the store open then")
     parser.add_argument("--whole", action="store_true", help="all of FILE is the body of one message")
     parser.add_argument("--sync", action="store_true", help="wait for the device at each message, not only at the end")

@@ -14,7 +14,7 @@ from typing import Any
 
 from rmq_store import MessageStore
 from rmq_store.cli import records
-from rmq_store.cli.common import FINDINGS, FINE, keywords, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
 from rmq_store.copying import copy_store
@@ -32,9 +32,11 @@ DISPATCH_TIMEOUT_S = 600
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("--tmp", metavar="DIR", help="where the copy is made, which is deleted then (default: TMPDIR)")
+    parser.add_argument("--tmp", type=PATH, metavar="DIR", help="where the copy is made, which is deleted then (default: "
+                        "TMPDIR)")
     parser.add_argument("--compat", choices=("4.9", "5.x"), help="whose rules to follow (5.x)")
-    parser.add_argument("--like", metavar="EXPECTED", help="answer the time, get and key questions of this readback (.jsonl or "
+    parser.add_argument("--like", type=PATH, metavar="EXPECTED", help="answer the time, get and key questions of this "
+                        "readback (.jsonl or "
                         ".jsonl.gz), in its order")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli import live
-from rmq_store.cli.common import FINDINGS, FINE, WAIT_MAX_S, open_store, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
@@ -22,7 +22,7 @@ from rmq_store.errors import ConfigError
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", help="only the queues of this topic")
+    parser.add_argument("-t", "--topic", type=NAME, help="only the queues of this topic")
     parser.add_argument("-w", "--watch", type=float, metavar="SECONDS", nargs="?", const=1.0,
                         help="go on until Ctrl-C, one line every SECONDS (1): rates, lag, durations, backlog of groups, disk")
     parser.add_argument("-n", "--times", type=int, help="with --watch: stop after so many lines")
@@ -39,6 +39,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
                   for queue_id in sorted(store.queues(topic))]
         delays = store.delay_levels()
+        if args.topic is not None and not queues:
+            args.queue = None
+            say_unknown(store, args)
     figures, age = live.look(args.store)
     if out.as_json:
         out.record({"kind": "store", "path": args.store, **stats})

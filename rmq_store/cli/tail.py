@@ -1,12 +1,14 @@
-"""`rmqstore tail`: messages of one queue as they come. Read-only, beside a running writer; takes nothing, blocks nobody."""
+"""`rmqstore tail`: messages of a topic, or of one queue, as they come. Read-only, beside a running writer; blocks nobody."""
 import argparse
 from typing import Any
 
 from rmq_store.cli.common import (
     COUNT,
     FINE,
+    NAME,
     OFFSET,
     QUEUE_ID,
+    TEXT,
     body_argument,
     message_fields,
     message_line,
@@ -19,14 +21,14 @@ from rmq_store.cli.output import Output
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-t", "--topic", type=NAME, required=True)
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (all, those to come too)")
     parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the end); -3: three from "
                         "the end")
     parser.add_argument("-c", "--count", type=COUNT, metavar="N", help="end after so many messages")
     parser.add_argument("--for", type=waiting_time, metavar="SECONDS", dest="seconds",
                         help="end after so many seconds (Ctrl-C)")
-    parser.add_argument("--tags", help="only messages with one of these tags, a||b")
+    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, a||b")
     body_argument(parser)
 
 

@@ -6,7 +6,7 @@ cleanUnusedTopic, cleanExpiredCQ.
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, open_store, store_arguments, table_name
+from rmq_store.cli.common import FINDINGS, FINE, NAME, open_store, store_arguments, table_name
 from rmq_store.cli.output import Output
 from rmq_store.consumer.tables import PERM_READ, PERM_WRITE
 from rmq_store.errors import ConfigError
@@ -22,12 +22,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "all topics but those of the file, of --keep, and upstream's own; expired: remove queues whose "
                         "messages are all gone")
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", action="append", default=[], help="for set and delete; for list only this one")
+    parser.add_argument("-t", "--topic", type=NAME, action="append", default=[], help="for set and delete; for list only it")
     parser.add_argument("-r", "--read-queues", type=int, metavar="N", help="for set: queues that are read (4)")
     parser.add_argument("-w", "--write-queues", type=int, metavar="N", help="for set: queues that are written (4)")
     parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (rw)")
     parser.add_argument("--order", choices=("true", "false"), help="for set: an order topic (false)")
-    parser.add_argument("--keep", action="append", default=[], metavar="TOPIC", help="for unused: not this one")
+    parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: not this one")
     parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only say what would go")
 
 

@@ -1,4 +1,6 @@
-"""docs/options.md out of the tables. Maintainers only; a test fails when the committed page is not this one."""
+"""docs/options.md, and the types of open's keywords, out of the tables. Maintainers only; a test fails when what is committed
+is not this."""
+import sys
 import textwrap
 
 from rmq_store.config import sources
@@ -77,5 +79,43 @@ def _size(option: Option) -> str:
     return ""
 
 
+_TYPED = '''"""The keywords of MessageStore.open and reconfigure, for type checkers: a misspelt one is an error before it runs.
+
+Made by `python -m rmq_store.config.document typed > rmq_store/config/typed.py`, from the table of options. Upstream's names
+take what our option takes, or upstream's text.
+"""
+import os
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+__all__ = ["AllOptions", "LiveOptions", "OpenOptions"]
+'''
+_TYPES = {"int": "int | str", "bool": "bool | str", "path": "str | os.PathLike[str]", "levels": "str | Sequence[int]",
+          "hours": "str | int | Sequence[int]", "host": "str"}
+NAMED = ("readonly", "compat", "write_path", "flush_mode", "flush_backend", "store_host")      # by open() itself
+
+
+def typed() -> str:
+    """rmq_store/config/typed.py."""
+    parts = [_TYPED, "", "class LiveOptions(TypedDict, total=False):",
+             '    """Options that may change while a store is open."""', "", *_keys([o for o in OPTIONS if o.change == "live"]),
+             "", "", "class OpenOptions(LiveOptions, total=False):", '    """All options that open() does not name itself."""',
+             "", *_keys([o for o in OPTIONS if o.change != "live"]),
+             "", "", "class AllOptions(OpenOptions, total=False):", '    """All keywords of open()."""', "",
+             "    must_exist: bool", "    profile: str | os.PathLike[str] | None", "    config: str | os.PathLike[str] | None",
+             *(f"    {name}: {_TYPES['bool'] if name == 'readonly' else 'str'}" for name in NAMED)]
+    return "\n".join(parts) + "\n"
+
+
+def _keys(options: list[Option]) -> list[str]:
+    found = []
+    for option in options:
+        kind = _TYPES.get(option.kind) or f"Literal[{', '.join(repr(c) for c in option.choices)}]".replace("'", '"')
+        if option.name not in NAMED:
+            found.append(f"    {option.name}: {kind}{' | None' if option.none else ''}")
+        found += [f"    {name}: {kind if option.upstream[name] is None else 'bool | str'}" for name in option.upstream]
+    return found
+
+
 if __name__ == "__main__":
-    print(markdown(), end="")
+    print(typed() if sys.argv[1:] == ["typed"] else markdown(), end="")

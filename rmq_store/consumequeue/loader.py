@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.errors import CorruptionError
+from rmq_store.errors import CorruptionError, foreign
 
 __all__ = ["Emptied", "load_queues", "remove_empty"]
 
@@ -128,7 +128,7 @@ def _files(path: bytes, option: str, size: int) -> tuple[list[int], bytes | None
     empty = found.pop()[2] if found and found[-1][1] == 0 else None
     for _, length, file in found:
         if length != size:
-            raise CorruptionError(os.fsdecode(file), None, f"{size} bytes, as {option} says", f"{length} bytes")
+            raise foreign(os.fsdecode(file), f"{size} bytes, as {option} says", f"{length} bytes")
     return [start for start, _, _ in found], empty
 
 

@@ -17,10 +17,11 @@ from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.handling import check_handler, refuse_unrun
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
-from rmq_store.errors import ForkedProcess, StoreStateError
+from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.io._lock import StoreLock
 from rmq_store.io.threads import start_thread
+from rmq_store.reader._checked import whole
 from rmq_store.status import GetStatus
 from rmq_store.waiting._arrivals import Arrivals
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Consumer", "dead_letter_topic", "origin_topic", "retry_topic"]
 
+COUNT_MAX = (1 << 31) - 1
 LOOK_S = 1.0                # how long a waiting consumer goes without looking for new queues
 EMPTY_GETS_MAX = 64         # gets in a row that find nothing of the tags asked for, before others have their turn
 RETRY, DEAD = "%RETRY%", "%DLQ%"
@@ -54,7 +56,7 @@ def _deadline(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, int | float) or not timeout >= 0:
-        raise ValueError(f"timeout is {timeout!r}: give seconds, 0 or more, or None for ever")
+        raise illegal("timeout", timeout, "give seconds, 0 or more, or None for ever")
     return time.monotonic() + timeout
 
 
@@ -187,6 +189,7 @@ class Consumer:
         Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
         """
         deadline = _deadline(timeout)
+        whole(max_count, "max_count", 1, COUNT_MAX)
         while True:
             batch, more, fd = self._look_or_wait(max_count)
             if batch is not None:

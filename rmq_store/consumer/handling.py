@@ -5,8 +5,12 @@ Calling a coroutine or generator function runs nothing of it, so its messages wo
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
+from rmq_store.errors import illegal
+from rmq_store.reader._checked import whole
+
 __all__ = ["check_handler", "refuse_unrun"]
 
+CONCURRENCY_MAX = 10_000    # threads, or tasks
 _CURES = {
     "coroutine": "give a plain function, or take the consumer of an AsyncMessageStore, whose run awaits it",
     "generator": "give a function without yield",
@@ -14,16 +18,16 @@ _CURES = {
 
 
 def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:
-    """Raises TypeError for what `run` cannot call, ValueError for a concurrency below 1. awaits: it awaits what is returned."""
+    """Raises TypeError for what `run` cannot call, ArgumentIllegal for a concurrency out of range. awaits: whether it awaits
+    what is returned."""
     if not callable(handle):
-        raise TypeError(f"handle is {handle!r}: give a function that takes a message")
+        raise illegal("handle", handle, "give a function that takes a message")
     called = None if isinstance(handle, type) else getattr(handle, "__call__", None)    # noqa: B004  an object's own
     for what, tests in (("coroutine", () if awaits else (inspect.iscoroutinefunction,)),
                         ("generator", (inspect.isgeneratorfunction, inspect.isasyncgenfunction))):
         if any(test(handle) or test(called) for test in tests):
             raise TypeError(f"handle is {handle!r}, a {what} function, and calling it runs nothing of it: {_CURES[what]}")
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency!r}: give how many messages may be under way, 1 or more")
+    whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
 
 
 def refuse_unrun(handle: Callable[..., object], result: object) -> None:

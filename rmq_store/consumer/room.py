@@ -2,17 +2,18 @@
 the consumers that are open. Thread-safety: every method."""
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rmq_store.consumer.config_file import ConfigFile
-from rmq_store.consumer.consumer import Consumer
+from rmq_store.consumer.consumer import COUNT_MAX, Consumer
 from rmq_store.consumer.counts import CountTable, GroupCounts
 from rmq_store.consumer.offsets import ConsumerOffsets
 from rmq_store.consumer.tables import GroupTable, TopicTable
-from rmq_store.errors import StoreNotWriteable, StoreStateError
+from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
 from rmq_store.io._lock import StoreLock
 from rmq_store.io.files import ControlFiles
+from rmq_store.reader._checked import whole
 
 if TYPE_CHECKING:
     from rmq_store.waiting._wait import StoreWait
@@ -61,16 +62,20 @@ class Consuming:
 
     def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None, start: str,
                  ordered: bool, max_retries: int | None) -> Consumer:
+        if not isinstance(topics, str) and not isinstance(topics, Iterable):
+            raise illegal("topics", topics, "give the name of a topic, or several")
         names = [topics] if isinstance(topics, str) else list(topics)
         for what, name in (("group", group), *(("topic", name) for name in names)):
             if not isinstance(name, str) or not _NAME(name):
-                raise ValueError(f"{what} is {name!r}: give a name of up to 120 characters % | A-Z a-z 0-9 _ -")
+                raise illegal(what, name, "give a name of up to 120 characters % | A-Z a-z 0-9 _ -")
         if not names:
             raise ValueError("topics is empty: name at least one")
         if start not in ("first", "last"):
-            raise ValueError(f"start is {start!r}: give 'first' or 'last'")
-        if max_retries is not None and max_retries < 0:
-            raise ValueError(f"max_retries is {max_retries}: give 0 or more")
+            raise illegal("start", start, "give 'first' or 'last'")
+        if tags is not None and not isinstance(tags, str):
+            raise illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+        if max_retries is not None:
+            whole(max_retries, "max_retries", 0, COUNT_MAX)
         if self._readonly:
             raise StoreNotWriteable(self._root)
         offsets, groups, known = self.offsets, self.groups, self.topics

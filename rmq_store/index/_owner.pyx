@@ -1,4 +1,5 @@
 """The Python face of an index, for opening a store, for tools and for tests. Holds memory, converts errors, decides nothing."""
+import errno
 import os
 
 cimport cython
@@ -109,8 +110,10 @@ cdef class IndexOwner:
             rc = index_add_file(self.index, name)
         if rc == -EINVAL:
             path = os.path.join(self.dir, f"{name:017d}")
-            raise errors.CorruptionError(path, None, f"{self.file_size} bytes, as index_slots and index_entries_max say",
-                                         f"{os.stat(path).st_size} bytes")
+            raise errors.foreign(path, f"{self.file_size} bytes, as index_slots and index_entries_max say",
+                                 f"{os.stat(path).st_size} bytes")
+        if -rc in (errno.EACCES, errno.EPERM, errno.ENOENT):     # nothing is wrong with the device
+            raise OSError(-rc, os.strerror(-rc), os.path.join(self.dir, f"{name:017d}"))
         if rc < 0:
             raise self._failed(rc, f"opening index file {name:017d}")
 

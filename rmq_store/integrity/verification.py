@@ -12,6 +12,8 @@ from typing import Any
 from rmq_store.config.load import Options, resolve
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
+from rmq_store.consumer.room import Consuming
+from rmq_store.delay.service import load_offsets
 from rmq_store.errors import CorruptionError
 from rmq_store.integrity import manifest
 from rmq_store.integrity._check import Checker
@@ -21,7 +23,7 @@ from rmq_store.integrity.rows import row_findings
 from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
-from rmq_store.places import Places, infer_sizes
+from rmq_store.places import Places, infer_sizes, need_store, root_of
 from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.recovery.versions import code_text, other_version
 from rmq_store.removing import removed_queues
@@ -38,11 +40,10 @@ _INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
 
 def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
     """The root and the options of a store that is only looked at, sizes taken from its files. Raises ConfigError, OSError."""
-    root = os.path.abspath(os.fsdecode(path))
+    root = root_of(path)
     keywords = dict(options)
     chosen = resolve(keywords.pop("profile", None), keywords | {"readonly": True}, root, config=keywords.pop("config", None))
-    if not os.path.isdir(Places(root, chosen).commitlog):
-        raise FileNotFoundError(2, "not a message store: it has no commitlog directory", root)
+    need_store(root, Places(root, chosen).commitlog)
     return root, chosen.inferred(infer_sizes(root, chosen))
 
 
@@ -102,6 +103,7 @@ class Verification:
         yield from self.merged(confirmed(self, self._walk_queues(progress)))
         yield from confirmed(self, self._walk_index(progress))
         yield from self.checkpoint_findings()
+        yield from self._config_findings()
         if manifests:
             yield from confirmed(self, self._manifests(pace, progress))
 
@@ -160,7 +162,7 @@ class Verification:
             if not named or not entry.is_file(follow_symlinks=False):
                 if os.path.lexists(entry.path):
                     yield self._finding("foreign_file", entry.path,
-                                        detail="no file of a commit log; RocketMQ 4.9 refuses a directory here")
+                                        detail="no file of a commit log: move it out; RocketMQ 4.9 refuses a directory here")
                 continue
             try:
                 length = entry.stat(follow_symlinks=False).st_size
@@ -206,7 +208,7 @@ class Verification:
             try:
                 about = os.lstat(path)
                 if not (name.isascii() and _INDEX_NAME(name)) or not stat.S_ISREG(about.st_mode):
-                    yield self._finding("foreign_file", path, detail="no index file")
+                    yield self._finding("foreign_file", path, detail="no index file: move it out")
                 elif about.st_size != size:
                     yield self._finding("index_file", path, expected=size, found=about.st_size,
                                         detail=f"it has {about.st_size} bytes where {o.index_slots} slots and "
@@ -217,6 +219,18 @@ class Verification:
                     self.index_names.append(int(name))
             except FileNotFoundError:
                 continue            # deleted since it was listed
+
+    def _config_findings(self) -> Iterator[Finding]:
+        """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
+        no such moment."""
+        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None)
+        for read in (lambda: load_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
+                     lambda: tables.topics):
+            try:
+                read()
+            except CorruptionError as error:
+                yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
+                                    detail=f"{error.found}, and its .bak is no better: {error.cure}")
 
     # ---- walking
 

@@ -5,7 +5,7 @@ cimport cython
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView,
@@ -15,6 +15,7 @@ from rmq_store.commitlog._log cimport Log, log_copy
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 from rmq_store.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.io._sync cimport EIO, rmq_load, rmq_prefetch
+from rmq_store.reader._checked cimport utf8, whole
 from rmq_store.reader._message cimport LeaseCount, Message, lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_copied, log_file_lost, log_file_release, row_end, row_find, row_start
 
@@ -75,6 +76,10 @@ cdef class GetResult:
 
     def __getitem__(self, index):
         return self.messages[index]
+
+    def _repr_html_(self):
+        from rmq_store.reader.shown import table_html
+        return table_html(repr(self), self.messages)
 
     def __repr__(self):
         return (f"GetResult({self.status.name}, {len(self.messages)} messages, next_offset={self.next_offset}, "
@@ -355,22 +360,22 @@ cdef class StoreGet(StorePutMany):
             r.topic = name
             size = len(name)
         r.topic_size = <int32_t> size
-        r.queue_id = queue_id
-        r.offset = offset
-        r.count_max = max_count
-        if r.count_max < 1:
-            r.count_max = 1
-        r.bytes_max = INT64_MAX if max_bytes is None else max_bytes
+        r.queue_id = <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX)
+        r.offset = whole(offset, "offset", INT64_MIN, INT64_MAX)
+        r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
+        r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
         r.codes = NULL
         r.codes_count = 0
         wanted = None
+        if tags is not None and not isinstance(tags, str):
+            raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
         if tags is not None and tags not in ("", "*"):
             wanted = {t.strip() for t in tags.split("||") if t.strip()}
             if len(wanted) > CODES_MAX:
                 raise ValueError(errors.exceeds("number of tags", len(wanted), CODES_MAX, "ask for fewer, or for all"))
             for tag in wanted:
-                text = tag.encode()
+                text = utf8(tag, "tags")
                 codes[r.codes_count] = java_hash(text, <int32_t> len(text))
                 r.codes_count += 1
             if wanted:
@@ -458,7 +463,7 @@ cdef class StoreGet(StorePutMany):
     def message_at(self, offset):
         """The message whose record begins at physical `offset`, or None. Upstream: lookMessageByOffset."""
         self._enter()
-        return self._message_at(offset)
+        return self._message_at(whole(offset, "offset", INT64_MIN, INT64_MAX))
 
     def message_by_id(self, msg_id):
         """The message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for text that is no id."""
@@ -524,8 +529,8 @@ cdef class StoreGet(StorePutMany):
         """(min, max) queue offset, or None where there is no such queue."""
         cdef Queue *q
         self._enter()
-        name = topic.encode("utf-8", "surrogatepass")
-        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        name = utf8(topic, "topic")
+        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
         if q == NULL:
             return None
         return rmq_load(&q.min_offset), rmq_load(&q.max_offset)
@@ -556,11 +561,11 @@ cdef class StoreGet(StorePutMany):
         cdef Queue *q
         cdef int64_t n, at
         self._enter()
-        name = topic.encode("utf-8", "surrogatepass")
-        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        name = utf8(topic, "topic")
+        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
         if q == NULL:
             return None
-        at = queue_offset
+        at = whole(queue_offset, "queue_offset", INT64_MIN, INT64_MAX)
         self.calls += 1
         with nogil:
             n = queue_read(self.queues, q, at, unit, 1)
@@ -577,8 +582,8 @@ cdef class StoreGet(StorePutMany):
         cdef int64_t tags_code = 0, store_timestamp = 0, n, at
         cdef Queue *q
         self._enter()
-        name = topic.encode("utf-8", "surrogatepass")
-        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        name = utf8(topic, "topic")
+        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
         if q == NULL:
             return False, 0, 0, b""
         at = address

@@ -6,7 +6,7 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -17,9 +17,12 @@ from rmq_store.consumequeue._queue cimport Queue, queues_find
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
 from rmq_store.io._sync cimport EIO, ENOENT, rmq_load
+from rmq_store.reader._checked cimport utf8, whole
 from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_lost, log_file_release, row_find, row_start
+
+from rmq_store import errors
 
 
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
@@ -41,6 +44,10 @@ cdef class QueryResult:
 
     def __getitem__(self, index):
         return self.messages[index]
+
+    def _repr_html_(self):
+        from rmq_store.reader.shown import table_html
+        return table_html(repr(self), self.messages)
 
     def __repr__(self):
         return (f"QueryResult({len(self.messages)} messages, index_last_timestamp={self.index_last_timestamp}, "
@@ -116,15 +123,15 @@ cdef class StoreQuery(StoreGet):
         cdef int rc = 0
         cdef int64_t i
         self._enter()
-        topic_text = topic.encode("utf-8", "surrogatepass")
-        key_text = key.encode("utf-8", "surrogatepass")
+        topic_text = utf8(topic, "topic")
+        key_text = utf8(key, "key")
         r.topic = topic_text
         r.topic_size = <int32_t> len(topic_text)
         r.key = key_text
         r.key_size = <int32_t> len(key_text)
-        r.begin = begin_time
-        r.end = INT64_MAX if end_time is None else end_time
-        r.max = self.query_count_max if max_count is None else max_count
+        r.begin = whole(begin_time, "begin_time", INT64_MIN, INT64_MAX)
+        r.end = INT64_MAX if end_time is None else whole(end_time, "end_time", INT64_MIN, INT64_MAX)
+        r.max = self.query_count_max if max_count is None else whole(max_count, "max_count", 0, INT64_MAX)
         if r.max > self.query_batch_max:
             r.max = self.query_batch_max
         r.exact = exact
@@ -155,12 +162,12 @@ cdef class StoreQuery(StoreGet):
         found = [m for m in self.query_key(topic, unique_key) if m.unique_key == unique_key]
         return found[len(found) - 1] if found else None
 
-    def _by_time(self, topic, queue_id, int64_t timestamp, TimeRule rule):
+    def _by_time(self, topic, queue_id, when, TimeRule rule):
         cdef Queue *q
-        cdef int64_t offset, low
+        cdef int64_t offset, low, timestamp = whole(when, "timestamp", INT64_MIN, INT64_MAX)
         self._enter()
-        name = topic.encode("utf-8", "surrogatepass")
-        q = queues_find(self.queues, name, <int32_t> len(name), queue_id, False)
+        name = utf8(topic, "topic")
+        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
         if q == NULL:
             return 0
         self.calls += 1
@@ -173,23 +180,24 @@ cdef class StoreQuery(StoreGet):
             raise OSError(-offset, os.strerror(-offset), f"{self.path}: {topic}, queue {queue_id}")
         return offset
 
-    def log_bytes(self, int64_t offset, int64_t size_max=1 << 20):
+    def log_bytes(self, offset, size_max=1 << 20):
         """The raw log from `offset` on, also amid a record: bytes. At most size_max, to the end of their file, and of what is
         committed (max_log_offset): b"" there. Raises ValueError for an offset outside of the log, OSError.
 
         For copies of a log on their way elsewhere: what is returned never changes any more. Upstream: getCommitLogData.
         """
         cdef LogFile *f
-        cdef int64_t low, end, size
+        cdef int64_t low, end, size, at = whole(offset, "offset", INT64_MIN, INT64_MAX)
+        cdef int64_t most = whole(size_max, "size_max", INT64_MIN, INT64_MAX)
         cdef int error = 0
         cdef char *to
-        if size_max < 1:
-            raise ValueError(f"size_max is {size_max}: give 1 or more bytes")
+        if most < 1:
+            raise errors.illegal("size_max", size_max, "give 1 or more bytes")
         self._enter()
         low, end = row_start(self.row), rmq_load(&self.log.committed)
-        if not (low <= offset <= end if low >= 0 else offset == end):
+        if not (low <= at <= end if low >= 0 else at == end):
             raise ValueError(f"offset is {offset}: the log goes from {max(low, 0)} to {end}")
-        size = min(size_max, end - offset, self.row.file_size - (offset - low) % self.row.file_size)
+        size = min(most, end - at, self.row.file_size - (at - low) % self.row.file_size)
         if size <= 0:
             return b""
         found = PyBytes_FromStringAndSize(NULL, size)
@@ -197,10 +205,10 @@ cdef class StoreQuery(StoreGet):
         self.calls += 1
         with nogil:
             # Never out of the pool: behind an end-of-file record that has what no file gets.
-            f = row_find(self.row, offset, &error)
+            f = row_find(self.row, at, &error)
             if f != NULL:
-                memcpy(to, f.map + (offset - f.start), size)
-                if log_file_lost(f, offset, size):
+                memcpy(to, f.map + (at - f.start), size)
+                if log_file_lost(f, at, size):
                     error = -EIO
                 log_file_release(f)
             elif error == 0:
@@ -222,7 +230,7 @@ cdef class StoreQuery(StoreGet):
         if boundary is None:
             boundary = "lower" if self.compat5 else "nearest"
         if boundary not in _BOUNDARIES:
-            raise ValueError(f"boundary is {boundary!r}: give 'lower', 'upper' or 'nearest'")
+            raise errors.illegal("boundary", boundary, "give 'lower', 'upper' or 'nearest'")
         return self._by_time(topic, queue_id, timestamp, _BOUNDARIES[boundary])
 
     def _lower_bound(self, topic, queue_id, timestamp):

@@ -4,7 +4,7 @@ from rmq_store.reader._get import GetResult
 from rmq_store.reader._query import StoreQuery
 from rmq_store.waiting._arrivals import Arrivals
 
-def wait_ns(seconds: float | None) -> int: ...
+def wait_ns(seconds: float | None, name: str = "timeout") -> int: ...
 
 class StoreWait(StoreQuery):
     _hubs: WeakSet[Arrivals]

@@ -8,11 +8,12 @@ import time
 import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from rmq_store.consumequeue._queue cimport Queue, queues_at, queues_count
 from rmq_store.dispatch._dispatch cimport dispatch_sleeper
 from rmq_store.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32
+from rmq_store.reader._checked cimport whole
 from rmq_store.reader._query cimport StoreQuery
 
 from rmq_store import errors
@@ -27,12 +28,13 @@ cdef frozenset _HOLD = frozenset((GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_ME
 cdef frozenset _FURTHER = frozenset((GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL))
 
 
-cpdef int64_t wait_ns(object seconds) except? -1:
-    """A time to wait, in nanoseconds: int, None for ever the greatest. Raises ValueError for what is none."""
+cpdef int64_t wait_ns(object seconds, str name="timeout") except? -1:
+    """A time to wait, in nanoseconds: int, None for ever the greatest. Raises ArgumentIllegal for what is none; `name`: of the
+    argument."""
     if seconds is None:
         return INT64_MAX
     if not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ValueError(f"a time to wait is {seconds!r}: give seconds, 0 or more")
+        raise errors.illegal(name, seconds, "give seconds, 0 or more" + (", True or None" if name == "wait" else ""))
     return INT64_MAX if seconds > 1e9 else <int64_t> (<double> seconds * 1e9)
 
 
@@ -110,7 +112,7 @@ cdef class StoreWait(StoreQuery):
         it cannot read. Any thread. Upstream: MessageArrivingListener.
         """
         cdef int64_t left = wait_ns(timeout)
-        cdef int64_t wanted = offset, end = 0
+        cdef int64_t wanted = whole(offset, "offset", INT64_MIN, INT64_MAX), end = 0
         cdef Queue *q = self._queue_to_wait_for(topic, queue_id)
         cdef bint sliced = threading.current_thread() is threading.main_thread()
         cdef int ticket
@@ -137,7 +139,7 @@ cdef class StoreWait(StoreQuery):
         cdef int ticket
         if wait is True:
             wait = self.options.long_polling_timeout_ms / 1000
-        left = wait_ns(wait)
+        left = wait_ns(wait, "wait")
         if left == 0:
             return self.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
         q = self._queue_to_wait_for(topic, queue_id)

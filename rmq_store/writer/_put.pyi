@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import final
 
 from rmq_store._core import StoreCore
@@ -6,6 +6,7 @@ from rmq_store.status import PutStatus
 
 Body = bytes | bytearray | memoryview
 Properties = Mapping[str, str] | bytes | None
+Keys = str | Iterable[str] | None
 
 @final
 class PutResult:
@@ -26,7 +27,7 @@ class PutResult:
 class Topic: ...
 
 class StorePut(StoreCore):
-    def put(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: str | None = None,
+    def put(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: Keys = None,
             properties: Properties = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
             born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
             delay_level: int | None = None, wait: bool | None = None) -> PutResult: ...

@@ -107,6 +107,29 @@ cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
     return text
 
 
+cdef str joined_keys(object keys):
+    # KEYS as a record has it, out of an iterable of keys.
+    if isinstance(keys, str):
+        return keys
+    try:
+        found = None if isinstance(keys, (bytes, bytearray, memoryview)) else list(keys)
+    except TypeError:
+        found = None
+    if found is None:
+        raise errors.MessageIllegal(f"keys is a {type(keys).__name__}: give a str, or an iterable of str")
+    for key in found:
+        if not isinstance(key, str) or not key or " " in key:
+            raise errors.MessageIllegal(f"one of keys is {key!r}: give each as a str that is not empty and has no blank, which "
+                                        "separates keys")
+    return " ".join(found)
+
+
+cdef bint checked_wait(object wait) except -1:
+    if wait is not True and wait is not False:
+        raise errors.MessageIllegal(f"wait is {wait!r}: give True, False, or None for what flush_mode says")
+    return wait is True
+
+
 cdef bytes without_crc(bytes properties):
     # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
     return delete_property(properties, _CRC) if _CRC in properties else properties
@@ -398,7 +421,10 @@ cdef class StorePut(StoreCore):
             kept = <object> v[PROPERTIES]
             if v[DELAY_LEVEL] != <PyObject *> None:
                 kept = with_delay_level(kept, <object> v[DELAY_LEVEL])
-            kept = self._properties(&a, kept, <object> v[TAGS], <object> v[KEYS])
+            keys = <object> v[KEYS]
+            if keys is not None and type(keys) is not str:
+                keys = joined_keys(keys)        # held here: what is placed points into it
+            kept = self._properties(&a, kept, <object> v[TAGS], keys)
         wants[0] = self.sync_mode
         if kept is not None:
             if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
@@ -408,7 +434,7 @@ cdef class StorePut(StoreCore):
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
             wants[0] = self.sync_mode and asks_to_wait(&a)
         if v[WAIT] != <PyObject *> None:
-            wants[0] = <object> v[WAIT]
+            wants[0] = checked_wait(<object> v[WAIT])
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
@@ -497,12 +523,12 @@ cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given
 
 arguments_method(StorePut, "put", _put_method, """Stores one message; returns a PutResult.
 
-topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks. properties: a
-mapping of str to str, which may carry upstream's reserved names, or bytes stored as given. born_timestamp: ms since
-1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much later (option
-delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of the message
-that waits. wait: None = as flush_mode and the property WAIT say, True = return when it is on the device, False = do not
-wait for that.
+topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks, or an iterable
+of str. properties: a mapping of str to str, which may carry upstream's reserved names, or bytes stored as given.
+born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much
+later (option delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of
+the message that waits. wait: None = as flush_mode and the property WAIT say, True = return when it is on the device,
+False = do not wait for that.
 
 Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
 stored but not confirmed by the device within flush_deadline_ms. Of the puts that wait, one makes the sync in its own

@@ -3,7 +3,7 @@ from typing import Any, final
 
 from rmq_store.status import PutStatus
 from rmq_store.writer._future import PutFuture
-from rmq_store.writer._put import Body, Properties, StorePut
+from rmq_store.writer._put import Body, Keys, Properties, StorePut
 
 @final
 class PutManyResult:
@@ -23,17 +23,17 @@ class PutManyResult:
 
 class StorePutMany(StorePut):
     def put_many(self, topic: str, messages: Iterable[Body | Mapping[str, Any]], *, queue_id: int = 0, tags: str | None = None,
-                 keys: str | None = None, properties: Properties = None, flag: int = 0, sys_flag: int = 0,
+                 keys: Keys = None, properties: Properties = None, flag: int = 0, sys_flag: int = 0,
                  born_timestamp: int | None = None, born_host: str | None = None,
                  wait: bool | None = None) -> PutManyResult: ...
     def put_batch(self, topic: str, batch: Body, *, queue_id: int = 0, properties: Properties = None, sys_flag: int = 0,
                   born_timestamp: int | None = None, born_host: str | None = None, reconsume_times: int = 0,
                   wait: bool | None = None) -> PutManyResult: ...
-    def put_async(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: str | None = None,
+    def put_async(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: Keys = None,
                   properties: Properties = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
                   born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
                   delay_level: int | None = None, wait: bool | None = None) -> PutFuture: ...
-    def _put_mixed(self, topic: str, messages: list[Any], queue_id: int, tags: str | None, keys: str | None,
+    def _put_mixed(self, topic: str, messages: list[Any], queue_id: int, tags: str | None, keys: Keys,
                    properties: Properties, flag: int, sys_flag: int, born_timestamp: int | None, born_host: str | None,
                    wait: bool | None) -> PutManyResult: ...
     def _check_message(self, i: int, topic: str, queue_id: int, message: Mapping[str, Any], sys_flag: int) -> None: ...

@@ -14,8 +14,8 @@ from rmq_store.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_
 from rmq_store.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                           SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method, arguments_parse)
 from rmq_store.writer._future cimport future_new
-from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, find_property,
-                                    place_locked, without_crc)
+from rmq_store.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, checked_wait,
+                                    find_property, joined_keys, place_locked, without_crc)
 from rmq_store.consumequeue._queue cimport Queue
 
 from rmq_store import errors
@@ -207,8 +207,15 @@ cdef class StorePutMany(StorePut):
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
+        if isinstance(messages, (str, bytes, bytearray, memoryview)) or not hasattr(messages, "__iter__"):
+            raise errors.MessageIllegal(f"messages is a {type(messages).__name__}: give an iterable of bodies or of mappings; "
+                                        "put takes a single body")
         bodies = list(messages)
         n = len(bodies)
+        if wait is not None:
+            checked_wait(wait)
+        if keys is not None and type(keys) is not str:
+            keys = joined_keys(keys)
         for i in range(n):
             if type(bodies[i]) is not bytes:
                 return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
@@ -285,6 +292,8 @@ cdef class StorePutMany(StorePut):
                     raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
                                                 "body and any of tags, keys, properties, flag")
                 own.update(message)
+                if own["keys"] is not None:
+                    own["keys"] = joined_keys(own["keys"])
             self._check_message(i, topic, queue_id, own, sys_flag)
             each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"]))
         r.host = self.host
@@ -355,7 +364,12 @@ cdef class StorePutMany(StorePut):
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
-        data = bytes(batch)
+        if wait is not None:
+            checked_wait(wait)
+        try:
+            data = bytes(memoryview(batch))
+        except TypeError:
+            raise errors.MessageIllegal(f"batch is a {type(batch).__name__}: give bytes, as a client encodes a batch") from None
         if len(data) > self.body_size_max:
             raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
                                                        "send smaller batches, or raise message_size_max_bytes"))

@@ -65,7 +65,7 @@ def test_put_a_file_as_one_message(store, tmp_path, json_lines, rmqstore):
     (tmp_path / "letter").write_bytes(b"a\nb\n")
     code, lines = json_lines("put", store, tmp_path / "letter", "-t", "T", "--whole", "--sync", *SMALL)
     assert code == 0 and [x["status"] for x in lines] == ["PUT_OK"]
-    _, lines = json_lines("get", store, "-t", "T", *SMALL)
+    _, lines = json_lines("get", store, "-t", "T", "-q", "0", *SMALL)
     assert lines[0]["body"] == "a\nb\n"
     assert rmqstore("put", store, tmp_path / "letter", "-t", "bad topic", *SMALL)[0] == 64
     assert rmqstore("put", store, tmp_path / "none", "-t", "T", *SMALL)[0] == 3

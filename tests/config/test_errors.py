@@ -9,6 +9,7 @@ from rmq_store.status import AppendStatus, GetStatus, PutStatus
 
 SAMPLES = [
     errors.ConfigError("option x is unknown: did you mean y?"),
+    errors.illegal("key", None, "give a str"),
     errors.StoreClosed("/s"),
     errors.StoreLocked("/s", 42),
     errors.StoreLocked("/s"),

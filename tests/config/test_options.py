@@ -120,7 +120,7 @@ def test_profiles_give_way_to_keywords():
     o = resolve("low_latency", {"write_path": "mmap"})
     assert o.write_path == "mmap" and o.origin("write_path") == "keyword"
     assert resolve("durable").origin("flush_mode") == "profile durable"
-    with pytest.raises(ConfigError, match="there are cloud_block, container, durable, "):
+    with pytest.raises(ConfigError, match="there are cloud_block, container, dev, durable, "):
         resolve("nvm")
 
 

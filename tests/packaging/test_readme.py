@@ -11,7 +11,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     exec(compile(example, str(README), "exec"), {})
     put, got, found = capsys.readouterr().out.splitlines()
     assert put.startswith("PUT_OK 0 7F000001")
-    assert got == "[(0, 'paid', b'12 EUR')]"
+    assert got == "0 paid b'12 EUR'"
     assert found == "[0]"
     assert (tmp_path / "orders-store" / "commitlog").is_dir()
 
