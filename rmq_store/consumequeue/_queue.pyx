@@ -18,7 +18,7 @@ from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover
 from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
                                             state_of)
-from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
+from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
 from rmq_store.segment._allocator cimport Allocator
@@ -72,6 +72,14 @@ cdef int64_t queues_count(QueueTable *t) noexcept nogil:
 
 cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil:
     return table_at(&t.state, i)
+
+
+cdef Queue *queues_of_topic(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_of_topic(&t.state, topic, topic_size)
+
+
+cdef Queue *queue_same_topic(const Queue *q) noexcept nogil:
+    return state_of(q).same_topic
 
 
 # ---- load and recovery

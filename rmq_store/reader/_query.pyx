@@ -10,10 +10,11 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, rmq_get64
 from rmq_store.codec._text cimport Keys, key_next, keys_of
 from rmq_store.commitlog._log cimport Log
-from rmq_store.consumequeue._queue cimport Queue, queues_find
+from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_read, queue_same_topic, queues_at,
+                                            queues_count, queues_find, queues_of_topic)
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
 from rmq_store.io._sync cimport EIO, ENOENT, rmq_load
@@ -57,6 +58,13 @@ cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nog
         return rc
     log_file_release(f)
     return v.store_timestamp if v.store_timestamp >= 0 else -1      # of no clock, and of no errno either
+
+
+cdef int64_t _earliest(QueueTable *t, Queue *q, Log *log, int64_t index) noexcept nogil:
+    # Store time of the record that entry leads to; -1: there is none, or it has none; -errno.
+    cdef unsigned char[UNIT_SIZE] unit
+    cdef int64_t got = queue_read(t, q, index, unit, 1)
+    return _store_time(log, rmq_get64(unit), 0) if got > 0 else (got if got < 0 else -1)
 
 
 cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
@@ -254,3 +262,48 @@ cdef class StoreQuery(StoreGet):
         entry = self.raw_entry(topic, queue_id, max(self.min_offset(topic, queue_id), 0))
         message = None if entry is None else self._message_at(entry[0])
         return -1 if message is None else message.store_timestamp
+
+    def _queues_of(self, topic):
+        """The queues of one topic that have or had an entry, without a look at any other: list of (queue id, min, max), by queue id."""
+        cdef Queue *q
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_of_topic(self.queues, name, <int32_t> len(name))
+        found = []
+        while q != NULL:
+            if rmq_load(&q.max_offset) > 0:
+                found.append((q.queue_id, rmq_load(&q.min_offset), rmq_load(&q.max_offset)))
+            q = queue_same_topic(q)
+        found.sort()
+        return found
+
+    def _queue_total(self):
+        """How many queues have or had an entry: int."""
+        cdef int64_t i, total = 0
+        self._enter()
+        for i in range(queues_count(self.queues)):
+            total += rmq_load(&queues_at(self.queues, i).max_offset) > 0
+        return total
+
+    def _queue_rows(self, topic=None):
+        """What `stat` shows, of one topic or all: list of (topic, queue id, min, max, earliest_time), sorted. Raises OSError."""
+        cdef int64_t i, low, high, when
+        cdef Queue *q
+        self._enter()
+        found = []
+        if topic is not None:
+            return [(topic, number, low, high, self.earliest_time(topic, number)) for number, low, high in self._queues_of(topic)]
+        for i in range(queues_count(self.queues)):
+            q = queues_at(self.queues, i)
+            low, high = rmq_load(&q.min_offset), rmq_load(&q.max_offset)
+            if high > 0:
+                self.calls += 1
+                with nogil:
+                    when = _earliest(self.queues, q, self.log, low)
+                self.calls -= 1
+                if when < -1:
+                    raise OSError(-when, os.strerror(-when), self.path)
+                self._enter()
+                found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, low, high, when))
+        found.sort()
+        return found

@@ -1,6 +1,7 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
 _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.string cimport memset
 
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
                                       rmq_get64, topic_light)
@@ -9,7 +10,7 @@ from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_
                                             queue_destroy, queue_find_end, queue_first, queue_read,
                                             queue_truncate, queues_at, queues_count, queues_log_begins)
 from rmq_store.consumequeue._state cimport unit_blank, unit_valid
-from rmq_store.io._sync cimport EIO
+from rmq_store.io._sync cimport EIO, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
@@ -170,6 +171,31 @@ cdef int _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *) noexcep
     return owner.check_queue(rc, q)
 
 
+cdef struct Ends:
+    QueueTable *table
+    FileRow *row
+    int64_t below
+    int64_t spoilt          # atomic, only under `lock`
+    rmq_mutex lock
+
+
+cdef int _find_end(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others.
+    cdef Ends *e = <Ends *> ctx
+    cdef Queue *q = queues_at(e.table, i)
+    cdef int rc = queue_find_end(e.table, q, e.below)
+    if rc == 0 and e.below >= 0:
+        rc = _torn_high(e.table, e.row, q)
+    if rc == 1:
+        rc = _settle(e.table, e.row, q, True, -1)
+        if rc >= 0:
+            rmq_mutex_lock(&e.lock)
+            if q.max_physical_offset < e.spoilt:
+                e.spoilt = q.max_physical_offset
+            rmq_mutex_unlock(&e.lock)
+    return rc
+
+
 cdef class QueueRecovery:
     """The queues of a store that is being opened. Offsets are log offsets; errors are OSError with the queue's path.
 
@@ -186,26 +212,19 @@ cdef class QueueRecovery:
 
         A damaged queue ends behind an entry that leads to a record. Returns the end of the last record that has an entry, -1:
         none; and from where on a damaged queue may lack entries, 2^63 - 1: none is damaged."""
-        cdef int64_t i, last = -1, spoilt = INT64_MAX, below = -1 if safe is None else safe
-        cdef Queue *q = NULL
-        cdef int rc = 0
+        cdef Ends ends
+        cdef int64_t i, count = queues_count(self.owner.table), failed = 0, last = -1
+        cdef int rc
+        memset(&ends, 0, sizeof(Ends))
+        ends.table, ends.row, ends.spoilt = self.owner.table, self.row, INT64_MAX
+        ends.below = -1 if safe is None else safe
         queues_log_begins(self.owner.table, row_start(self.row))
         with nogil:
-            for i in range(queues_count(self.owner.table)):
-                q = queues_at(self.owner.table, i)
-                rc = queue_find_end(self.owner.table, q, below)
-                if rc == 0 and below >= 0:
-                    rc = _torn_high(self.owner.table, self.row, q)
-                if rc == 1:
-                    rc = _settle(self.owner.table, self.row, q, True, -1)
-                    if rc >= 0 and q.max_physical_offset < spoilt:
-                        spoilt = q.max_physical_offset
-                if rc < 0:
-                    break
-                if q.max_physical_offset > last:
-                    last = q.max_physical_offset
-        self.owner.check_queue(rc, q)
-        return last, spoilt
+            rc = rmq_sweep_all(count, _find_end, &ends, &failed)
+            for i in range(count):
+                last = max(last, queues_at(self.owner.table, i).max_physical_offset)
+        self.owner.check_queue(rc, queues_at(self.owner.table, failed))
+        return last, ends.spoilt
 
     def settle_newest(self):
         """Dispatch goes on behind the newest entry: that it leads to a record is looked at, and where it does not its queue
