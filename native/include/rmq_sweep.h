@@ -7,7 +7,7 @@
 #define RMQ_SWEEP_H
 #include "rmq_wake.h"
 
-enum { RMQ_SWEEP_ALONE = 512, RMQ_SWEEP_THREADS = 8, RMQ_SWEEP_CHUNK = 64 };
+enum { RMQ_SWEEP_ALONE = 512, RMQ_SWEEP_THREADS = 8, RMQ_SWEEP_CHUNK = 16 };
 
 typedef int (*rmq_sweep_step)(void *ctx, int64_t i); /* < 0: an error, which ends the sweep */
 
@@ -40,17 +40,17 @@ static inline void *rmq_sweep_share(void *arg) {
     }
 }
 
-/* Calls step(ctx, i) for each i below `count`. 0, or the error of the lowest number that failed, that number in *failed (NULL:
- * nobody asks). Threads that cannot be started are done without. */
-static inline int rmq_sweep_all(int64_t count, rmq_sweep_step step, void *ctx, int64_t *failed) {
+/* Calls step(ctx, i) for each i below `count`, in so many threads at most, the caller's counted. 0, or the error of the lowest
+ * number that failed, that number in *failed (NULL: nobody asks). Threads that cannot be started are done without. */
+static inline int rmq_sweep_all(int64_t count, rmq_sweep_step step, void *ctx, int threads, int64_t *failed) {
     rmq_sweep s = {.step = step, .ctx = ctx, .count = count, .failed = count};
-    pthread_t threads[RMQ_SWEEP_THREADS];
+    pthread_t others[RMQ_SWEEP_THREADS];
     int started = 0;
+    if (threads > RMQ_SWEEP_THREADS) threads = RMQ_SWEEP_THREADS;
     if (count >= RMQ_SWEEP_ALONE)
-        while (started < RMQ_SWEEP_THREADS - 1 && rmq_thread_start(&threads[started], rmq_sweep_share, &s, "rmq-sweep") == 0)
-            started++;
+        while (started < threads - 1 && rmq_thread_start(&others[started], rmq_sweep_share, &s, "rmq-sweep") == 0) started++;
     rmq_sweep_share(&s);
-    while (started > 0) rmq_thread_join(&threads[--started]);
+    while (started > 0) rmq_thread_join(&others[--started]);
     if (failed != NULL) *failed = s.failed;
     return s.error;
 }

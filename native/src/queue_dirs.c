@@ -158,7 +158,7 @@ int rmq_queue_dirs_list(const char *base, rmq_topic_dir *topics, int64_t count, 
     walk w = {open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC), topics, file_size, highest};
     int rc = 0;
     if (w.base >= 0)
-        rc = rmq_sweep_all(count, read_topic, &w, NULL);
+        rc = rmq_sweep_all(count, read_topic, &w, RMQ_SWEEP_THREADS, NULL);
     else
         for (int64_t i = 0; i < count; i++) topics[i].odd = 1;
     if (w.base >= 0) close(w.base);

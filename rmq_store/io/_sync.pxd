@@ -48,7 +48,8 @@ cdef extern from "rmq_wake.h" nogil:
 
 
 cdef extern from "rmq_sweep.h" nogil:
-    int rmq_sweep_all(int64_t count, int (*step)(void *, int64_t) noexcept nogil, void *ctx, int64_t *failed)
+    enum: RMQ_SWEEP_ALONE, RMQ_SWEEP_THREADS
+    int rmq_sweep_all(int64_t count, int (*step)(void *, int64_t) noexcept nogil, void *ctx, int threads, int64_t *failed)
 
 
 cdef extern from "rmq_cpu.h" nogil:

@@ -17,11 +17,14 @@ from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_
                                             queues_count, queues_find, queues_of_topic)
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
-from rmq_store.io._sync cimport EIO, ENOENT, rmq_load
+from rmq_store.io._sync cimport EIO, ENOENT, RMQ_SWEEP_THREADS, rmq_load, rmq_sweep_all
 from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport lease_new, message_new
 from rmq_store.segment._file cimport LogFile, log_file_lost, log_file_release, row_find, row_start
 
+
+cdef enum:
+    NO_ENTRY = -2
 
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
 
@@ -60,11 +63,26 @@ cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nog
     return v.store_timestamp if v.store_timestamp >= 0 else -1      # of no clock, and of no errno either
 
 
-cdef int64_t _earliest(QueueTable *t, Queue *q, Log *log, int64_t index) noexcept nogil:
-    # Store time of the record that entry leads to; -1: there is none, or it has none; -errno.
+cdef struct Oldest:
+    QueueTable *table
+    Log *log
+    int64_t *times          # by queue: of the first message there is; -1: it has none, NO_ENTRY: the queue never had an entry
+
+
+cdef int _find_oldest(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others.
+    cdef Oldest *o = <Oldest *> ctx
     cdef unsigned char[UNIT_SIZE] unit
-    cdef int64_t got = queue_read(t, q, index, unit, 1)
-    return _store_time(log, rmq_get64(unit), 0) if got > 0 else (got if got < 0 else -1)
+    cdef Queue *q = queues_at(o.table, i)
+    cdef int64_t got
+    o.times[i] = NO_ENTRY
+    if rmq_load(&q.max_offset) == 0:
+        return 0
+    got = queue_read(o.table, q, rmq_load(&q.min_offset), unit, 1)
+    o.times[i] = -1
+    if got > 0:
+        got = o.times[i] = _store_time(o.log, rmq_get64(unit), 0)
+    return <int> got if got < -1 else 0
 
 
 cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
@@ -287,23 +305,33 @@ cdef class StoreQuery(StoreGet):
 
     def _queue_rows(self, topic=None):
         """What `stat` shows, of one topic or all: list of (topic, queue id, min, max, earliest_time), sorted. Raises OSError."""
-        cdef int64_t i, low, high, when
+        cdef int64_t i, count, failed = 0
+        cdef Oldest oldest
         cdef Queue *q
+        cdef int rc
         self._enter()
-        found = []
         if topic is not None:
             return [(topic, number, low, high, self.earliest_time(topic, number)) for number, low, high in self._queues_of(topic)]
-        for i in range(queues_count(self.queues)):
-            q = queues_at(self.queues, i)
-            low, high = rmq_load(&q.min_offset), rmq_load(&q.max_offset)
-            if high > 0:
-                self.calls += 1
-                with nogil:
-                    when = _earliest(self.queues, q, self.log, low)
-                self.calls -= 1
-                if when < -1:
-                    raise OSError(-when, os.strerror(-when), self.path)
-                self._enter()
-                found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, low, high, when))
+        count = queues_count(self.queues)
+        oldest.table, oldest.log = self.queues, self.log
+        oldest.times = <int64_t *> malloc(max(count, 1) * sizeof(int64_t))
+        if oldest.times == NULL:
+            raise MemoryError("times")
+        try:
+            self.calls += 1
+            with nogil:
+                rc = rmq_sweep_all(count, _find_oldest, &oldest, RMQ_SWEEP_THREADS, &failed)
+            self.calls -= 1
+            if rc < 0:
+                raise OSError(-rc, os.strerror(-rc), self.path)
+            self._enter()
+            found = []
+            for i in range(count):
+                q = queues_at(self.queues, i)
+                if oldest.times[i] > NO_ENTRY:
+                    found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, rmq_load(&q.min_offset),
+                                  rmq_load(&q.max_offset), oldest.times[i]))
+        finally:
+            free(oldest.times)
         found.sort()
         return found

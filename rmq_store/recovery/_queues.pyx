@@ -10,7 +10,7 @@ from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_
                                             queue_destroy, queue_find_end, queue_first, queue_read,
                                             queue_truncate, queues_at, queues_count, queues_log_begins)
 from rmq_store.consumequeue._state cimport unit_blank, unit_valid
-from rmq_store.io._sync cimport EIO, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
+from rmq_store.io._sync cimport EIO, RMQ_SWEEP_THREADS, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
@@ -220,7 +220,7 @@ cdef class QueueRecovery:
         ends.below = -1 if safe is None else safe
         queues_log_begins(self.owner.table, row_start(self.row))
         with nogil:
-            rc = rmq_sweep_all(count, _find_end, &ends, &failed)
+            rc = rmq_sweep_all(count, _find_end, &ends, RMQ_SWEEP_THREADS, &failed)
             for i in range(count):
                 last = max(last, queues_at(self.owner.table, i).max_physical_offset)
         self.owner.check_queue(rc, queues_at(self.owner.table, failed))
