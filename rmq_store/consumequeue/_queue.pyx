@@ -101,11 +101,15 @@ cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end
     t.state.filled_from = from_offset
     t.state.places_left = (end - from_offset) // RECORD_FIXED_SIZE
     t.state.lacking_from = INT64_MAX
+    if t.state.spares != NULL:
+        t.state.spares.opening = True
 
 
 cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
     cdef int rc = entries_decide(&t.state)
     t.state.filling = FILLING_NOT
+    if t.state.spares != NULL:
+        t.state.spares.opening = False
     lacking_from[0] = t.state.lacking_from
     return rc
 

@@ -5,7 +5,8 @@
 # so a spare is wished for when a quarter of a file is full, and all that are wished for share one commit of the journal.
 #
 # The first file of a new queue is needed at once. A store that has got FIRST_FEW new queues gets more: from then on spares are
-# kept for those, twice as many as there were new queues so far, up to SPARES_MAX.
+# kept for those, twice as many as there were new queues so far, up to SPARES_MAX. While the store is being opened nobody makes
+# any yet: whoever fills queues again makes them, many at a time.
 from libc.stdint cimport int64_t
 
 from rmq_store.io._io cimport rmq_io
@@ -25,6 +26,7 @@ cdef struct Spares:
     rmq_mutex lock
     int wished
     int making              # of them, those that the maker is at
+    bint opening            # the one thread there is makes them itself
     int64_t new_queues      # the dispatcher's: made since the store was opened
     int64_t first           # those there are have the numbers [first, end)
     int64_t end

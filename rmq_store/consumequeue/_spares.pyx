@@ -64,7 +64,13 @@ cdef void spares_wish_first(Spares *s) noexcept nogil:
     cdef int64_t target
     s.new_queues += 1
     target = min(2 * s.new_queues, SPARES_MAX)
-    if s.new_queues >= FIRST_FEW and s.new_queues % SPARES_LOW == 0:
+    if s.new_queues < FIRST_FEW:
+        return
+    if s.opening:
+        if s.first == s.end:
+            _wish(s, target, min(target, AT_ONCE))
+            spares_make(s)
+    elif s.new_queues % SPARES_LOW == 0:
         _wish(s, target, target)
 
 

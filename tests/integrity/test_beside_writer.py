@@ -66,7 +66,7 @@ def look(root, rounds):
 @pytest.mark.parametrize("pace", [0.1, 0.002])
 @pytest.mark.parametrize("options", [{"write_path": "mmap", "clean": True}, {"write_path": "pool", "clean": False},
                                      {"flush_mode": "sync", "clean": True}], ids=["mmap-clean", "pool", "sync-clean"])
-@pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.slow)])
 def test_what_is_on_its_way_is_no_finding(tmp_path, pace, options, rounds):
     root = tmp_path / "s"
     with writing(root, pause=pace, **options) as writer:
