@@ -1,8 +1,8 @@
 /* One step for each of many things, shared among a few threads that end with the call: what an open does for each of a hundred
  * thousand queues. Few things are done by the caller alone, in their order, so that nothing changes for a small store.
  *
- * An error is what it would be if one thread did all in order: that of the lowest number; what comes before it was done, of what
- * comes behind it some may have been. Steps run in parallel and must stand that. */
+ * An error is what it would be if one thread did all in order: that of the lowest number. What comes before it was done; of
+ * what comes behind it some may have been. Steps run in parallel and must stand that. */
 #ifndef RMQ_SWEEP_H
 #define RMQ_SWEEP_H
 #include "rmq_wake.h"

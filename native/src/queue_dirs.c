@@ -100,8 +100,8 @@ static int read_files(const walk *w, int fd, starts *s) {
     begin(&l, fd);
     while (rc == 0 && (e = next_entry(&l, &rc)) != NULL) {
         int64_t start = e->type == DT_REG ? number(e->name, NAME_DIGITS, INT64_MAX) : -1;
-        if (start < 0 || fstatat(fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size != w->file_size)
-            return ODD;
+        if (start < 0 || fstatat(fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0) return ODD;
+        if (!S_ISREG(st.st_mode) || st.st_size != w->file_size) return ODD;
         rc = note(s, start);
     }
     return rc;

@@ -9,8 +9,8 @@ from rmq_store.codec._record cimport RECORD_FIXED_SIZE, topic_light
 from rmq_store.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_put
-from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut, files_flush, files_grow,
-                                            files_sync, files_sync_dirs)
+from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut, files_flush,
+                                            files_grow, files_sync, files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport (BLANK_SIZE_FIELD, FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting,
                                             entry_append, state_of)

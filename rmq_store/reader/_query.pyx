@@ -282,7 +282,7 @@ cdef class StoreQuery(StoreGet):
         return -1 if message is None else message.store_timestamp
 
     def _queues_of(self, topic):
-        """The queues of one topic that have or had an entry, without a look at any other: list of (queue id, min, max), by queue id."""
+        """The queues of one topic that have or had an entry, and no look at others: sorted list of (queue id, min, max)."""
         cdef Queue *q
         self._enter()
         name = topic.encode("utf-8", "surrogatepass")
@@ -304,14 +304,14 @@ cdef class StoreQuery(StoreGet):
         return total
 
     def _queue_rows(self, topic=None):
-        """What `stat` shows, of one topic or all: list of (topic, queue id, min, max, earliest_time), sorted. Raises OSError."""
+        """What `stat` shows, of one topic or all: sorted list of (topic, queue id, min, max, earliest_time). OSError."""
         cdef int64_t i, count, failed = 0
         cdef Oldest oldest
         cdef Queue *q
         cdef int rc
         self._enter()
         if topic is not None:
-            return [(topic, number, low, high, self.earliest_time(topic, number)) for number, low, high in self._queues_of(topic)]
+            return [(topic, number, *ends, self.earliest_time(topic, number)) for number, *ends in self._queues_of(topic)]
         count = queues_count(self.queues)
         oldest.table, oldest.log = self.queues, self.log
         oldest.times = <int64_t *> malloc(max(count, 1) * sizeof(int64_t))

@@ -328,8 +328,8 @@ cdef class QueueRecovery:
         cdef int64_t failed = 0
         cdef int rc
         memset(&x, 0, sizeof(Shortening))
-        x.table, x.row, x.readonly, x.end, x.light_end, x.low = (self.owner.table, self.row, self.owner.readonly, end, light_end,
-                                                                 end)
+        x.table, x.row, x.readonly = self.owner.table, self.row, self.owner.readonly
+        x.end, x.light_end, x.low = end, light_end, end
         with nogil:
             rc = rmq_sweep_all(queues_count(x.table), _shorten, &x, RMQ_SWEEP_THREADS, &failed)
         self.owner.check_queue(rc, queues_at(x.table, failed))

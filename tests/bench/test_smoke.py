@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import compare_rocketmq as compare
-from bench.load import before
+from bench.load import before, many_queues
 from rmq_store.bench.figures import medians
 
 
@@ -28,4 +28,12 @@ def test_this_checkout_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixtu
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["case"] for row in rows] == ["put_100", "put_async_512"]
     assert all(row["ratio"] > 0 for row in rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_many_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many_queues.main(["--smoke", "--dir", str(tmp_path)])
+    row = json.loads(capsys.readouterr().out)
+    assert all(row[name] > 0 for name in ("dispatch_us", "close_s", "open_s", "stat_s", "crash_open_s", "rss_mib"))
     assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,20 @@
-"""What a store with many queues costs, in calls: so many a queue, whatever their number, and none for those nobody asks about."""
+"""What a store with many queues costs, in calls: so many a queue, whatever their number, none for those nobody asks about; and
+that what is done for many side by side is done for each.
+"""
 import errno
 import random
+from contextlib import suppress
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, verify
 from rmq_store.consumequeue import loader
 from rmq_store.io._io import ProbeIo
+from tests.images import take_image
 
 MANY = 1500                     # more than one thread's share
+CRASHED = 700
+SMALL = {"segment_size_bytes": 1 << 20, "consumequeue_file_size_bytes": 4000, "index_slots": 100, "index_entries_max": 400}
 FILE = 6_000_000                # as a broker has them: sparse
 
 
@@ -157,6 +163,30 @@ def test_first_files_are_ready_where_many_queues_are_made(tmp_path):
     assert not list((tmp_path / "s" / ".alloc").iterdir())
     with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 20, readonly=True, index_enabled=False) as store:
         assert store.topics() == sorted(f"T{i}" for i in range(n))
+
+
+@pytest.mark.parametrize("killed_at", [None, 500, 1800, 4000])
+def test_after_a_crash_every_queue_has_its_message(tmp_path, killed_at):
+    """And after one in the recovery from it: while directories are synced, entries taken out, files made again."""
+    with MessageStore.open(tmp_path / "live", **SMALL) as store:
+        for n in range(CRASHED):
+            store.put(f"T{n}", b"%d" % n)
+        store.wait_dispatched()
+        store.flush()
+        take_image(tmp_path / "live", tmp_path / "s")
+    if killed_at is not None:
+        io = ProbeIo(keep_bytes=False)
+        io.freeze("mutate|sync", killed_at)
+        with suppress(OSError):         # of a process that is dead: what it made is not there
+            MessageStore.open(tmp_path / "s", **SMALL, _io=io).close()
+        assert io.frozen
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        assert store.stats()["recovered"]
+        for n in range(CRASHED):
+            assert [bytes(m.body) for m in store.get(f"T{n}", 0, 0)] == [b"%d" % n]
+        assert store.put("T7", b"").queue_offset == 1
+    assert not list((tmp_path / "s" / ".alloc").iterdir())
+    assert [f for f in verify(tmp_path / "s") if f.severity != "note"] == []
 
 
 def test_a_few_queues_make_nothing_ahead(tmp_path):
