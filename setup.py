@@ -24,7 +24,7 @@ FINGERPRINT = Path("build/fingerprint")
 LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "libdeflate.a", "1.14", "libdeflate-dev")]
 
 # Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
-NATIVE = {"rmq_store.flush._ring": ["ring.c"],
+NATIVE = {"rmq_store.flush._ring": ["ring.c"], "rmq_store.consumequeue._owner": ["queue_dirs.c"],
           "rmq_store.io._io": ["io.c", "guard.c", "probe.c", "probe_calls.c", "probe_gate.c", "probe_ring.c"]}
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,

@@ -230,7 +230,7 @@ def _look_again(store: Any, places: Places, options: Options) -> None:
 def _settle_names(files: ControlFiles, places: Places) -> None:
     """A killed process may have made files whose names the device does not have yet: they are served now, so they must stay.
 
-    Of the queues, which may be ten thousand, only directories that changed since shortly before the last checkpoint are
+    Of the queues, which may be a hundred thousand, only directories that changed since shortly before the last checkpoint are
     synced; those before were synced with it. The root's own names are synced with the abort file.
     """
     try:
@@ -241,9 +241,24 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
         if os.path.isdir(directory):
             files.sync_dir(directory)
     for base in (places.consumequeue, places.consumequeue_ext):
-        for place, _, _ in os.walk(base, topdown=False):
-            if os.stat(place).st_mtime >= since:
-                files.sync_dir(place)
+        for level in reversed(_levels(base)):
+            files.sync_dirs([path for path, changed in level if changed >= since])
+
+
+def _levels(base: str) -> list[list[tuple[str, float]]]:
+    """The directory of all queues, those of topics, and those of queues, each with its time of modification."""
+    try:
+        levels = [[(base, os.stat(base).st_mtime)]]
+    except FileNotFoundError:
+        return []
+    for _ in range(2):
+        found = []
+        for parent, _ in levels[-1]:
+            with os.scandir(parent) as entries:
+                found += [(entry.path, entry.stat(follow_symlinks=False).st_mtime) for entry in entries
+                          if entry.is_dir(follow_symlinks=False)]
+        levels.append(found)
+    return levels
 
 
 def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> None:

@@ -134,7 +134,7 @@ class MessageStore(StoreReports):
         if fresh:
             say_large(store.options, root)
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
-             queues=len(store._queue_list()), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
+             queues=store._queue_total(), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
              flush_backend=store.options.flush_backend)
         return store
 
@@ -585,7 +585,7 @@ class MessageStore(StoreReports):
 
     def queues(self, topic: str) -> list[int]:
         """Queue ids of a topic, sorted: list of int."""
-        return sorted(queue for name, queue, _, _ in self._queue_list() if name == topic)
+        return [queue for queue, _, _ in self._queues_of(topic)]
 
 
 def _measured(kind: type[MessageStore]) -> type[MessageStore]:

@@ -37,9 +37,9 @@ class Output:
         cells = [head] + [tuple(str(c) for c in row) for row in rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
         number = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
+        form = "  ".join(f"{{:{'>' if n else '<'}{w}}}" for w, n in zip(widths, number, strict=True))
         for row in cells:
-            parts = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, number, strict=True)]
-            self.say("  ".join(parts).rstrip())
+            self.say(form.format(*row).rstrip())
 
     def flush(self) -> None:
         self._stream.flush()

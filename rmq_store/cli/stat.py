@@ -36,8 +36,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _watch(args, out)
     with open_store(args, readonly=True) as store:
         stats = plain(store.stats())
-        queues = [_queue(store, topic, queue_id) for topic in sorted(store.topics()) if args.topic in (None, topic)
-                  for queue_id in sorted(store.queues(topic))]
+        queues = [_queue(*row) for row in store._queue_rows(args.topic)]
         delays = store.delay_levels()
         if args.topic is not None and not queues:
             args.queue = None
@@ -132,16 +131,15 @@ def _row(now: Mapping[str, float], before: Mapping[str, float] | None) -> dict[s
 
 def _look(args: argparse.Namespace) -> dict[str, float]:
     with open_store(args, readonly=True) as store:
-        rows = [row for row in store._queue_list() if args.topic in (None, row[0])]
+        rows = (store._queue_list() if args.topic is None else
+                [(args.topic, *row) for row in store._queues_of(args.topic)])
         return {"at": time.monotonic(), "log_begin": store.min_log_offset, "log_end": store.max_log_offset,
                 "messages": sum(high for _, _, _, high in rows), "queues": len(rows),
                 "log_files": store.stats()["log_files"], "waiting": sum(x.behind for x in store.lag(topic=args.topic)),
                 "disk_pct": used_percent(store.path)}
 
 
-def _queue(store: Any, topic: str, queue_id: int) -> dict[str, Any]:
-    low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-    earliest = store.earliest_time(topic, queue_id)
+def _queue(topic: str, queue_id: int, low: int, high: int, earliest: int) -> dict[str, Any]:
     return {"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": high, "messages": high - low,
             "earliest_time": earliest if earliest >= 0 else None}
 

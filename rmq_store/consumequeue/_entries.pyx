@@ -9,17 +9,18 @@ from rmq_store.codec._record cimport RECORD_FIXED_SIZE, topic_light
 from rmq_store.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.consumequeue._descriptors cimport UnitFiles
 from rmq_store.consumequeue._ext cimport ext_put
-from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, files_cut, files_flush, files_grow,
-                                            files_sync, files_sync_dirs)
+from rmq_store.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut, files_flush,
+                                            files_grow, files_sync, files_sync_dirs)
 from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport (BLANK_SIZE_FIELD, FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting,
                                             entry_append, state_of)
 from rmq_store.consumequeue._table cimport table_at
-from rmq_store.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
-                                 rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32)
+from rmq_store.io._sync cimport (EIO, EROFS, RMQ_SWEEP_ALONE, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                 rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32, rmq_sweep_all)
 
 cdef enum:
     PAGE = 4096
+    SYNC_AT_ONCE = 4096
 
 
 cdef void _give_back(TableState *t, UnitFiles *f) noexcept nogil:
@@ -381,20 +382,50 @@ cdef inline bint _due(const UnitFiles *f, int64_t to, int64_t pages_min) noexcep
             or to // f.file_size != f.synced // f.file_size)
 
 
-cdef int _sync_queue(TableState *t, QueueState *s, int64_t to, int *base_dirs, int *ext_dirs) noexcept nogil:
+cdef struct Syncing:
+    TableState *t
+    int64_t pages_min
+    bint many                           # queues wait: those that are new do so no longer
+    int base_dirs                       # NewDirs of their directories; under sync_lock
+    int ext_dirs
+    Queue *queues[SYNC_AT_ONCE]
+
+
+cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) noexcept nogil:
+    # A queue's files, then its directories; that of all queues is left to the end.
     cdef int dirs
-    cdef int rc = files_sync(t.cache, &s.entries, to)
+    cdef int rc = files_sync(t.cache, f, to)
     if rc < 0:
         return rc
-    dirs = rmq_swap32(&s.entries.new_dirs, 0)
-    base_dirs[0] |= dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-    rc = files_sync_dirs(t.cache, &s.entries, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+    dirs = rmq_swap32(&f.new_dirs, 0)
+    base_dirs[0] = dirs & (NEW_IN_BASE | NEW_IN_PARENT)
+    return files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+
+
+cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others: what a device makes of several syncs at a time is one.
+    cdef Syncing *x = <Syncing *> ctx
+    cdef TableState *t = x.t
+    cdef Queue *q = x.queues[i]
+    cdef QueueState *s = state_of(q)
+    cdef int64_t to
+    cdef int base_dirs = 0, ext_dirs = 0, rc
+    rmq_mutex_lock(&t.sync_lock)
+    rmq_store32(&s.unsynced, 0)
+    rmq_mutex_unlock(&t.sync_lock)
+    rmq_fence()
+    to = rmq_load(&q.max_offset) * UNIT_SIZE
+    if not _due(&s.entries, to, x.pages_min) and not (x.many and rmq_load32(&s.entries.new_dirs) & NEW_IN_TOPIC):
+        entries_note_unsynced(t, q)
+        return 0
+    rc = _sync_files(t, &s.entries, to, &base_dirs)
     if rc >= 0 and t.ext_file_size > 0:
-        rc = files_sync(t.cache, &s.ext, rmq_load(&s.ext.written))
-        if rc >= 0:
-            dirs = rmq_swap32(&s.ext.new_dirs, 0)
-            ext_dirs[0] |= dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-            rc = files_sync_dirs(t.cache, &s.ext, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+        rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), &ext_dirs)
+    if base_dirs | ext_dirs:
+        rmq_mutex_lock(&t.sync_lock)
+        x.base_dirs |= base_dirs
+        x.ext_dirs |= ext_dirs
+        rmq_mutex_unlock(&t.sync_lock)
     return rc
 
 
@@ -406,38 +437,43 @@ cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
     return rc
 
 
+cdef bint _many(const Queue *chain) noexcept nogil:
+    cdef int n = 0
+    while chain != NULL and n < RMQ_SWEEP_ALONE:
+        chain = state_of(chain).next_unsynced
+        n += 1
+    return n == RMQ_SWEEP_ALONE
+
+
 cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
-    # kept.
+    # kept. Dispatch and readers keep half of the descriptors.
+    cdef Syncing x
     cdef Queue *chain
-    cdef Queue *q
-    cdef Queue *any = NULL
-    cdef QueueState *s
-    cdef int64_t to
-    cdef int rc = 0, base_dirs = 0, ext_dirs = 0
+    cdef int64_t n
+    cdef int rc = 0
     if t.sync_error < 0:
         return t.sync_error
     rmq_mutex_lock(&t.sync_lock)
     chain = t.unsynced
     t.unsynced = NULL
     rmq_mutex_unlock(&t.sync_lock)
+    x.t = t
+    x.pages_min = pages_min
+    x.many = _many(chain)
+    x.base_dirs = x.ext_dirs = 0
+    x.queues[0] = NULL
     while chain != NULL and rc >= 0:
-        q = any = chain
-        s = state_of(q)
-        rmq_mutex_lock(&t.sync_lock)
-        chain = s.next_unsynced
-        rmq_store32(&s.unsynced, 0)
-        rmq_mutex_unlock(&t.sync_lock)
-        rmq_fence()
-        to = rmq_load(&q.max_offset) * UNIT_SIZE
-        if _due(&s.entries, to, pages_min):
-            rc = _sync_queue(t, s, to, &base_dirs, &ext_dirs)
-        else:
-            entries_note_unsynced(t, q)
-    if rc >= 0 and base_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(any).entries, base_dirs)
-    if rc >= 0 and ext_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(any).ext, ext_dirs)
+        n = 0
+        while chain != NULL and n < SYNC_AT_ONCE:       # a queue is entered in no other chain before its turn
+            x.queues[n] = chain
+            chain = state_of(chain).next_unsynced
+            n += 1
+        rc = rmq_sweep_all(n, _sync_queue, &x, t.cache.capacity // 2, NULL)
+    if rc >= 0 and x.base_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).entries, x.base_dirs)
+    if rc >= 0 and x.ext_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).ext, x.ext_dirs)
     if rc < 0:
         t.sync_error = rc
     return rc

@@ -8,7 +8,7 @@ from rmq_store.codec._record cimport topic_fits
 from rmq_store.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                   descriptor_forget, descriptor_release, descriptor_reserve,
                                                   descriptor_settle, files_path)
-from rmq_store.consumequeue._spares cimport spares_take, spares_wish
+from rmq_store.consumequeue._spares cimport spares_take, spares_wish, spares_wish_first
 from rmq_store.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_store,
                                  rmq_swap32)
@@ -106,7 +106,7 @@ cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil:
     return rc
 
 
-cdef int _make_dirs(FileCache *c, UnitFiles *f, int *made) noexcept nogil:
+cdef int _make_dirs(FileCache *c, UnitFiles *f) noexcept nogil:
     # The queue's directory and what is missing above it. One that is there already is fine, at every level.
     cdef char[FILES_PATH_SIZE] path
     cdef int rc
@@ -114,15 +114,17 @@ cdef int _make_dirs(FileCache *c, UnitFiles *f, int *made) noexcept nogil:
     if n >= FILES_PATH_SIZE:
         return -ENAMETOOLONG
     memcpy(path, f.dir, n + 1)
-    path[f.base_size] = 0
-    rc = c.io.mkdir(c.io.ctx, path, 0o755)
-    if rc >= 0:
-        made[0] |= NEW_IN_PARENT
-    elif rc != -EEXIST:
-        return rc
-    path[f.base_size] = c"/"
     path[f.topic_size] = 0
     rc = c.io.mkdir(c.io.ctx, path, 0o755)
+    if rc == -ENOENT:
+        path[f.base_size] = 0
+        rc = c.io.mkdir(c.io.ctx, path, 0o755)
+        if rc >= 0:
+            c.base_made = True
+        elif rc != -EEXIST:
+            return rc
+        path[f.base_size] = c"/"
+        rc = c.io.mkdir(c.io.ctx, path, 0o755)
     if rc < 0 and rc != -EEXIST:
         return rc
     path[f.topic_size] = c"/"
@@ -130,7 +132,7 @@ cdef int _make_dirs(FileCache *c, UnitFiles *f, int *made) noexcept nogil:
     return rc if rc < 0 and rc != -EEXIST else 0
 
 
-cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start, int *made) noexcept nogil:
+cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
     # A file of its full length, on the device before it has its name. Returns its descriptor.
     cdef const rmq_io *io = c.io
     cdef char[FILES_PATH_SIZE] path
@@ -138,7 +140,12 @@ cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start, int *made) noexce
     rc = files_path(f, start, path)
     if rc < 0:
         return rc
-    if f.spares != NULL and f.end != f.first:
+    if f.spares != NULL:
+        if f.end == f.first:
+            rc = _make_dirs(c, f)
+            if rc < 0:
+                return rc
+            spares_wish_first(f.spares)
         fd = spares_take(f.spares, path)
         if fd >= 0:
             return fd
@@ -151,7 +158,7 @@ cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start, int *made) noexce
     if rc >= 0:
         rc = io.rename(io.ctx, c.new_path, path)
         if rc == -ENOENT:
-            rc = _make_dirs(c, f, made)
+            rc = _make_dirs(c, f)
             if rc >= 0:
                 rc = io.rename(io.ctx, c.new_path, path)
     if rc < 0:
@@ -170,7 +177,9 @@ cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil:
     if not f.legal:
         return -EINVAL
     i = descriptor_reserve(c)
-    fd = _make_file(c, f, f.end, &made)
+    fd = _make_file(c, f, f.end)
+    if c.base_made and made & NEW_IN_BASE:
+        made |= NEW_IN_PARENT       # whichever queue it was made for, and whatever became of that
     descriptor_settle(c, i, f, f.end, fd)
     if fd < 0:
         return fd

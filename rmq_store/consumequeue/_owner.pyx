@@ -2,8 +2,10 @@
 import os
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport strlen
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_add_ext_file, queue_add_file,
@@ -13,7 +15,19 @@ from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_
                                             queues_find, queues_free, queues_gaps, queues_new, queues_publish, queues_sync)
 from rmq_store.consumequeue._state cimport TableState, is_ext_address
 from rmq_store.io._io cimport IoTable
-from rmq_store.io._sync cimport ENOENT, rmq_load
+from rmq_store.io._sync cimport ENOENT, ENOMEM, rmq_load
+
+cdef extern from "rmq_queue_dirs.h" nogil:
+    ctypedef struct rmq_queue_dir:
+        int32_t queue_id
+        int64_t first
+        int64_t count
+    ctypedef struct rmq_topic_dir:
+        const char *name
+        int odd
+        int64_t count
+        rmq_queue_dir *queues
+    int rmq_queue_dirs_list(const char *base, rmq_topic_dir *topics, int64_t count, int64_t file_size, int64_t highest)
 
 cdef enum:
     BIT_MAP_MAX = 32768
@@ -32,6 +46,23 @@ cdef object _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *, int6
                 break
     if rc < 0:
         owner.check(rc, q.topic, q.queue_id)
+
+
+cdef int _add_topic(QueueTable *t, const rmq_topic_dir *topic) noexcept nogil:
+    cdef const rmq_queue_dir *found
+    cdef Queue *q
+    cdef int64_t i, k
+    cdef int rc = 0
+    for i in range(topic.count):
+        found = &topic.queues[i]
+        q = queues_find(t, topic.name, <int32_t> strlen(topic.name), found.queue_id, True)
+        if q == NULL:
+            return -ENOMEM
+        for k in range(found.count):
+            rc = queue_add_file(t, q, found.first + k * (<TableState *> t).file_size)
+            if rc < 0:
+                return rc
+    return 0
 
 
 @cython.no_gc_clear     # the I/O table is needed to the end: closing the descriptors is a call of it
@@ -89,6 +120,34 @@ cdef class QueueTableOwner:
             if queue_add_ext_file(self.table, q, start) < 0:
                 return start
         return -1
+
+    def add_plain(self, list topics not None, int64_t highest):
+        """Tells of all queues of these topics (names: bytes), as their directories list them, where nothing else lies there: no
+        other names, sizes or gaps, no file that begins beyond `highest`. Returns the other topics, of which it told nothing."""
+        cdef int64_t i, count = len(topics)
+        cdef bytes name
+        cdef bytes base = os.fsencode(self.dir)
+        cdef const char *c_base = base
+        cdef rmq_topic_dir *found = <rmq_topic_dir *> calloc(count + 1, sizeof(rmq_topic_dir))
+        cdef int rc
+        if found == NULL:
+            raise MemoryError("topics")
+        try:
+            for i in range(count):
+                name = topics[i]                # the list keeps it
+                found[i].name = PyBytes_AS_STRING(name)
+            with nogil:
+                rc = rmq_queue_dirs_list(c_base, found, count, self.file_size, highest)
+                for i in range(count):
+                    if rc >= 0 and not found[i].odd:
+                        rc = _add_topic(self.table, &found[i])
+            if rc < 0:
+                raise MemoryError("queues")
+            return [topics[i] for i in range(count) if found[i].odd]
+        finally:
+            for i in range(count):
+                free(found[i].queues)
+            free(found)
 
     def remove_file(self, bytes path not None):
         """Deletes a file that the table was not told of."""

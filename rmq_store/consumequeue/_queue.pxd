@@ -48,6 +48,9 @@ cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil     # be
 cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil
 cdef int64_t queues_count(QueueTable *t) noexcept nogil
 cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil   # in order of creation; stable
+# The queues of one topic, newest first, without a look at any other: the first one, and the one behind `q`; NULL: no more.
+cdef Queue *queues_of_topic(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
+cdef Queue *queue_same_topic(const Queue *q) noexcept nogil
 
 # ---- load: tells the table of one existing file (found by listing the directories, in ascending order of start). Returns 0 or
 # -errno; -EINVAL where it does not continue the files before it.

@@ -18,7 +18,7 @@ from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover
 from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
                                             state_of)
-from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init
+from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
 from rmq_store.segment._allocator cimport Allocator
@@ -74,6 +74,14 @@ cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil:
     return table_at(&t.state, i)
 
 
+cdef Queue *queues_of_topic(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_of_topic(&t.state, topic, topic_size)
+
+
+cdef Queue *queue_same_topic(const Queue *q) noexcept nogil:
+    return state_of(q).same_topic
+
+
 # ---- load and recovery
 
 cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil:
@@ -93,11 +101,15 @@ cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end
     t.state.filled_from = from_offset
     t.state.places_left = (end - from_offset) // RECORD_FIXED_SIZE
     t.state.lacking_from = INT64_MAX
+    if t.state.spares != NULL:
+        t.state.spares.opening = True
 
 
 cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
     cdef int rc = entries_decide(&t.state)
     t.state.filling = FILLING_NOT
+    if t.state.spares != NULL:
+        t.state.spares.opening = False
     lacking_from[0] = t.state.lacking_from
     return rc
 

@@ -7,6 +7,7 @@ queue. Entries are on the device only where a checkpoint says so, so any number 
 with the last file whose first entry is known to be safe.
 """
 from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memcpy, memset
 
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_light
 from rmq_store.consumequeue._descriptors cimport UnitFiles
@@ -18,6 +19,7 @@ from rmq_store.io._sync cimport EIO, rmq_load, rmq_store
 
 cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking
+    PAGE = 4096
     FILES_HALVED = 3                # after a stop in order
     BLOCKS_BEHIND = 8
     RIGHT_BEFORE = 32
@@ -30,11 +32,50 @@ cdef struct End:
     int64_t before                  # end of the record of the real one before the last, -1: none
 
 
+cdef struct Window:
+    int64_t start                   # of the file whose first page it has; -1: it has none
+    bint hollow                     # nothing but a hole is behind that page
+    unsigned char[PAGE + UNIT_SIZE] bytes
+
 cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
     cdef int64_t got = files_read(t.cache, f, u, UNIT_SIZE, position)
     if got < 0:
         return <int> got
     return 0 if got == UNIT_SIZE else -EIO      # the file is shorter than its length
+
+
+cdef int _look(TableState *t, UnitFiles *f, Window *w, int64_t start) noexcept nogil:
+    # Reads the first page of a file, and asks whether anything is behind it: of most queues of a store with many that is the
+    # whole file, and where its entries end needs no more calls then. What it cannot tell is read unit by unit.
+    cdef int64_t got, data
+    w.start = -1
+    w.hollow = False
+    if start < f.first or start + f.file_size > f.end:
+        return 0
+    got = files_read(t.cache, f, w.bytes, PAGE, start)
+    if got < 0:
+        return <int> got
+    if got < PAGE:
+        return 0
+    memset(w.bytes + PAGE, 0, UNIT_SIZE)
+    if f.file_size > PAGE:
+        data = files_next_data(t.cache, f, start + PAGE)
+        if data < 0:
+            return <int> data
+        w.hollow = data >= start + f.file_size
+    w.start = start
+    return 0
+
+
+cdef int _unit(TableState *t, UnitFiles *f, const Window *w, unsigned char *u, int64_t position) noexcept nogil:
+    cdef int64_t at = position - w.start
+    if w.start < 0 or not 0 <= at < f.file_size or (at > PAGE - UNIT_SIZE and not w.hollow):
+        return _read(t, f, u, position)
+    if at < PAGE:
+        memcpy(u, w.bytes + at, UNIT_SIZE)
+    else:
+        memset(u, 0, UNIT_SIZE)
+    return 0
 
 
 cdef inline bint _leads_back(const unsigned char *u, int64_t physical) noexcept nogil:
@@ -68,7 +109,7 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
     return 0
 
 
-cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept nogil:
+cdef int _bisect(TableState *t, UnitFiles *f, Window *w, int64_t start, End *out) noexcept nogil:
     # After a clean stop entries have no gap between them: full files first, then one whose end is found by halving.
     cdef unsigned char[UNIT_SIZE] u
     cdef int64_t low, high, middle
@@ -77,12 +118,14 @@ cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept 
     while True:
         low = 0
         high = f.file_size // UNIT_SIZE - 1
-        rc = _read(t, f, u, start + high * UNIT_SIZE)
+        rc = _look(t, f, w, start)
+        if rc >= 0:
+            rc = _unit(t, f, w, u, start + high * UNIT_SIZE)
         if rc < 0:
             return rc
         full = unit_valid(u)
         if full and high > 0:       # one that rotted alone, at the end of a file with room, says nothing
-            rc = _read(t, f, u, start + (high - 1) * UNIT_SIZE)
+            rc = _unit(t, f, w, u, start + (high - 1) * UNIT_SIZE)
             if rc < 0:
                 return rc
             full = unit_valid(u)
@@ -94,7 +137,7 @@ cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept 
         break
     while low < high:
         middle = (low + high) // 2
-        rc = _read(t, f, u, start + middle * UNIT_SIZE)
+        rc = _unit(t, f, w, u, start + middle * UNIT_SIZE)
         if rc < 0:
             return rc
         if unit_valid(u):
@@ -104,7 +147,7 @@ cdef int _bisect(TableState *t, UnitFiles *f, int64_t start, End *out) noexcept 
     out.position = start + low * UNIT_SIZE
     if out.position == f.first:
         return 0
-    rc = _read(t, f, u, out.position - UNIT_SIZE)
+    rc = _unit(t, f, w, u, out.position - UNIT_SIZE)
     if rc < 0:
         return rc
     if not unit_blank(u):
@@ -165,7 +208,7 @@ cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
     rmq_store(&q.max_offset, s.next_index)
 
 
-cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+cdef int _spoilt(TableState *t, UnitFiles *f, const Window *w, int64_t position) noexcept nogil:
     # 1 where a stop in order cannot have left this end: something stands behind it. Not all of a file is looked at, as one that
     # was copied has no holes.
     cdef unsigned char[BLOCK_SIZE] block
@@ -173,6 +216,11 @@ cdef int _spoilt(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
     cdef int64_t got, i
     if position <= f.end - f.file_size and not 0 < f.first == f.end - f.file_size:      # kept for its name (recover_cut)
         return 1
+    if w.hollow and w.start == f.end - f.file_size:
+        i = position - w.start
+        while i < PAGE and w.bytes[i] == 0:
+            i += 1
+        return i < PAGE
     while position < f.end and position < stop:
         position = files_next_data(t.cache, f, position)
         if position < 0:
@@ -288,28 +336,28 @@ cdef int _last_valid(TableState *t, UnitFiles *f, int64_t below, End *end) noexc
     return 0
 
 
-cdef int _find_after_stop(TableState *t, UnitFiles *f, bint with_ext, End *end) noexcept nogil:
+cdef int _find_after_stop(TableState *t, UnitFiles *f, Window *w, bint with_ext, End *end) noexcept nogil:
     cdef int64_t start = f.end - FILES_HALVED * f.file_size
     cdef End walked = End(0, -1, 1, -1)
     cdef int rc
     if start < f.first:
         start = f.first
-    rc = _bisect(t, f, start, end)
+    rc = _bisect(t, f, w, start, end)
     if rc >= 0 and with_ext and end.ext_address == 1:
         rc = _walk(t, f, start, end.position, -1, False, &walked)
         end.ext_address = walked.ext_address
     f.synced = end.position
-    return rc if rc < 0 else _spoilt(t, f, end.position)
+    return rc if rc < 0 else _spoilt(t, f, w, end.position)
 
 
-cdef int _first_real(TableState *t, UnitFiles *f, const End *end, int64_t *out) noexcept nogil:
+cdef int _first_real(TableState *t, UnitFiles *f, const Window *w, const End *end, int64_t *out) noexcept nogil:
     # Queue offset of the first entry that is no filler.
     cdef unsigned char[UNIT_SIZE] u
     cdef int rc
     out[0] = f.first // UNIT_SIZE
     if end.position <= f.first:
         return 0
-    rc = _read(t, f, u, f.first)
+    rc = _unit(t, f, w, u, f.first)
     if rc >= 0 and unit_blank(u):
         out[0] = _first_at(t, f, out[0], end.position // UNIT_SIZE, 0)
         rc = <int> out[0] if out[0] < 0 else 0
@@ -331,13 +379,13 @@ cdef int _leads_there(TableState *t, UnitFiles *f, int64_t low, int64_t index, i
     return 0
 
 
-cdef int _falls_back(TableState *t, UnitFiles *f, const End *end) noexcept nogil:
+cdef int _falls_back(TableState *t, UnitFiles *f, const Window *w, const End *end) noexcept nogil:
     # 1 where the last entry leads in front of the log and one right before it does not: it is damage; 0; -errno.
     cdef unsigned char[UNIT_SIZE] u
     cdef int rc
     if end.physical < 0 or end.position <= f.first:
         return 0
-    rc = _read(t, f, u, end.position - UNIT_SIZE)
+    rc = _unit(t, f, w, u, end.position - UNIT_SIZE)
     if rc < 0 or unit_blank(u) or rmq_get64(u) >= t.log_begin:
         return rc
     return _leads_there(t, f, f.first // UNIT_SIZE, end.position // UNIT_SIZE - 1, t.log_begin)
@@ -346,20 +394,23 @@ cdef int _falls_back(TableState *t, UnitFiles *f, const End *end) noexcept nogil
 cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
     cdef UnitFiles *f = &s.entries
     cdef End end = End(0, -1, 1, -1)
+    cdef Window w
     cdef int64_t first = 0
     cdef int spoilt, rc
+    w.start = -1
+    w.hollow = False
     if f.first == f.end:
         _set_end(q, s, &end)
         rmq_store(&q.min_offset, 0)
         return 0
-    spoilt = _find_after_stop(t, f, t.ext_file_size > 0, &end) if safe < 0 else _find_after_crash(t, f, safe, &end)
+    spoilt = _find_after_stop(t, f, &w, t.ext_file_size > 0, &end) if safe < 0 else _find_after_crash(t, f, safe, &end)
     if topic_light(q.topic, q.topic_size) and (spoilt == 1 or (spoilt == 0 and safe >= 0)):
         spoilt = _last_valid(t, f, -1, &end)
     elif spoilt == 0:
-        spoilt = _falls_back(t, f, &end)
+        spoilt = _falls_back(t, f, &w, &end)
     if spoilt < 0:
         return spoilt
-    rc = _first_real(t, f, &end, &first)
+    rc = _first_real(t, f, &w, &end, &first)
     if rc >= 0 and t.ext_file_size > 0:
         rc = ext_recover(t.cache, &s.ext, end.ext_address, False, False)
     if rc < 0:

@@ -5,7 +5,8 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.consumequeue._descriptors cimport FILES_PATH_SIZE
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport ENOENT, rmq_event, rmq_event_wake, rmq_load, rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.io._sync cimport (ENOENT, RMQ_SWEEP_THREADS, rmq_event, rmq_event_wake, rmq_load, rmq_mutex_lock,
+                                 rmq_mutex_unlock, rmq_sweep_all)
 from rmq_store.segment._file cimport text_copy
 
 
@@ -14,6 +15,10 @@ cdef extern from *:
     #include <fcntl.h>
     """
     enum: O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW
+
+
+cdef enum:
+    AT_ONCE = 512
 
 
 cdef Spares *spares_new(const rmq_io *io, const char *dir, int64_t file_size) noexcept nogil:
@@ -40,14 +45,33 @@ cdef inline void _path(const Spares *s, int64_t number, char *out) noexcept nogi
     snprintf(out, FILES_PATH_SIZE, b"%s/consumequeue.next.%lld", s.dir, <long long> number)
 
 
-cdef void spares_wish(Spares *s) noexcept nogil:
+cdef void _wish(Spares *s, int64_t more, int64_t most) noexcept nogil:
     cdef rmq_event *maker = <rmq_event *> rmq_load(<const int64_t *> &s.maker)
     rmq_mutex_lock(&s.lock)
-    if s.wished + s.end - s.first < SPARES_MAX:
-        s.wished += 1
+    more = min(more, most - (s.wished + s.making + s.end - s.first))
+    if more > 0:
+        s.wished += <int> more
     rmq_mutex_unlock(&s.lock)
-    if maker != NULL:
+    if maker != NULL and more > 0:
         rmq_event_wake(maker)
+
+
+cdef void spares_wish(Spares *s) noexcept nogil:
+    _wish(s, 1, SPARES_NEXT_MAX)
+
+
+cdef void spares_wish_first(Spares *s) noexcept nogil:
+    cdef int64_t target
+    s.new_queues += 1
+    target = min(2 * s.new_queues, SPARES_MAX)
+    if s.new_queues < FIRST_FEW:
+        return
+    if s.opening:
+        if s.first == s.end:
+            _wish(s, target, min(target, AT_ONCE))
+            spares_make(s)
+    elif s.new_queues % SPARES_LOW == 0:
+        _wish(s, target, target)
 
 
 cdef int _begin(Spares *s, int64_t number) noexcept nogil:
@@ -83,21 +107,31 @@ cdef void _forget(Spares *s, int64_t number) noexcept nogil:
     s.io.unlink(s.io.ctx, path)
 
 
+cdef int _sync_one(void *spares, int64_t i) noexcept nogil:
+    return _sync(<Spares *> spares, (<Spares *> spares).end + i)
+
+
 cdef bint spares_make(Spares *s) noexcept nogil:
-    # All are begun before one is synced: the first sync commits the journal for all. One descriptor at a time.
-    cdef int wished, made = 0, good = 0, i
+    # All are begun before one is synced: the first sync commits the journal for all, and what else the device has to do for
+    # each it does for several at a time. Not all that are wished for at once: who waits may have some.
+    cdef int64_t good = 0
+    cdef int wished, made = 0, i
     rmq_mutex_lock(&s.lock)
-    wished = s.wished
-    s.wished = 0
+    wished = min(s.wished, AT_ONCE)
+    s.wished -= wished
+    s.making = wished
     rmq_mutex_unlock(&s.lock)
     while made < wished and _begin(s, s.end + made) >= 0:
         made += 1
-    while good < made and _sync(s, s.end + good) >= 0:
-        good += 1
-    for i in range(good, made):
+    if made > 0:
+        rmq_sweep_all(made, _sync_one, s, RMQ_SWEEP_THREADS, &good)
+    for i in range(<int> good, made):
         _forget(s, s.end + i)
     rmq_mutex_lock(&s.lock)
     s.end += good
+    s.making = 0
+    if made < wished:
+        s.wished = 0
     rmq_mutex_unlock(&s.lock)
     return wished > 0
 

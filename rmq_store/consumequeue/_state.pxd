@@ -36,6 +36,8 @@ cdef struct QueueState:
     UnitFiles entries
     UnitFiles ext
     uint32_t hash
+    uint32_t topic_hash
+    Queue *same_topic                   # the queue of the topic that was added before this one; never changes
     # dispatch
     int64_t next_index                  # queue offset of the next entry, buffered ones counted
     int64_t blank_to                    # filler entries are due up to this queue offset
@@ -53,7 +55,8 @@ cdef struct QueueState:
 cdef struct Directory:
     # All queues: replaced by a larger copy when full. Old ones stay until the table goes: a look-up may still be in one.
     int64_t mask
-    Queue **slots                       # open addressing
+    Queue **slots                       # open addressing, by topic and queue id
+    Queue **topics                      # the same by topic: its newest queue, which leads to the others
     Queue **order                       # by creation
     Directory *older
 

@@ -18,6 +18,7 @@ from rmq_store.segment._file cimport text_copy
 
 cdef enum:
     DIRECTORY_FIRST = 64
+    ANY_QUEUE = -1
 
 
 cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char *ext_dir, const char *tmp_dir,
@@ -66,12 +67,13 @@ cdef void table_done(TableState *t) noexcept nogil:
 
 
 cdef Directory *_directory_new(int64_t capacity) noexcept nogil:
-    # `capacity` queues, in twice as many slots; one piece of memory.
-    cdef Directory *d = <Directory *> calloc(1, sizeof(Directory) + 3 * capacity * sizeof(Queue *))
+    # `capacity` queues, in twice as many slots of each kind; one piece of memory.
+    cdef Directory *d = <Directory *> calloc(1, sizeof(Directory) + 5 * capacity * sizeof(Queue *))
     if d != NULL:
         d.mask = 2 * capacity - 1
         d.slots = <Queue **> (d + 1)
-        d.order = d.slots + 2 * capacity
+        d.topics = d.slots + 2 * capacity
+        d.order = d.topics + 2 * capacity
     return d
 
 
@@ -95,11 +97,25 @@ cdef inline Queue *_look(const Directory *d, const char *topic, int32_t size, in
         i = (i + 1) & d.mask
 
 
+cdef inline int64_t _topic_slot(const Directory *d, const char *topic, int32_t size, uint32_t hash) noexcept nogil:
+    # Where the newest queue of the topic stands, or would stand.
+    cdef int64_t i = hash & d.mask
+    cdef const Queue *q
+    while True:
+        q = <const Queue *> rmq_load(<int64_t *> &d.topics[i])
+        if q == NULL or (state_of(q).topic_hash == hash and q.topic_size == size and memcmp(q.topic, topic, size) == 0):
+            return i
+        i = (i + 1) & d.mask
+
+
 cdef void _slot_in(Directory *d, Queue *q) noexcept nogil:
+    # Queues are entered in the order of creation: the last one of a topic is the one its slot keeps.
     cdef int64_t i = state_of(q).hash & d.mask
     while d.slots[i] != NULL:
         i = (i + 1) & d.mask
     rmq_store(<int64_t *> &d.slots[i], <int64_t> q)
+    i = _topic_slot(d, q.topic, q.topic_size, state_of(q).topic_hash)
+    rmq_store(<int64_t *> &d.topics[i], <int64_t> q)
 
 
 cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
@@ -117,6 +133,7 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
     q.max_physical_offset = -1
     s = state_of(q)
     s.hash = hash
+    s.topic_hash = _hash(topic, topic_size, ANY_QUEUE)
     s.new_min = -1
     if (files_init(&s.entries, t.dir, topic, topic_size, queue_id, t.file_size) < 0
             or (t.ext_file_size > 0 and files_init(&s.ext, t.ext_dir, topic, topic_size, queue_id, t.ext_file_size) < 0)):
@@ -152,6 +169,7 @@ cdef Queue *_insert(TableState *t, const char *topic, int32_t topic_size, int32_
         rmq_store(<int64_t *> &t.directory, <int64_t> larger)
         d = larger
     d.order[t.count] = q
+    state_of(q).same_topic = d.topics[_topic_slot(d, topic, topic_size, state_of(q).topic_hash)]
     _slot_in(d, q)
     rmq_store(&t.count, t.count + 1)
     return q
@@ -171,3 +189,8 @@ cdef Queue *table_at(TableState *t, int64_t i) noexcept nogil:
     if i < 0 or i >= rmq_load(&t.count):
         return NULL
     return (<Directory *> rmq_load(<int64_t *> &t.directory)).order[i]
+
+
+cdef Queue *table_of_topic(TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
+    cdef const Directory *d = <const Directory *> rmq_load(<int64_t *> &t.directory)
+    return <Queue *> rmq_load(<int64_t *> &d.topics[_topic_slot(d, topic, topic_size, _hash(topic, topic_size, ANY_QUEUE))])

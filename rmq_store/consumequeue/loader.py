@@ -5,6 +5,9 @@
 The opening thread runs it once, before recovery. What is not of this shape was not made by a store: it is left alone, with a
 warning. A file of the right name and the wrong size is an error, except the last one when it is empty: a crash between making
 and sizing it leaves that; 5.x removes it, and so does `remove_empty`, once the store is marked as open.
+
+There may be a hundred thousand queues. Topics in which everything is of this shape are listed natively; what follows here name
+by name is for the others, so whatever is said about a file is said here.
 """
 import logging
 import os
@@ -47,7 +50,12 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     if table.ext_file_size > 0 and table.ext_dir:
         ext = {(topic, queue_id): path for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
     emptied: list[Emptied] = []
-    for topic, queue_id, path in _queue_dirs(os.fsencode(table.dir)):
+    topics = list(_topic_dirs(os.fsencode(table.dir)))
+    if table.ext_file_size == 0:
+        linked = {topic.name for topic in topics if topic.is_symlink()}
+        odd = set(table.add_plain([topic.name for topic in topics if topic.name not in linked], _highest(table.file_size)))
+        topics = [topic for topic in topics if topic.name in odd or topic.name in linked]
+    for topic, queue_id, path in _queues_in(topics):
         try:
             beside = ext.get((topic, queue_id))
             ext_starts = [] if beside is None else _files(beside, "consumequeue_ext_file_size_bytes", table.ext_file_size)[0]
@@ -80,14 +88,19 @@ def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None
 
 
 def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    try:
-        topics = list(os.scandir(base))
-    except FileNotFoundError:
-        return
-    for topic in topics:
-        if not topic.is_dir() or not _TOPIC(topic.name):
+    return _queues_in(_topic_dirs(base))
+
+
+def _topic_dirs(base: bytes) -> Iterator["os.DirEntry[bytes]"]:
+    for topic in _entries(base):
+        if topic.is_dir() and _TOPIC(topic.name):
+            yield topic
+        else:
             _leave(topic.path, "no directory of a topic")
-            continue
+
+
+def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, int, bytes]]:
+    for topic in topics:
         for entry in _entries(topic.path):
             name = entry.name
             if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
@@ -140,9 +153,14 @@ def _refuse_gap(path: str, starts: list[int], size: int) -> None:
         if start != expected:
             raise CorruptionError(f"{path}/{start:020d}", None, f"file {expected:020d} before it", "a gap")
         expected += size
-    if starts and starts[-1] > (highest := _OFFSET_MAX - 22 * size):
-        # Room for a file behind it, below what entries_have_place takes: else puts get queue offsets that no entry can have.
+    if starts and starts[-1] > (highest := _highest(size)):
         raise CorruptionError(f"{path}/{starts[-1]:020d}", None, f"at most {highest} as name", f"{starts[-1]}")
+
+
+def _highest(size: int) -> int:
+    """The last place of a file: one behind it has room below what entries_have_place takes. Else puts would get queue offsets
+    that no entry can have."""
+    return _OFFSET_MAX - 22 * size
 
 
 def _leave(path: bytes, reason: str) -> None:

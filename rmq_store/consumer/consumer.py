@@ -431,8 +431,8 @@ class Consumer:
 
     def _look(self) -> None:
         """Finds queues, also those that are new."""
-        for topic, queue_id, _, _ in self._store._queue_list():
-            if topic in self.topics and (topic, queue_id) not in self._queues:
+        for topic, queue_id in [(name, row[0]) for name in self.topics for row in self._store._queues_of(name)]:
+            if (topic, queue_id) not in self._queues:
                 queue = _Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
                 if queue_id != 0:           # that one is watched from the beginning, whether it is there or not
                     self._hub.watch(topic, queue_id)

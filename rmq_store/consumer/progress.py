@@ -35,14 +35,11 @@ class Lag:
 
 def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = None, topic: str | None = None) -> list[Lag]:
     """Of one group or all, of one topic or all of which they have committed something; by group, topic and queue."""
-    queues: dict[str, dict[int, tuple[int, int]]] = {}
-    for name, queue_id, low, high in store._queue_list():
-        queues.setdefault(name, {})[queue_id] = (low, high)
     found = []
     for (name, who), committed in offsets.table().items():
         if group not in (None, who) or topic not in (None, name):
             continue
-        there = queues.get(name, {})
+        there = {queue_id: (low, high) for queue_id, low, high in store._queues_of(name)}
         for queue_id in sorted({*committed, *there}):
             low, high = there.get(queue_id, (0, 0))
             found.append(Lag(who, name, queue_id, committed.get(queue_id, -1), low, high))
@@ -60,7 +57,7 @@ def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: st
         raise ValueError("give either a timestamp or an offset")
     if timestamp is not None and timestamp < -1:
         raise ValueError(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
-    there = {number: (low, high) for name, number, low, high in store._queue_list() if name == topic}
+    there = {number: (low, high) for number, low, high in store._queues_of(topic)}
     if not there:
         raise ValueError(f"topic is {topic!r}: the store has no queue of it")
     if queue_id is not None and queue_id not in there:

@@ -47,6 +47,11 @@ cdef extern from "rmq_wake.h" nogil:
     int rmq_thread_join(pthread_t *t)
 
 
+cdef extern from "rmq_sweep.h" nogil:
+    enum: RMQ_SWEEP_ALONE, RMQ_SWEEP_THREADS
+    int rmq_sweep_all(int64_t count, int (*step)(void *, int64_t) noexcept nogil, void *ctx, int threads, int64_t *failed)
+
+
 cdef extern from "rmq_cpu.h" nogil:
     int rmq_cpu()
     void rmq_cpu_leave(int cpu)

@@ -24,6 +24,7 @@ class ControlFiles:
         self.rename = table.rename
         self.sync = table.fsync
         self.sync_dir = table.sync_dir
+        self.sync_dirs = table.sync_dirs
         self.truncate = table.ftruncate
         self.unlink = table.unlink
         self.unlock = table.unlock

@@ -10,13 +10,14 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, rmq_get64
 from rmq_store.codec._text cimport Keys, key_next, keys_of
 from rmq_store.commitlog._log cimport Log
-from rmq_store.consumequeue._queue cimport Queue, queues_find
+from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_read, queue_same_topic, queues_at,
+                                            queues_count, queues_find, queues_of_topic)
 from rmq_store.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.index._index cimport index_query_message
-from rmq_store.io._sync cimport EIO, ENOENT, rmq_load
+from rmq_store.io._sync cimport EIO, ENOENT, RMQ_SWEEP_THREADS, rmq_load, rmq_sweep_all
 from rmq_store.reader._checked cimport utf8, whole
 from rmq_store.reader._get cimport Found, StoreGet, record_at
 from rmq_store.reader._message cimport lease_new, message_new
@@ -24,6 +25,9 @@ from rmq_store.segment._file cimport LogFile, log_file_lost, log_file_release, r
 
 from rmq_store import errors
 
+
+cdef enum:
+    NO_ENTRY = -2
 
 cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TIME_NEAREST}
 
@@ -64,6 +68,28 @@ cdef int64_t _store_time(void *ctx, int64_t physical, int32_t size) noexcept nog
         return rc
     log_file_release(f)
     return v.store_timestamp if v.store_timestamp >= 0 else -1      # of no clock, and of no errno either
+
+
+cdef struct Oldest:
+    QueueTable *table
+    Log *log
+    int64_t *times          # by queue: of the first message there is; -1: it has none, NO_ENTRY: the queue never had an entry
+
+
+cdef int _find_oldest(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others.
+    cdef Oldest *o = <Oldest *> ctx
+    cdef unsigned char[UNIT_SIZE] unit
+    cdef Queue *q = queues_at(o.table, i)
+    cdef int64_t got
+    o.times[i] = NO_ENTRY
+    if rmq_load(&q.max_offset) == 0:
+        return 0
+    got = queue_read(o.table, q, rmq_load(&q.min_offset), unit, 1)
+    o.times[i] = -1
+    if got > 0:
+        got = o.times[i] = _store_time(o.log, rmq_get64(unit), 0)
+    return <int> got if got < -1 else 0
 
 
 cdef int64_t _store_time_at(void *ctx, int64_t physical) noexcept nogil:
@@ -262,3 +288,58 @@ cdef class StoreQuery(StoreGet):
         entry = self.raw_entry(topic, queue_id, max(self.min_offset(topic, queue_id), 0))
         message = None if entry is None else self._message_at(entry[0])
         return -1 if message is None else message.store_timestamp
+
+    def _queues_of(self, topic):
+        """The queues of one topic that have or had an entry, and no look at others: sorted list of (queue id, min, max)."""
+        cdef Queue *q
+        self._enter()
+        name = topic.encode("utf-8", "surrogatepass")
+        q = queues_of_topic(self.queues, name, <int32_t> len(name))
+        found = []
+        while q != NULL:
+            if rmq_load(&q.max_offset) > 0:
+                found.append((q.queue_id, rmq_load(&q.min_offset), rmq_load(&q.max_offset)))
+            q = queue_same_topic(q)
+        found.sort()
+        return found
+
+    def _queue_total(self):
+        """How many queues have or had an entry: int."""
+        cdef int64_t i, total = 0
+        self._enter()
+        for i in range(queues_count(self.queues)):
+            total += rmq_load(&queues_at(self.queues, i).max_offset) > 0
+        return total
+
+    def _queue_rows(self, topic=None):
+        """What `stat` shows, of one topic or all: sorted list of (topic, queue id, min, max, earliest_time). OSError."""
+        cdef int64_t i, count, failed = 0
+        cdef Oldest oldest
+        cdef Queue *q
+        cdef int rc
+        self._enter()
+        if topic is not None:
+            return [(topic, number, *ends, self.earliest_time(topic, number)) for number, *ends in self._queues_of(topic)]
+        count = queues_count(self.queues)
+        oldest.table, oldest.log = self.queues, self.log
+        oldest.times = <int64_t *> malloc(max(count, 1) * sizeof(int64_t))
+        if oldest.times == NULL:
+            raise MemoryError("times")
+        try:
+            self.calls += 1
+            with nogil:
+                rc = rmq_sweep_all(count, _find_oldest, &oldest, RMQ_SWEEP_THREADS, &failed)
+            self.calls -= 1
+            if rc < 0:
+                raise OSError(-rc, os.strerror(-rc), self.path)
+            self._enter()
+            found = []
+            for i in range(count):
+                q = queues_at(self.queues, i)
+                if oldest.times[i] > NO_ENTRY:
+                    found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, rmq_load(&q.min_offset),
+                                  rmq_load(&q.max_offset), oldest.times[i]))
+        finally:
+            free(oldest.times)
+        found.sort()
+        return found

@@ -1,6 +1,7 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
 _queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.string cimport memset
 
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
                                       rmq_get64, topic_light)
@@ -9,7 +10,7 @@ from rmq_store.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_
                                             queue_destroy, queue_find_end, queue_first, queue_read,
                                             queue_truncate, queues_at, queues_count, queues_log_begins)
 from rmq_store.consumequeue._state cimport unit_blank, unit_valid
-from rmq_store.io._sync cimport EIO
+from rmq_store.io._sync cimport EIO, RMQ_SWEEP_THREADS, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 
 
@@ -157,17 +158,88 @@ cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact, int64_t log_
     return rc if rc < 0 else moved
 
 
+cdef struct Each:
+    QueueTable *table
+    int (*step)(QueueTable *, Queue *) noexcept nogil
+
+
+cdef int _one(void *ctx, int64_t i) noexcept nogil:
+    cdef Each *e = <Each *> ctx
+    return e.step(e.table, queues_at(e.table, i))
+
+
 cdef int _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *) noexcept nogil) except -1:
-    cdef int64_t i
-    cdef Queue *q = NULL
-    cdef int rc = 0
+    # Side by side where they are many: each step has syncs of its own to wait for.
+    cdef Each each = Each(owner.table, step)
+    cdef int64_t failed = 0
+    cdef int rc
     with nogil:
-        for i in range(queues_count(owner.table)):
-            q = queues_at(owner.table, i)
-            rc = step(owner.table, q)
-            if rc < 0:
-                break
-    return owner.check_queue(rc, q)
+        rc = rmq_sweep_all(queues_count(each.table), _one, &each, RMQ_SWEEP_THREADS, &failed)
+    return owner.check_queue(rc, queues_at(each.table, failed))
+
+
+cdef struct Ends:
+    QueueTable *table
+    FileRow *row
+    int64_t below
+    int64_t spoilt          # under `lock`
+    rmq_mutex lock
+
+
+cdef int _find_end(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others.
+    cdef Ends *e = <Ends *> ctx
+    cdef Queue *q = queues_at(e.table, i)
+    cdef int rc = queue_find_end(e.table, q, e.below)
+    if rc == 0 and e.below >= 0:
+        rc = _torn_high(e.table, e.row, q)
+    if rc == 1:
+        rc = _settle(e.table, e.row, q, True, -1)
+        if rc >= 0:
+            rmq_mutex_lock(&e.lock)
+            if q.max_physical_offset < e.spoilt:
+                e.spoilt = q.max_physical_offset
+            rmq_mutex_unlock(&e.lock)
+    return rc
+
+
+cdef struct Shortening:
+    QueueTable *table
+    FileRow *row
+    bint readonly
+    int64_t end
+    int64_t light_end
+    int64_t low             # under `lock`
+    rmq_mutex lock
+
+
+cdef int _shorten(void *ctx, int64_t i) noexcept nogil:
+    # QueueRecovery.truncate of one queue, beside others.
+    cdef Shortening *x = <Shortening *> ctx
+    cdef Queue *q = queues_at(x.table, i)
+    cdef int64_t behind = x.light_end if x.light_end >= 0 and topic_light(q.topic, q.topic_size) else x.end
+    cdef int64_t begins = -1
+    cdef int rc
+    if q.max_physical_offset <= behind:
+        return 0
+    rc = _begins_behind(x.table, x.row, q, behind, &begins)
+    if rc >= 0:
+        rc = queue_truncate(x.table, q, behind)
+    if rc >= 0:
+        rc = _torn_high(x.table, x.row, q)
+    if rc == 1:
+        rc = queue_back_to(x.table, q, q.max_offset - 1)
+        if rc >= 0 and not x.readonly:
+            rc = queue_cut(x.table, q)
+    if rc < 0:
+        return rc
+    if q.max_offset == 0 and begins >= 0:       # not beyond the log's end, where the next message comes to lie
+        q.removed_below = max(q.removed_below, min(begins, max(x.end, x.light_end)))
+    rmq_mutex_lock(&x.lock)
+    if q.max_physical_offset < x.low:
+        x.low = q.max_physical_offset
+    rmq_mutex_unlock(&x.lock)
+    return 0
 
 
 cdef class QueueRecovery:
@@ -186,26 +258,19 @@ cdef class QueueRecovery:
 
         A damaged queue ends behind an entry that leads to a record. Returns the end of the last record that has an entry, -1:
         none; and from where on a damaged queue may lack entries, 2^63 - 1: none is damaged."""
-        cdef int64_t i, last = -1, spoilt = INT64_MAX, below = -1 if safe is None else safe
-        cdef Queue *q = NULL
-        cdef int rc = 0
+        cdef Ends ends
+        cdef int64_t i, count = queues_count(self.owner.table), failed = 0, last = -1
+        cdef int rc
+        memset(&ends, 0, sizeof(Ends))
+        ends.table, ends.row, ends.spoilt = self.owner.table, self.row, INT64_MAX
+        ends.below = -1 if safe is None else safe
         queues_log_begins(self.owner.table, row_start(self.row))
         with nogil:
-            for i in range(queues_count(self.owner.table)):
-                q = queues_at(self.owner.table, i)
-                rc = queue_find_end(self.owner.table, q, below)
-                if rc == 0 and below >= 0:
-                    rc = _torn_high(self.owner.table, self.row, q)
-                if rc == 1:
-                    rc = _settle(self.owner.table, self.row, q, True, -1)
-                    if rc >= 0 and q.max_physical_offset < spoilt:
-                        spoilt = q.max_physical_offset
-                if rc < 0:
-                    break
-                if q.max_physical_offset > last:
-                    last = q.max_physical_offset
-        self.owner.check_queue(rc, q)
-        return last, spoilt
+            rc = rmq_sweep_all(count, _find_end, &ends, RMQ_SWEEP_THREADS, &failed)
+            for i in range(count):
+                last = max(last, queues_at(self.owner.table, i).max_physical_offset)
+        self.owner.check_queue(rc, queues_at(self.owner.table, failed))
+        return last, ends.spoilt
 
     def settle_newest(self):
         """Dispatch goes on behind the newest entry: that it leads to a record is looked at, and where it does not its queue
@@ -259,33 +324,16 @@ cdef class QueueRecovery:
 
         A queue that begins with its number 0 and loses all has no record before that one: what the log has of it there is of a
         topic of that name that was deleted, and would take the places."""
-        cdef int64_t i, behind, begins, low = end
-        cdef Queue *q = NULL
-        cdef int rc = 0
+        cdef Shortening x
+        cdef int64_t failed = 0
+        cdef int rc
+        memset(&x, 0, sizeof(Shortening))
+        x.table, x.row, x.readonly = self.owner.table, self.row, self.owner.readonly
+        x.end, x.light_end, x.low = end, light_end, end
         with nogil:
-            for i in range(queues_count(self.owner.table)):
-                q = queues_at(self.owner.table, i)
-                behind = light_end if light_end >= 0 and topic_light(q.topic, q.topic_size) else end
-                if q.max_physical_offset <= behind:
-                    continue
-                begins = -1
-                rc = _begins_behind(self.owner.table, self.row, q, behind, &begins)
-                if rc >= 0:
-                    rc = queue_truncate(self.owner.table, q, behind)
-                if rc >= 0:
-                    rc = _torn_high(self.owner.table, self.row, q)
-                if rc == 1:
-                    rc = queue_back_to(self.owner.table, q, q.max_offset - 1)
-                    if rc >= 0 and not self.owner.readonly:
-                        rc = queue_cut(self.owner.table, q)
-                if rc < 0:
-                    break
-                if q.max_offset == 0 and begins >= 0:       # not beyond the log's end, where the next message comes to lie
-                    q.removed_below = max(q.removed_below, min(begins, max(end, light_end)))
-                if q.max_physical_offset < low:
-                    low = q.max_physical_offset
-        self.owner.check_queue(rc, q)
-        return low
+            rc = rmq_sweep_all(queues_count(x.table), _shorten, &x, RMQ_SWEEP_THREADS, &failed)
+        self.owner.check_queue(rc, queues_at(x.table, failed))
+        return x.low
 
     def destroy(self):
         """Deletes every queue: the log is gone, they lead nowhere."""

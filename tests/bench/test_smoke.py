@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import compare_rocketmq as compare
-from bench.load import before, views
+from bench.load import before, many_queues, views
 from rmq_store.bench.figures import medians
 
 
@@ -38,3 +38,11 @@ def test_what_a_message_costs_a_reader(tmp_path: Path, capsys: pytest.CaptureFix
     assert [row["body"] for row in rows] == list(views.BODIES)
     assert rows == json.loads((tmp_path / "out.json").read_text())["rows"]
     assert all(row["ns_a_message"].keys() == views.WAYS.keys() and min(row["ns_a_message"].values()) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_many_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many_queues.main(["--smoke", "--dir", str(tmp_path)])
+    row = json.loads(capsys.readouterr().out)
+    assert all(row[name] > 0 for name in ("dispatch_us", "close_s", "open_s", "stat_s", "crash_open_s", "rss_mib"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,79 @@
+"""Verify and scrub beside a process that puts, rolls files and cleans: what is on its way is no finding."""
+import collections
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rmq_store import scrub, verify
+
+SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 4000, "index_slots": 50, "index_entries_max": 100,
+         "manifest_interval_ms": 20}
+
+# Puts until its input ends: steadily, or at once as much as a file holds, with keys, into several queues, cleaned now and then.
+WRITER = """
+import json, sys, threading, time
+from rmq_store import MessageStore
+options = json.loads(sys.argv[2])
+pause, clean = options.pop("pause"), options.pop("clean")
+end = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), end.set()), daemon=True).start()
+with MessageStore.open(sys.argv[1], **options) as store:
+    n = 0
+    print("ready", flush=True)
+    while not end.wait(pause):
+        for _ in range(1 if pause > 0.005 else 40):
+            store.put(f"T{n % 3}", bytes(n * 37 % 900), queue_id=n % 2, keys=f"k{n} l{n % 7}", tags="abc"[n % 3])
+            n += 1
+        if clean and n % 280 == 0:
+            store.clean(hours=0, pace_ms=0)
+"""
+
+
+def writing(root, **options):
+    import json
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(root), json.dumps(SMALL | options)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+
+
+def look(root, rounds):
+    """What is found in so many rounds of everything that looks, at the same time as well."""
+    found: collections.Counter[str] = collections.Counter()
+
+    def verifies():
+        for _ in range(rounds):
+            found.update(f"verify: {f}" for f in verify(root) if f.severity != "note")
+
+    def scrubs():
+        for _ in range(rounds):
+            found.update(f"scrub: {f}" for f in scrub(root, bytes_per_s=None).findings if f.severity != "note")
+
+    def run(what):
+        try:
+            what()
+        except Exception as error:      # said by the thread that fails, asserted by the test
+            found[f"{what.__name__} raised {error!r}"] += 1
+
+    threads = [threading.Thread(target=run, args=(what,)) for what in (verifies, scrubs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("pace", [0.1, 0.002])
+@pytest.mark.parametrize("options", [{"write_path": "mmap", "clean": True}, {"write_path": "pool", "clean": False},
+                                     {"flush_mode": "sync", "clean": True}], ids=["mmap-clean", "pool", "sync-clean"])
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_what_is_on_its_way_is_no_finding(tmp_path, pace, options, rounds):
+    root = tmp_path / "s"
+    with writing(root, pause=pace, **options) as writer:
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            assert look(root, rounds) == {}
+        finally:
+            writer.stdin.close()
+            assert writer.wait(60) == 0
+    assert [f for f in verify(root) if f.severity != "note"] == []
