@@ -17,7 +17,7 @@ from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.waiting._wait import StoreWait
 
-__all__ = ["DelayLevel", "DelayService", "delay_levels"]
+__all__ = ["DelayLevel", "DelayService", "delay_levels", "delay_offsets"]
 
 NAME = "delayOffset.json"
 
@@ -88,6 +88,11 @@ def delay_levels(store: StoreWait, service: DelayService | None, files: ControlF
         if high > 0:
             found.append(DelayLevel(i + 1, delay_ms, offset, high, high - offset, dues[i] if offset < high else None))
     return found
+
+
+def delay_offsets(files: ControlFiles, root: str) -> dict[int, int]:
+    """What config/delayOffset.json says: {level: next queue offset to deliver}. Raises CorruptionError."""
+    return _load(ConfigFile(files, root, NAME))[0]
 
 
 def _load(file: ConfigFile) -> tuple[dict[int, int], dict[str, Any]]:
