@@ -47,6 +47,8 @@ COMMANDS = {
     "copy": "copy messages into another store, as new ones or as they are; broken off and given again it goes on",
     "export": "write messages as JSON lines",
     "import": "put messages from JSON lines into a store",
+    "backup": "copy a store, also one that is open, into a directory of backups; again: what is new",
+    "restore": "make a store of a backup; or list the backups, or check one",
     "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install rmq_store[spark])",
     "readback": "recover a store and print all that it returns, for comparison",
 }

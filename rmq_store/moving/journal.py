@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store.bulk._moved import append_moved, in_common
+from rmq_store.config.options import BY_NAME
 from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.io.files import ControlFiles, read_text
 from rmq_store.moving.source import Source
 from rmq_store.store import MessageStore
 
-__all__ = ["DIRECTORY", "Appender", "Journal"]
+__all__ = ["DIRECTORY", "Appender", "Journal", "use_unless_given"]
 
 DIRECTORY = ".moving"
 
@@ -113,6 +114,12 @@ class Appender:
                                      **self._note(self.position))
         self._journal.save()
         _step("journal")
+
+
+def use_unless_given(options: dict[str, Any], name: str, value: Any) -> None:
+    """An option of the target that nobody named, by our name or by upstream's."""
+    if not options.keys() & {name, *BY_NAME[name].upstream}:
+        options[name] = value
 
 
 def _step(name: str) -> None:

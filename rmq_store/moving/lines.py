@@ -5,6 +5,7 @@ r"""Messages as JSON lines, out of a store and into one. A line is what `rmqstor
 A body that is no UTF-8 is in hex. Properties that the dict does not give back to the byte are there once more, in hex. To put a
 line in, "topic" and "body" are enough. Control plane; one thread.
 """
+import io
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from rmq_store.delay.service import delay_offsets
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
-from rmq_store.moving.journal import Appender, Journal
+from rmq_store.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.moving.rules import Rules
 from rmq_store.moving.source import Source
 from rmq_store.recovery.lockfile import in_use
@@ -72,7 +73,7 @@ def _gives_back(properties: dict[str, str], raw: bytes) -> bool:
 
 # ---- out
 
-def export_lines(source: Any, out: IO[bytes], *, whole: bool = False, topics: Iterable[str] | None = None,
+def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = False, topics: Iterable[str] | None = None,
                  since: int | None = None, until: int | None = None, progress: Callable[[int, int], None] | None = None,
                  **options: Any) -> LineResult:
     """Writes the messages of the store in directory `source` to `out`, a line each, in the order of the log.
@@ -103,7 +104,7 @@ def _line(raw: bytes) -> bytes:
     return json.dumps(message_fields(decode_record(raw)), separators=(",", ":")).encode() + b"\n"
 
 
-def _go_on(out: IO[bytes], reader: Source) -> int:
+def _go_on(out: Any, reader: Source) -> int:
     """Behind which message of the log the lines in `out` end; cuts a half line off."""
     size = out.seek(0, os.SEEK_END)
     name = getattr(out, "name", "the output")
@@ -155,7 +156,7 @@ class _Import:
         self.crcs: dict[int, int] = {0: 0}
 
     def run(self, options: dict[str, Any]) -> LineResult:
-        options.setdefault("topic_size_max_bytes", 255)
+        use_unless_given(options, "topic_size_max_bytes", 255)
         with MessageStore.open(self.root, _io=self.io, _services=False, **options) as store:
             journal = Journal(ControlFiles(self.io), self.root, {"kind": "import", "name": self.name})
             to = Appender(store, journal, as_is=False, note=lambda position: {"crc": self.crcs[position]})

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.config.load import resolve
 from rmq_store.delay.service import delay_offsets
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import DIRECTORY as MOVING
-from rmq_store.moving.journal import Appender, Journal
+from rmq_store.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.moving.rules import Rules
 from rmq_store.moving.settings import Settings
 from rmq_store.moving.source import Block, Source
@@ -99,13 +100,13 @@ class _Copy:
 
     def open(self, options: dict[str, Any]) -> MessageStore:
         given = dict(options)
-        given.setdefault("topic_size_max_bytes", 255)       # what a broker took is not refused
+        use_unless_given(given, "topic_size_max_bytes", 255)        # what a broker took is not refused
         if self.as_is and not self.journal.known:
             self._refuse_other_messages(given)
             if not os.path.exists(os.path.join(self.root, "checkpoint")):       # it was never opened
                 mine = self.source.options
                 for name in ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max"):
-                    given.setdefault(name, mine[name])
+                    use_unless_given(given, name, mine[name])
             self._begin_log(given)
         return MessageStore.open(self.root, _io=self.io, _services=False, **given)
 
@@ -119,8 +120,10 @@ class _Copy:
     def _begin_log(self, options: dict[str, Any]) -> None:
         """Queues that do not begin at offset 0 are those of a cleaned store: its log does not begin at 0 either, as places at
         their front that lead to offset 0 must lead to nothing. An unfiltered copy keeps the places of all messages so."""
-        size = options.get("segment_size_bytes")
-        if not isinstance(size, int) or "commitlog_path" in options:
+        keywords = dict(options)
+        chosen = resolve(keywords.pop("profile", None), keywords, self.root, config=keywords.pop("config", None))
+        size = chosen.segment_size_bytes
+        if chosen.commitlog_path:
             return
         begin = self.source.begin() // size * size
         if begin == 0 and self.since is not None:
