@@ -60,7 +60,7 @@ def backup(source: Any, directory: Any, *, progress: Callable[[int], None] | Non
     The source is only read; it may be open, here or elsewhere: the backup ends behind a whole record, not before what was
     committed when the call began (of a store of this process use store.backup, which flushes first). It is a store that was
     closed in order, for us and RocketMQ, checked and on the device when the call returns; until then it is not there. Earlier
-    backups stay as they are. What it lacks: docs/backup.md. progress(bytes copied). options: of the source, as of MessageStore.open.
+    backups stay as they are. What it lacks: docs/backup.md. progress(bytes copied). options: of the source, as of open.
     Thread-safety: any; one call at a time for a directory. Raises ConfigError, StoreStateError (a directory that is not for
     backups of this store), CorruptionError (a damaged source), DiskFull, OSError.
     """

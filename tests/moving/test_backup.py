@@ -71,12 +71,14 @@ def test_while_the_store_is_written(tmp_path, options):
             for thread in threads:
                 thread.join()
     for info, put in before:
+        begun = 0
         for which in range(2):
             found = got(info.path, "T", which)
+            begun += bool(found)
             assert len(found) >= put[which] and found == [b"%d" % i * 20 for i in range(len(found))]
         with MessageStore.open(info.path, readonly=True) as copy:
             assert not copy.needs_recovery and copy.max_log_offset == info.end
-            assert len(copy.query_key("T", "k0")) == 2
+            assert len(copy.query_key("T", "k0")) == begun
     sound(tmp_path / "b")
 
 
