@@ -200,7 +200,8 @@ class Image:
         raise said
 
     def _data_end(self, part: LogPart) -> int:
-        """Where in the newest file its data ends now: the rest may be reserved, and a copy of it would be as long."""
+        """Where in the newest file its whole records end now. What is behind that is not copied: it is a half-written record,
+        or nothing, for which room is reserved."""
         with Split(part.path, part.start, part.start, part.end, newest=True, aligned=True, verify="none") as split:
             while not split.done:
                 split.skip()
@@ -208,7 +209,7 @@ class Image:
             return split.position - part.start
 
     def _walk(self, part: LogPart) -> CorruptionError | None:
-        """Where the log ends in the copy; what is behind that is made zero. What is wrong may be on its way still."""
+        """Where the log ends in the copy. What is wrong may be on its way still."""
         path = self._path(part)
         with Split(path, part.start, part.start, part.end, newest=part.newest, aligned=True, verify="crc") as split:
             bad: Any = None
@@ -229,21 +230,7 @@ class Image:
                 return None
             ended = bad is None and split.tail is None and split.position == part.end       # it is full
         self.end = part.end if ended else end
-        if not ended:
-            self._cut(path, end - part.start, part.size)
         return None
-
-    def _cut(self, path: str, end: int, size: int) -> None:
-        """Zeros from `end` on. Only of a copy."""
-        fd = self.files.open(path, os.O_RDWR)
-        try:
-            about = os.fstat(fd)
-            self.files.truncate(fd, end)
-            self.files.truncate(fd, size)
-            os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
-            self.files.sync(fd)
-        finally:
-            self.files.close(fd)
 
     def _damage(self, part: LogPart, bad: Any) -> CorruptionError:
         where = part.start if bad is None else bad.begin

@@ -31,6 +31,7 @@ from rmq_store.store import MessageStore
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
 PIECE, LINE_MAX = 8 << 20, 1 << 30
+DISPATCH_TIMEOUT_S = 600
 NUMBERS = {"queue_id": (0, (1 << 31) - 1), "flag": (-(1 << 31), (1 << 31) - 1), "sys_flag": (-(1 << 31), (1 << 31) - 1),
            "born_timestamp": (-(1 << 63), (1 << 63) - 1), "reconsume_times": (-(1 << 31), (1 << 31) - 1)}
 V6 = 0x30                       # bits of sys_flag that the hosts decide
@@ -164,6 +165,7 @@ class _Import:
             before = to.records
             self._take(to)
             to.end()
+            store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
             return LineResult(to.records - before - to.found, before, {})
 
     def _read(self) -> Iterator[bytes]:

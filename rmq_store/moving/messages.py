@@ -28,6 +28,7 @@ from rmq_store.store import MessageStore
 __all__ = ["CopyResult", "copy_messages"]
 
 PIECE = 8 << 20
+DISPATCH_TIMEOUT_S = 600
 Progress = Callable[[int, int], None]       # log offset reached, log offset of the end
 
 
@@ -74,7 +75,9 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
         raise ConfigError(f"{root} is the source: copy into another directory")
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
-        return copy.run(store)
+        result = copy.run(store)
+        store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
+        return result
 
 
 def _name(topic: object) -> str:
