@@ -192,21 +192,26 @@ class _Import:
         parts: list[bytes] = []
         positions: list[int] = []
         size, first = 0, self.number + 1
-        try:
-            for line in self.source:
+        wrong: ConfigError | None = None
+        for line in self.source:
+            try:
                 record = _record(line, self.number + 1) if line.strip() else b""
-                self._count(line)
-                self.crcs[self.position] = self.crc
-                if record:
-                    parts.append(record)
-                    positions.append(self.position)
-                    size += len(record)
-                if size >= PIECE:
-                    self._append(to, parts, positions, first)
-                    parts, positions, size, first = [], [], 0, self.number + 1
-        finally:                # a line that is none: those before it go
-            if positions:
+            except ConfigError as error:        # those before it go
+                wrong = error
+                break
+            self._count(line)
+            self.crcs[self.position] = self.crc
+            if record:
+                parts.append(record)
+                positions.append(self.position)
+                size += len(record)
+            if size >= PIECE:
                 self._append(to, parts, positions, first)
+                parts, positions, size, first = [], [], 0, self.number + 1
+        if positions:
+            self._append(to, parts, positions, first)
+        if wrong is not None:
+            raise wrong
         to.passed(self.position)
 
     def _append(self, to: Appender, parts: list[bytes], positions: list[int], first: int) -> None:

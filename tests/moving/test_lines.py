@@ -166,9 +166,9 @@ def test_the_commands_killed_by_a_signal(tmp_path):
         for delay in (0.3, 0.4, 0.5, None):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             try:
-                process.communicate(timeout=delay)
+                _, err = process.communicate(timeout=delay)
             except subprocess.TimeoutExpired:
                 os.kill(process.pid, signal.SIGKILL if delay != 0.4 else signal.SIGINT)
-                process.communicate()
-        assert process.returncode == 0
+                _, err = process.communicate()
+        assert process.returncode == 0, err
     assert got(tmp_path / "to", "T") == got(tmp_path / "to2", "T") == [b"%d" % i for i in range(20_000)]
