@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from rmq_store.integrity.findings import Finding
     from rmq_store.integrity.scrubbing import ScrubResult, scrub
     from rmq_store.integrity.verification import verify
+    from rmq_store.moving.backup import BackupInfo, backup, check_backup, list_backups, restore
+    from rmq_store.moving.lines import LineResult, export_lines, import_lines
+    from rmq_store.moving.messages import CopyResult, copy_messages
     from rmq_store.store import MessageStore
 
-__all__ = ["AsyncMessageStore", "Finding", "MessageStore", "ScrubResult", "__version__", "advise", "doctor", "scrub", "verify"]
+__all__ = ["AsyncMessageStore", "BackupInfo", "CopyResult", "Finding", "LineResult", "MessageStore", "ScrubResult",
+           "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
+           "list_backups", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
@@ -30,25 +35,21 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
                           "-X gil=0 (importing rmq_store then turns the GIL on)", name="rmq_store")
 
 
-def _load() -> None:
-    """Imports the names above."""
-    from rmq_store.advice import advise
-    from rmq_store.aio import AsyncMessageStore
-    from rmq_store.diagnosis import doctor
-    from rmq_store.integrity.findings import Finding
-    from rmq_store.integrity.scrubbing import ScrubResult, scrub
-    from rmq_store.integrity.verification import verify
-    from rmq_store.store import MessageStore
-
-    for made in (advise, AsyncMessageStore, doctor, Finding, ScrubResult, scrub, verify, MessageStore):
-        globals()[made.__name__] = made
+_MODULES = {
+    "advice": ["advise"], "aio": ["AsyncMessageStore"], "diagnosis": ["doctor"], "integrity.findings": ["Finding"],
+    "integrity.scrubbing": ["ScrubResult", "scrub"], "integrity.verification": ["verify"],
+    "moving.backup": ["BackupInfo", "backup", "check_backup", "list_backups", "restore"],
+    "moving.lines": ["LineResult", "export_lines", "import_lines"], "moving.messages": ["CopyResult", "copy_messages"],
+    "store": ["MessageStore"],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 if not TYPE_CHECKING:
     def __getattr__(name):
-        if name in __all__:
-            _load()
-            return globals()[name]
+        if name in _HOME:
+            value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+            return value
         if not name.startswith("_"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")        # rmq_store.errors, after import rmq_store

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.config.load import Default, Options, changed, resolve
@@ -56,6 +56,9 @@ from rmq_store.waiting.listeners import ArrivingListener, Listeners
 from rmq_store.waiting.loops import LoopHub
 from rmq_store.watch import Watch
 from rmq_store.writer._future import Completer
+
+if TYPE_CHECKING:
+    from rmq_store.moving.backup import BackupInfo
 
 __all__ = ["MessageStore"]
 
@@ -197,6 +200,23 @@ class MessageStore(StoreReports):
         except FileNotFoundError:
             self._check_open()      # close() removes what it has made ahead
             raise
+
+    def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
+        """Backs this store up into a directory of backups, beside puts and reads; again: log files it has are not copied again.
+
+        All that was put before is in it. It is on the device, and a store for us and RocketMQ, when the call returns; until
+        then it is not there, and earlier ones stay as they are. Takes no lock that puts take; the calling thread settles queues
+        and index in the copy. See rmq_store.backup and docs/backup.md. Any thread, one call at a time for a directory. Raises
+        ConfigError, StoreStateError, CorruptionError, DiskFull, OSError.
+        """
+        from rmq_store.moving.backup import backup_source
+        from rmq_store.moving.source import Source
+
+        self._check_open()
+        least = self.max_log_offset if self.readonly else self._flush()
+        if not self.readonly:
+            self.offsets.flush()
+        return backup_source(Source.of(self.path, self.options), directory, least, progress, None)
 
     def flush(self) -> int:
         """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""

@@ -26,11 +26,11 @@ EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store re
               "64 usage, 130 interrupted, 141 nobody reads standard output any more")
 
 
-def store_arguments(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+def store_arguments(parser: argparse.ArgumentParser, optional: bool = False, json: bool = True) -> None:
     """STORE and the ways to say how it is to be opened."""
     parser.add_argument("store", type=PATH, nargs="?" if optional else None, metavar="STORE", help="root directory of the "
                         "store")
-    option_arguments(parser)
+    option_arguments(parser, json)
 
 
 def _path(text: str) -> str:
@@ -60,12 +60,14 @@ def _name(text: str) -> str:
 PATH, TEXT, NAME = _path, _text, _name
 
 
-def option_arguments(parser: argparse.ArgumentParser) -> None:
+def option_arguments(parser: argparse.ArgumentParser, json: bool = True) -> None:
+    """json: with the --json that all commands have but those whose own says more."""
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
                         help="an option of the store (docs/options.md), our name or upstream's; may be repeated")
     parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile by name (rmqstore config profiles), or a path")
     parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    if json:
+        parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, on standard error")
 
 

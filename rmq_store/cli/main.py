@@ -47,9 +47,15 @@ COMMANDS = {
     "verify": "hold log, queues, index and manifests of a store against each other, whatever state it is in",
     "scrub": "read the sealed files of a log against their manifests: paced, resumable, beside a running store",
     "repair": "say what can be done about a damaged store, and do it; what is replaced is kept in .salvage/",
+    "copy": "copy messages into another store, as new ones or as they are; broken off and given again it goes on",
+    "export": "write messages as JSON lines",
+    "import": "put messages from JSON lines into a store",
+    "backup": "copy a store, also one that is open, into a directory of backups; again: what is new",
+    "restore": "make a store of a backup; or list the backups, or check one",
     "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install rmq_store[spark])",
     "readback": "recover a store and print all that it returns, for comparison",
 }
+MODULES = {"import": "importing", "copy": "copying"}       # whose names are taken
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,7 +72,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, what in COMMANDS.items():
-        module = importlib.import_module(f"rmq_store.cli.{name}") if only in (None, name) else None
+        module = importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}") if only in (None, name) else None
         command = commands.add_parser(name, help=what, description=what.capitalize() + ".", epilog=EXIT_CODES)
         if module is not None:
             module.arguments(command)

@@ -46,13 +46,16 @@ class Output:
 
 
 class Progress:
-    """One moving line on standard error, only where that is a terminal: `what  done of total  rate`. Use as a context."""
+    """One moving line on standard error, where that is a terminal: `what  done of total  rate`. Use as a context. always: also
+    where it is none, a line a second."""
 
     PERIOD_S = 0.1
 
-    def __init__(self, what: str, total: int = 0, unit: str = "", stream: IO[str] | None = None) -> None:
+    def __init__(self, what: str, total: int = 0, unit: str = "", stream: IO[str] | None = None,
+                 always: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._shown = self._stream.isatty()
+        self._moves = self._stream.isatty()
+        self._shown = self._moves or always
         self._what, self._total, self._unit = what, total, unit
         self._begin = self._last = time.monotonic()
 
@@ -60,19 +63,21 @@ class Progress:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._shown:
+        if self._moves:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
-    def at(self, done: int) -> None:
+    def at(self, done: int, total: int | None = None) -> None:
         """Cheap enough for every few hundred steps."""
         now = time.monotonic()
-        if not self._shown or now - self._last < self.PERIOD_S:
+        if not self._shown or now - self._last < (self.PERIOD_S if self._moves else 1.0):
             return
         self._last = now
+        self._total = self._total if total is None else total
         share = f" of {self._total:,} ({100 * done // self._total}%)" if self._total else ""
         rate = done / max(now - self._begin, 1e-9)
-        self._stream.write(f"{_CLEAR}{self._what}  {done:,}{share} {self._unit}  {rate:,.0f}/s")
+        text = f"{self._what}  {done:,}{share} {self._unit}  {rate:,.0f}/s"
+        self._stream.write(_CLEAR + text if self._moves else text + "\n")
         self._stream.flush()
 
 

@@ -17,7 +17,7 @@ from rmq_store.events import Event, emit
 from rmq_store.io.files import ControlFiles
 from rmq_store.waiting._wait import StoreWait
 
-__all__ = ["DelayLevel", "DelayService", "delay_levels", "load_offsets"]
+__all__ = ["DelayLevel", "DelayService", "delay_levels", "delay_offsets"]
 
 NAME = "delayOffset.json"
 
@@ -90,8 +90,8 @@ def delay_levels(store: StoreWait, service: DelayService | None, files: ControlF
     return found
 
 
-def load_offsets(files: ControlFiles, root: str) -> dict[int, int]:
-    """How far each level is, as the file says. Raises CorruptionError."""
+def delay_offsets(files: ControlFiles, root: str) -> dict[int, int]:
+    """What config/delayOffset.json says: {level: next queue offset to deliver}. Raises CorruptionError."""
     return _load(ConfigFile(files, root, NAME))[0]
 
 

@@ -11,7 +11,7 @@ Severity = Literal["corrupt", "finding", "note"]
 SEVERITY: dict[str, Severity] = {
     "log_file": "corrupt", "log_gap": "corrupt", "log_hole": "corrupt", "body_crc": "corrupt", "record_crc": "corrupt",
     "record_header": "corrupt", "log_version": "corrupt",
-    "manifest_mismatch": "corrupt",
+    "manifest_mismatch": "corrupt", "backup_file": "corrupt",
     "log_tail": "finding", "queue_file": "finding", "queue_missing": "finding", "queue_other": "finding",
     "queue_tags": "finding", "queue_wrong": "finding", "index_file": "finding", "index_missing": "finding",
     "index_behind": "finding", "index_wrong": "finding", "index_chain": "finding", "index_slot": "finding",

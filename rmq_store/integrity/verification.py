@@ -13,7 +13,7 @@ from rmq_store.config.load import Options, resolve
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import load_queues
 from rmq_store.consumer.room import Consuming
-from rmq_store.delay.service import load_offsets
+from rmq_store.delay.service import delay_offsets
 from rmq_store.errors import CorruptionError
 from rmq_store.integrity import manifest
 from rmq_store.integrity._check import Checker
@@ -224,7 +224,7 @@ class Verification:
         """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
         no such moment."""
         tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None)
-        for read in (lambda: load_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
+        for read in (lambda: delay_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
                      lambda: tables.topics):
             try:
                 read()

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
 IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
-           "reading-messages.md", "reading-a-dead-brokers-disk.md"]
+           "reading-messages.md", "reading-a-dead-brokers-disk.md", "copying.md", "backup.md"]
 # Their examples start processes of their own.
 SCRIPTS = ["one-writer-many-readers.md"]
 # Blocks that are seen to elsewhere.

@@ -1,0 +1,30 @@
+"""`rmqstore import`: JSON lines become messages, each once, however often the command is broken off and given again."""
+import argparse
+import contextlib
+import sys
+
+from rmq_store.cli.common import FINE, keywords, store_arguments
+from rmq_store.cli.copying import progress_argument
+from rmq_store.cli.output import Output, Progress
+from rmq_store.moving.lines import import_lines
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    store_arguments(parser)
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="lines as `rmqstore export` writes them; standard "
+                        "input where left out")
+    parser.add_argument("--name", help="under which STORE remembers how far it is; default: the first line")
+    progress_argument(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    with contextlib.ExitStack() as stack:
+        lines = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
+        progress = stack.enter_context(Progress("import", unit="bytes", always=args.progress))
+        result = import_lines(lines, args.store, name=args.name, progress=lambda done, _: progress.at(done), **keywords(args))
+    if out.as_json:
+        out.record({"kind": "imported", "messages": result.messages, "before": result.before})
+    else:
+        before = f"; {result.before} of an earlier call were there already" if result.before else ""
+        out.line(f"stored {result.messages} messages in {args.store}{before}; all of them are on the device")
+    return FINE
