@@ -380,7 +380,8 @@ cdef class StoreCore:
         cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
         return self._fence_error() if code != 0 else None
 
-    def _flush(self):
+    def _flush(self, bint commit=False):
+        """commit: as far as the kernel, so that a kill takes none of it along; else to the device."""
         cdef int rc
         cdef int64_t flushed
         self._enter()
@@ -388,25 +389,12 @@ cdef class StoreCore:
             raise errors.StoreNotWriteable(self.path)
         self.calls += 1
         with nogil:
-            rc = flush_all(self.log)
+            rc = flush_commit(self.log, rmq_load(&self.log.wrote)) if commit else flush_all(self.log)
             flushed = rmq_load(&self.log.flushed)
         self.calls -= 1
         if rc < 0:
             raise self._fence_error()
         return flushed
-
-    def _commit(self):
-        """Everything put so far goes from the pool to the files, as far as the kernel: a kill takes none of it along."""
-        cdef int rc
-        self._enter()
-        if self.readonly:
-            raise errors.StoreNotWriteable(self.path)
-        self.calls += 1
-        with nogil:
-            rc = flush_commit(self.log, rmq_load(&self.log.wrote))
-        self.calls -= 1
-        if rc < 0:
-            raise self._fence_error()
 
     def _wait_dispatched(self, timeout):
         cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)

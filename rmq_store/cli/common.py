@@ -8,7 +8,7 @@ import difflib
 import math
 import os
 import re
-import traceback
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -67,6 +67,7 @@ class LiveOptions(TypedDict, total=False):
 class OpenOptions(LiveOptions, total=False):
     """All options that open() does not name itself."""
 
+    follow: bool | str
     transientStorePoolEnable: bool | str
     writeWithoutMmap: bool | str
     flushDiskType: bool | str

@@ -292,6 +292,7 @@ cdef class Message:
         raw = self.raw
         message_of_record(raw)      # what is gone is told to who sends it
         return message_of_record, (raw,)
+
     def _repr_html_(self):
         from rmq_store.reader.shown import table_html
         return table_html("", [self])

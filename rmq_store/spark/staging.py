@@ -463,7 +463,7 @@ def _redo(root: str, store: MessageStore, entry: dict[str, Any], fsync: bool, re
     if fsync or resumed:
         store.flush()
     else:
-        store._commit()     # not from memory of this process: what is called done outlives it
+        store._flush(commit=True)     # not from memory of this process: what is called done outlives it
     _step("flushed")
     write_journal(journal_of(root, entry["app"]),
                   {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end,

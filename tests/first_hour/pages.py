@@ -25,6 +25,7 @@ NOT_TYPED = {
     ("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
     ("spark.md", "rs.write_store"): "as those", ("spark.md", "hours ="): "a formula",
     ("choosing-a-backend.md", "console"): "it measures for minutes",
+    ("one-writer-many-readers.md", "python"): "they start processes of their own (tests/docs/test_examples.py::test_script)",
     ("configuration.md", "toml"): "tests/docs/test_examples.py::test_the_profile_is_one",
 }
 
