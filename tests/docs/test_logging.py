@@ -52,14 +52,16 @@ def test_every_logger_is_named():
               for path in (ROOT / "rmq_store").rglob(pattern) if "getLogger(" in path.read_text()}
     assert {name for name in spoken if not name.startswith("spark/")} == set(OTHERS)
     for file in ("waiting/listeners.py", "writer/_future.pyx"):
-        name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', (ROOT / "rmq_store" / file).read_text()).groups()
+        source = (ROOT / "rmq_store" / file).read_text()
+        name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', source).groups()
         assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are no events")
 
 
 def test_without_a_handler_nothing_is_said(tmp_path):
     """No message of level WARNING on standard error, which Python does for libraries that add no handler."""
     program = ("from rmq_store import MessageStore\nfrom rmq_store.events import Event, emit\n"
-               "MessageStore.open('s', profile='test').close()\nemit(Event.STORE_FAILED, what='sync', file='s', errno=5, offset=0)\n")
+               "MessageStore.open('s', profile='test').close()\n"
+               "emit(Event.STORE_FAILED, what='sync', file='s', errno=5, offset=0)\n")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60,
                           env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

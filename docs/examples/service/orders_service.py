@@ -1,8 +1,8 @@
-"""A service around a store: each line that a client sends over a Unix socket is put as a message, and answered once it is on the
-device: `ok OFFSET`, or `error WHY`. docs/running-as-a-service.md runs it under systemd and in a container.
+"""A service around a store: each line that a client sends over a Unix socket is put as a message, and answered once it is on
+the device: `ok OFFSET`, or `error WHY`. docs/running-as-a-service.md runs it under systemd and in a container.
 
-SIGTERM: no new lines are taken, those under way are answered, the store is closed, exit code 0. A write or sync that failed: exit
-code 1, so that whoever started it starts it again, and the open recovers. Standard library and rmq_store, nothing else.
+SIGTERM: no new lines are taken, those under way are answered, the store is closed, exit code 0. A write or sync that failed:
+exit code 1, so that whoever started it starts it again, and the open recovers. Standard library and rmq_store, nothing else.
 """
 import asyncio
 import logging
@@ -35,10 +35,8 @@ class Service:
             while (line := await reader.readline()).endswith(b"\n"):    # else it hung up amid a line: not taken, not answered
                 writer.write(await self.answer(line[:-1]))
                 await writer.drain()
-        except ValueError:
-            writer.write(b"error the line is longer than %d bytes\n" % LINE_MAX)
-        except ConnectionError:
-            pass                # nobody is left to be answered
+        except (ConnectionError, ValueError):
+            pass                # it hung up, or its line is too long for us: not taken, not answered
         finally:
             del self._open[task]
             writer.close()
