@@ -15,7 +15,7 @@ from tests import golden_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
+PAGES = ["cleaning.md", "integrity.md", "upgrading.md", "watching.md", "work-queue.md"]
 IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
            "reading-messages.md", "reading-a-dead-brokers-disk.md", "copying.md", "backup.md"]
 # Their examples start processes of their own, or set up the process.

@@ -93,26 +93,3 @@ def test_rocksdb_is_refused():
 
     with pytest.raises(errors.ConfigError, match="storeType"):
         resolve(None, {"storeType": "defaultRocksDB"})
-
-
-@pytest.mark.untraced
-def test_what_lies_in_front_of_an_unknown_version_is_copied_out(tmp_path, rmqstore):
-    """And the store is refused for writing with exit code 2."""
-    root = tmp_path / "s"
-    with MessageStore.open(root, **SMALL) as store:
-        for i in range(100):
-            store.put("T", b"%d" % i)
-        places = [m.offset for m in store.scan()]
-    assert len(places) == 100
-    path = root / "commitlog" / f"{0:020d}"
-    data = bytearray(path.read_bytes())
-    for at in places[60:]:
-        data[at + 4:at + 8] = b"\xda\xa3\x20\xa9"
-    path.write_bytes(data)
-    (tmp_path / "lines").write_text("one\n")
-    code, _, err = rmqstore("put", root, tmp_path / "lines", "--topic", "T")
-    assert code == 2 and "0xDAA320A9" in err
-    code, out, err = rmqstore("copy", root, tmp_path / "new")
-    with MessageStore.open(tmp_path / "new", readonly=True) as store:
-        assert [bytes(m.body) for m in store.scan("T", 0)] == [b"%d" % i for i in range(60)], (code, out, err)
-    assert "UnknownVersion" in PAGE and code != 0
