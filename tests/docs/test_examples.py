@@ -23,6 +23,7 @@ SCRIPTS = ["one-writer-many-readers.md", "logging.md"]
 # Blocks that are seen to elsewhere.
 ELSEWHERE = {("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
              ("choosing-a-backend.md", "console"): "it measures for minutes: its commands are looked at below",
+             ("running-as-a-service.md", "sh"): "docker, and what a machine says (tests/docs/test_service.py)",
              ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
              ("configuration.md", "toml"): "test_the_profile_is_one"}
 
