@@ -85,6 +85,8 @@ def _act_on_signal(signum: int, before: Any, frame: Any = None) -> None:
     elif before == signal.SIG_DFL:
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
+        if os.getpid() == 1:        # of a container: the kernel keeps from it what it has no handler for
+            raise SystemExit(128 + signum)
 
 
 atexit.register(_close_all)

@@ -53,6 +53,7 @@ class Event(Enum):
     SALVAGED = "recovery", _WARNING, (
         "%(size)d bytes from offset %(offset)d on were copied to %(copy)s before the cut; %(what)s")
     EMPTY_FILE_REMOVED = "recovery", _WARNING, "removed %(file)s: the last commit-log file was empty"
+    QUEUE_FILE_REMOVED = "consumequeue", _WARNING, "removed %(file)s: the last file of a queue was empty"
     FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "left %(file)s alone: %(reason)s"
     LOG_SHORT = "recovery", _WARNING, (
         "queues of %(path)s lead to offset %(queued)d, but the log ends at %(offset)d although the store was closed in order: "

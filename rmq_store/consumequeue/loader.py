@@ -9,7 +9,6 @@ and sizing it leaves that; 5.x removes it, and so does `remove_empty`, once the 
 There may be a hundred thousand queues. Topics in which everything is of this shape are listed natively; what follows here name
 by name is for the others, so whatever is said about a file is said here.
 """
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +16,9 @@ from typing import NamedTuple
 
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.errors import CorruptionError, foreign
+from rmq_store.events import Event, emit
 
 __all__ = ["Emptied", "load_queues", "remove_empty"]
-
-log = logging.getLogger("rmq_store.consumequeue")
 
 _TOPIC = re.compile(rb"[%|A-Za-z0-9_-]+").fullmatch
 _QUEUE_ID = re.compile(rb"0|[1-9][0-9]{0,9}").fullmatch
@@ -96,7 +94,7 @@ def _topic_dirs(base: bytes) -> Iterator["os.DirEntry[bytes]"]:
         if topic.is_dir() and _TOPIC(topic.name):
             yield topic
         else:
-            _leave(topic.path, "no directory of a topic")
+            _leave(topic.path, "it is no directory of a topic")
 
 
 def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, int, bytes]]:
@@ -104,7 +102,7 @@ def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, 
         for entry in _entries(topic.path):
             name = entry.name
             if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
-                _leave(entry.path, "no directory of a queue")
+                _leave(entry.path, "it is no directory of a queue")
                 continue
             yield topic.name, int(name), entry.path
 
@@ -122,7 +120,7 @@ def remove_empty(table: QueueTableOwner, emptied: Iterable[Emptied]) -> None:
     """Deletes the files that load_queues found empty. Raises OSError."""
     for queue in emptied:
         table.remove_file(queue.path)
-        log.warning("removed %s: the last file of a queue was empty", os.fsdecode(queue.path))
+        emit(Event.QUEUE_FILE_REMOVED, file=os.fsdecode(queue.path))
 
 
 def _files(path: bytes, option: str, size: int) -> tuple[list[int], bytes | None]:
@@ -131,7 +129,7 @@ def _files(path: bytes, option: str, size: int) -> tuple[list[int], bytes | None
     for entry in _entries(path):
         name = entry.name
         if not _FILE(name) or int(name) > _OFFSET_MAX or not entry.is_file(follow_symlinks=False):
-            _leave(entry.path, "no file of a queue")
+            _leave(entry.path, "it is no file of a queue")
             continue
         try:
             found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))
@@ -166,4 +164,4 @@ def _highest(size: int) -> int:
 def _leave(path: bytes, reason: str) -> None:
     if not os.path.lexists(path):
         return                              # gone, whatever it was
-    log.warning("%s is %s and is left alone", os.fsdecode(path), reason)
+    emit(Event.FOREIGN_FILE_SKIPPED, file=os.fsdecode(path), reason=reason)

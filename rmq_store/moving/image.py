@@ -230,10 +230,12 @@ class Image:
                 return None
             ended = bad is None and split.tail is None and split.position == part.end       # it is full
         self.end = part.end if ended else end
+        self.source.refuse_version(part, self.end)
         return None
 
     def _damage(self, part: LogPart, bad: Any) -> CorruptionError:
         where = part.start if bad is None else bad.begin
+        self.source.refuse_version(part, where)
         error = CorruptionError(part.path, where, "a record", "the end of the data" if bad is None else f"none ({bad.kind})")
         error.add_note("a damaged store is not backed up, as its backup would lack what lies behind: `rmqstore repair` "
                        "first, or copy its files as they are (cp -a --sparse=always)")

@@ -17,6 +17,7 @@ from rmq_store.integrity.verification import chosen_options
 from rmq_store.io.files import open_regular
 from rmq_store.places import Places, numbered
 from rmq_store.recovery.recover import load_names
+from rmq_store.recovery.versions import other_version, refusal
 
 __all__ = ["Block", "LogPart", "Source", "parts_of"]
 
@@ -144,6 +145,16 @@ class Source:
                     if damage is not None and damage.offset is not None:
                         block.end = min(block.end, damage.offset)
                     yield block
+                if stop == part.end:
+                    self.refuse_version(part, split.position if damage is None or damage.offset is None else damage.offset)
+
+    def refuse_version(self, part: LogPart, at: int) -> None:
+        """Raises UnknownVersion where the records that this library knows end in front of others, at log offset `at`: what is
+        made without those must not look whole."""
+        with open(part.path, "rb", buffering=0, opener=open_regular) as file:
+            magic = other_version(lambda begin, end: os.pread(file.fileno(), end - begin, begin - part.start), at, part.end)
+        if magic is not None:
+            raise refusal(self.places.commitlog, part.start, at, magic)
 
     def _damage(self, part: LogPart, bad: Any) -> CorruptionError:
         error = CorruptionError(part.path, bad.begin, "a record", f"{bad.end - bad.begin} bytes that are none ({bad.kind})")

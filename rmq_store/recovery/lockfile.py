@@ -31,7 +31,7 @@ def acquire(files: ControlFiles, root: str, *directories: str) -> int:
     try:
         _held[fd] = []
         if not files.lock(fd):
-            raise StoreLocked(root, holder(path))
+            raise StoreLocked(root, holder(path, fd))
         for directory in (root, *directories):
             _lock_directory(files, fd, directory)
         files.truncate(fd, 0)
@@ -91,11 +91,12 @@ def in_use(root: str) -> bool:
         os.close(fd)
 
 
-def holder(path: str) -> int | None:
+def holder(path: str, but: int = -1) -> int | None:
     """The process that holds the lock: from the kernel's table (Java; directories), else from the file (ours), None where
-    neither tells."""
+    neither tells. but: a descriptor of this process that does not hold it."""
     try:
-        inode = os.stat(path).st_ino
+        about = os.stat(path)
+        inode = about.st_ino
         with open("/proc/locks", encoding="ascii", errors="replace") as table:
             for line in table:
                 fields = line.split()
@@ -107,6 +108,8 @@ def holder(path: str) -> int | None:
         pid = int(text)
         if pid < 1:
             return None         # to kill() a group of processes
+        if pid == os.getpid() and not any(fd != but and os.path.samestat(os.fstat(fd), about) for fd in list(_held)):
+            return None         # of another container, where another process has our number: mostly 1
         with suppress(PermissionError):     # another user's is there, too
             os.kill(pid, 0)
     except (OSError, ValueError, OverflowError):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import compare_rocketmq as compare
-from bench.load import before, many_queues, views
+from bench.load import before, many_queues, small_stores, views
 from rmq_store.bench.figures import medians
 
 
@@ -46,3 +46,10 @@ def test_many_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     row = json.loads(capsys.readouterr().out)
     assert all(row[name] > 0 for name in ("dispatch_us", "close_s", "open_s", "stat_s", "crash_open_s", "rss_mib"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_small_stores_of_tests(tmp_path, capsys):
+    small_stores.main(["--smoke", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [(row["write_path"], row["flush_mode"]) for row in rows] == small_stores.WAYS
+    assert all(0 < row["disk_bytes"] <= 10 << 20 for row in rows)

@@ -133,7 +133,7 @@ def test_the_user_s_own_profiles(tmp_path, monkeypatch):
 
 def test_built_in_profiles_say_what_they_are_for():
     assert sources.profile_names() == ["cloud_block", "container", "dev", "durable", "hdd", "low_latency", "nvme", "ssd",
-                                       "tmpfs"]
+                                       "test", "tmpfs"]
     for name in sources.profile_names():
         assert sources.profile(name).description and sources.profile(name).entries
 

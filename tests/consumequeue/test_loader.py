@@ -41,10 +41,11 @@ def test_what_is_no_queue_is_left_alone(table_at, tmp_path, caplog, stray):
     path = tmp_path / "consumequeue" / stray
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
-    with caplog.at_level(logging.WARNING, "rmq_store.consumequeue"):
+    with caplog.at_level(logging.WARNING, "rmq_store"):
         table = table_at()
     assert table.queues() == [(b"T", 0)]
-    assert "left alone" in caplog.text
+    (record,) = caplog.records
+    assert record.event == "FOREIGN_FILE_SKIPPED" and record.fields["reason"].startswith("it is no ")
     assert path.exists()
 
 

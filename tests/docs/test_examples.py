@@ -15,14 +15,16 @@ from tests import golden_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["cleaning.md", "integrity.md", "watching.md", "work-queue.md"]
+PAGES = ["cleaning.md", "integrity.md", "upgrading.md", "watching.md", "work-queue.md"]
 IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
            "reading-messages.md", "reading-a-dead-brokers-disk.md", "copying.md", "backup.md"]
-# Their examples start processes of their own.
-SCRIPTS = ["one-writer-many-readers.md"]
+# Their examples start processes of their own, or set up the process.
+SCRIPTS = ["one-writer-many-readers.md", "logging.md"]
 # Blocks that are seen to elsewhere.
 ELSEWHERE = {("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
              ("choosing-a-backend.md", "console"): "it measures for minutes: its commands are looked at below",
+             ("running-as-a-service.md", "sh"): "docker, and what a machine says (tests/docs/test_service.py)",
+             ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
              ("configuration.md", "toml"): "test_the_profile_is_one"}
 
 

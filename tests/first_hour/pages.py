@@ -17,6 +17,7 @@ STAND_INS = {"DIR": ".", "STORE": "orders-store", "FILE": "lines", "NAME": "mine
 # Commands that a test cannot run as they stand: the words they begin with, and why.
 NOT_RUN = {
     "sudo": "root, and a network", "pip install": "a network", "tools/bootstrap": "a network; it made what these run on",
+    "docker": "it needs its daemon, and minutes (docs/examples/service was run by hand)", "git archive": "as that",
     "tools/demo": "a verb of the checkout, which CI runs", "tools/test": "it would run itself", "make": "verbs of the checkout",
 }
 SLOW = {"rmqstore advise": "it measures for ten seconds"}
@@ -26,6 +27,7 @@ NOT_TYPED = {
     ("spark.md", "rs.write_store"): "as those", ("spark.md", "hours ="): "a formula",
     ("choosing-a-backend.md", "console"): "it measures for minutes",
     ("one-writer-many-readers.md", "python"): "they start processes of their own (tests/docs/test_examples.py::test_script)",
+    ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
     ("configuration.md", "toml"): "tests/docs/test_examples.py::test_the_profile_is_one",
 }
 
@@ -84,7 +86,7 @@ def _commands(page: pathlib.Path, line: int, kind: str, text: str) -> Iterator[S
             found[-1] = found[-1]._replace(prints=(*found[-1].prints, row))
             continue
         command, _, note = row.removeprefix("$ ").partition("  #")
-        known = ("rmqstore", "tools/", "make", "pip", "sudo", "python")
+        known = ("rmqstore", "tools/", "make", "pip", "sudo", "python", "docker", "git")
         assert command.startswith(known), f"{page.name}:{line + n}: {command!r}: say in NOT_TYPED what it is"
         code = re.match(r" exit (\d+)", note)
         found.append(Step(line + n, "command", command.strip(), int(code[1]) if code else 0))

@@ -16,7 +16,7 @@ from pathlib import Path
 import rmq_store
 
 PACKAGE = Path(rmq_store.__file__).parent
-EXTRAS = ("rmq_store.spark", "rmq_store.metrics")       # modules that need an extra
+EXTRAS = ("rmq_store.spark", "rmq_store.metrics", "rmq_store.pytest_plugin")       # modules that need an extra, or pytest
 
 
 def no_compiler(_):
@@ -27,6 +27,7 @@ def installed_not_a_checkout(_):
     assert "site-packages" in PACKAGE.parts, PACKAGE
     assert (PACKAGE / "py.typed").is_file()
     assert importlib.metadata.version("rmq_store") == rmq_store.__version__
+    assert [point.value for point in importlib.metadata.entry_points(group="pytest11")] == ["rmq_store.pytest_plugin"]
 
 
 def licences_inside(_):

@@ -1,5 +1,8 @@
 """Who has the store: the lock goes with its holder, not with copies of a descriptor, and not with the name of a file."""
 import os
+import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -106,3 +109,27 @@ def test_a_holder_that_is_another_user_s(tmp_path, monkeypatch):
     (tmp_path / "lock").write_bytes(b"lock4321")
     monkeypatch.setattr(os, "kill", refuse)
     assert lockfile.holder(str(tmp_path / "lock")) == 4321
+
+
+@pytest.mark.root
+def test_process_1_of_another_container_is_not_this_process(tmp_path):
+    """Each container has a process 1, and mostly it is the one that has the store."""
+    new = ["unshare", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*new, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespace can be made here")
+    root = str(tmp_path / "s")
+    begin = f"import os, sys\nfrom rmq_store import MessageStore, errors\nassert os.getpid() == 1\nroot = {root!r}\n"
+    ours = "    with MessageStore.open(root, segment_size_bytes=1 << 20):\n"
+    first = subprocess.Popen([*new, sys.executable, "-c", begin + "if root:\n" + ours + "        print('open', flush=True)\n"
+                              "        sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "open\n"
+        second = begin + "try:\n" + ours + "        pass\nexcept errors.StoreLocked as error:\n    print(error.pid, error)\n"
+        done = subprocess.run([*new, sys.executable, "-c", second], capture_output=True, text=True, timeout=60)
+        assert done.stdout.startswith("None ") and "is open in another process" in done.stdout, done
+    finally:
+        first.communicate(timeout=60)
+    twice = begin + "if root:\n" + ours + "        try:\n    " + ours.replace("    with", "        with") + \
+        "                pass\n        except errors.StoreLocked as error:\n            print(error.pid, error)\n"
+    done = subprocess.run([*new, sys.executable, "-c", twice], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("1 ") and "is open in this process" in done.stdout, done

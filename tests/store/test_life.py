@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import pickle
 import pydoc
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +148,20 @@ def test_signal_closes_when_asked(tmp_path):
     child.send_signal(signal.SIGTERM)
     assert child.wait(30) == -signal.SIGTERM
     child.stdout.close()
+    assert not (root / "abort").exists()
+
+
+@pytest.mark.root
+def test_signal_ends_process_1_of_a_container(tmp_path):
+    """The kernel keeps a signal from process 1 that it has no handler for: it would go on, with a closed store."""
+    new = ["unshare", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*new, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespace can be made here")
+    root = tmp_path / "s"
+    code = f"import os, signal\nfrom rmq_store import MessageStore\ns = MessageStore.open({str(root)!r}, signals=True)\n" \
+           "s.put('T', b'x')\nassert os.getpid() == 1\nos.kill(1, signal.SIGTERM)\nprint('goes on')"
+    done = subprocess.run([*new, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, ""), done
     assert not (root / "abort").exists()
 
 

@@ -1,0 +1,115 @@
+"""Fixtures for pytest: stores in a test's own directory that are small, closed at its end, and must not have failed meanwhile.
+
+pytest loads this in every run where rmq_store is installed, so it imports nothing of the store until a test asks for one.
+Docs: docs/testing.md.
+"""
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rmq_store.store import MessageStore
+
+__all__ = ["StoreFactory", "rocketmq_store", "rocketmq_store_factory"]
+
+_MARKER = "rocketmq_store(**options): options of the store that the fixture of that name opens (docs/options.md)"
+
+
+class StoreFactory:
+    """Opens stores under one directory. What `rocketmq_store_factory` gives; not made by a test. One thread.
+
+    errors: what the stores of this process logged at level ERROR since the fixture was set up: list of str. The test fails at
+    its end if any is left; one that provokes them clears the list.
+    """
+
+    def __init__(self, directory: Path, errors: list[str]) -> None:
+        self.directory = directory
+        self.errors = errors
+        self._options: dict[str, dict[str, Any]] = {}       # by path: as it was opened last
+        self._stores: list[MessageStore] = []
+
+    def __call__(self, name: str = "store", **options: Any) -> "MessageStore":
+        """The store `name` in the test's directory, opened, or made with profile "test".
+
+        options: as for MessageStore.open. Variables of the environment do not count: a test is the same on every machine.
+        Raises what MessageStore.open raises: StoreLocked for a name that is open.
+        """
+        return self._open(str(self.directory / name), options)
+
+    def reopen(self, store: "MessageStore", **options: Any) -> "MessageStore":
+        """Closes `store` and opens its directory again, with the options that it had, those given here in place of theirs.
+        Raises what close() and MessageStore.open raise; ValueError for a store of somebody else."""
+        if store.path not in self._options:
+            raise ValueError(f"the store at {store.path} was not opened by this fixture: reopen what it gave")
+        store.close()
+        return self._open(store.path, {**self._options[store.path], **options})
+
+    def close(self) -> None:
+        """Closes what is open, the newest first; all of them, then the first error is raised."""
+        problems: list[BaseException] = []
+        while self._stores:
+            try:
+                self._stores.pop().close()
+            except Exception as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _open(self, path: str, options: dict[str, Any]) -> "MessageStore":
+        from rmq_store.store import MessageStore
+
+        chosen = dict(options)
+        chosen.setdefault("profile", "test")
+        store = MessageStore.open(path, _environment={}, **chosen)
+        self._options[store.path] = options
+        self._stores.append(store)
+        return store
+
+
+class _Errors(logging.Handler):
+    """Keeps what is logged at level ERROR."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.name}: {record.getMessage()}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture
+def rocketmq_store_factory(tmp_path: Path) -> Iterator[StoreFactory]:
+    """Call it for a store, small and empty: `rocketmq_store_factory(flush_mode="sync")`; a second one needs a name.
+    `.reopen(store)` closes and opens again. All are closed when the test ends; it fails if one logged an error."""
+    kept = _Errors()
+    logger = logging.getLogger("rmq_store")
+    logger.addHandler(kept)
+    factory = StoreFactory(tmp_path, kept.texts)
+    try:
+        yield factory
+        factory.close()
+    finally:
+        logger.removeHandler(kept)
+    if factory.errors:
+        pytest.fail("stores of this test logged errors (rocketmq_store_factory.errors.clear() where they are meant to):\n  "
+                    + "\n  ".join(factory.errors), pytrace=False)
+
+
+@pytest.fixture
+def rocketmq_store(request: pytest.FixtureRequest, rocketmq_store_factory: StoreFactory) -> "MessageStore":
+    """An open rmq_store.MessageStore, small and empty, in the test's own directory; closed when the test ends.
+    `@pytest.mark.rocketmq_store(flush_mode="sync")` gives it options."""
+    options: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("rocketmq_store"))):     # the one nearest to the test counts
+        if marker.args:
+            raise pytest.UsageError(f"rocketmq_store{marker.args!r}: options are given by name, as in "
+                                    "@pytest.mark.rocketmq_store(flush_mode=\"sync\")")
+        options |= marker.kwargs
+    return rocketmq_store_factory(**options)
