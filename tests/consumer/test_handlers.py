@@ -306,5 +306,5 @@ def test_a_run_of_several_that_is_cancelled_gives_back_what_is_under_way(tmp_pat
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None])
 def test_a_concurrency_that_is_none_is_refused(filled, count):
-    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match=r"concurrency is .*: give a whole number, 1 to 10000"):
+    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match=r"concurrency is .*: give a whole number"):
         consumer.run(print, concurrency=count)
