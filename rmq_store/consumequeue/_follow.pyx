@@ -196,6 +196,9 @@ cdef int64_t queues_read_on(QueueTable *table, int64_t below, bint all, EntryLea
                 furthest = end
             if s.limit > 0:
                 s.limit -= 1
+            if end == -1 and s.limit == 0:
+                # The writer's recovery may have made another file of that name: nothing ever comes into the one that is open.
+                descriptor_forget(t.cache, &s.entries, _start_of(&s.entries, s.next_index))
         q = s.next_dirty
     return error if error < 0 else furthest
 

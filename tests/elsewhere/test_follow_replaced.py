@@ -1,0 +1,95 @@
+"""A follower whose writer makes files anew under the names of those that the follower has seen: by a restart, by a recovery."""
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.following import look_at_files
+from tests.elsewhere.test_follow import SIZES, Writer
+from tests.soon import until
+
+
+def look_on(store: MessageStore) -> None:
+    for _ in range(200):        # a queue that waited in vain for long has its turn in one look of 64
+        store._look_on()
+    look_at_files(store, threading.Event())
+
+
+def deleted(root: Path) -> list[str]:
+    """Deleted files below `root` that this process has open or mapped."""
+    opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    mapped = [line.split(None, 5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    return [name for name in opened + mapped if str(root) in name and "(deleted)" in name]
+
+
+@pytest.mark.parametrize("count", [0, 10], ids=["empty", "some"])
+def test_log_files_made_ahead(tmp_path, count):
+    """A writer makes the next file of the log ahead, takes it away when it closes, and makes another one when it comes again."""
+    writer = MessageStore.open(tmp_path / "s", **SIZES)
+    for n in range(count):
+        writer.put("T", b"%d" % n)
+    writer.wait_dispatched()
+    until(lambda: len(os.listdir(tmp_path / "s" / "commitlog")) == 1 + (count > 0))
+    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as store:
+        look_on(store)
+        writer.close()
+        with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+            for n in range(count, 1000):
+                writer.put("T", b"%d" % n)
+            writer.wait_dispatched()
+            look_on(store)
+            assert [int(bytes(m.body)) for m in store.scan("T", 0)] == list(range(1000))
+
+
+@pytest.mark.parametrize("size", [400, 6_000_000], ids=["small", "default"])
+def test_queue_files_made_anew_by_a_recovery(tmp_path, size):
+    writer = Writer(tmp_path / "s", consumequeue_file_size_bytes=size)
+    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES | {"consumequeue_file_size_bytes": size}) as store:
+        writer.put(0, 315)
+        writer.done()
+        look_on(store)
+        assert [store.max_offset("T", queue_id) for queue_id in range(3)] == [105, 105, 105]
+        writer.kill()
+        writer = Writer(tmp_path / "s", consumequeue_file_size_bytes=size)
+        writer.put(315, 330)
+        writer.done()
+        look_on(store)
+        assert [store.max_offset("T", queue_id) for queue_id in range(3)] == [110, 110, 110]
+        assert [int(bytes(m.body).split()[0]) for m in store.scan("T", 1)] == list(range(1, 330, 3))
+        writer.end()
+
+
+def test_index_files_made_anew_by_a_recovery(tmp_path):
+    writer = Writer(tmp_path / "s")
+    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as store:
+        writer.put(0, 30)
+        writer.done()
+        look_on(store)
+        assert len(store.query_key("T", "k3").messages) == 1
+        writer.kill()
+        writer = Writer(tmp_path / "s")
+        writer.put(30, 60)
+        writer.done()
+        look_on(store)
+        assert [len(store.query_key("T", f"k{n}").messages) for n in (3, 29, 30, 59)] == [1, 1, 1, 1]
+        assert [name for name in deleted(tmp_path) if "/index/" in name] == []
+        writer.end()
+
+
+def test_the_log_file_that_was_the_last_one_at_the_open(tmp_path):
+    """Its space comes back, too, when the writer deletes it."""
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        writer.put("T", b"x")
+        writer.wait_dispatched()
+        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as store:
+            for _ in range(2000):
+                writer.put("T", b"y" * 100)
+            writer.wait_dispatched()
+            look_on(store)
+            writer.flush()
+            writer.clean(0)
+            look_on(store)
+            assert store.min_log_offset == writer.min_log_offset > 0
+            assert [name for name in deleted(tmp_path) if "/commitlog/" in name] == []
