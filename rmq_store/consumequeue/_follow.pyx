@@ -16,7 +16,7 @@ from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport QueueState, TableState, state_of, unit_blank, unit_valid
 from rmq_store.consumequeue._table cimport table_at, table_find
 from rmq_store.io._io cimport rmq_pread_all
-from rmq_store.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store
+from rmq_store.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store, rmq_swap32
 
 cdef extern from *:
     """
@@ -173,11 +173,32 @@ cdef int64_t _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, 
                 furthest = physical + size
 
 
+cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
+    # To where a reader found that the entries are cut away, by a recovery of the writer, which brings them back.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t end = rmq_load(&q.max_offset), index = rmq_load(&s.vanished) - 1
+    cdef int64_t start = _start_of(&s.entries, max(index, 0))
+    rmq_store(&s.vanished, 0)
+    if not rmq_load(&q.min_offset) <= index < end:
+        return
+    while start < s.entries.end:
+        descriptor_forget(t.cache, &s.entries, start)
+        start += s.entries.file_size
+    rmq_store(&q.max_offset, index)
+    s.next_index = index
+    _look_for(t, q, max(end, s.blank_to) - 1)
+    s.limit = PATIENCE
+
+
 cdef int64_t queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads leads, void *ctx) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef QueueState *s
     cdef Queue *q
     cdef int64_t i, end, furthest = -1, error = 0
+    if rmq_swap32(&t.vanished, 0):
+        for i in range(rmq_load(&t.count)):
+            if rmq_load(&state_of(table_at(t, i)).vanished) > 0:
+                _go_back(t, table_at(t, i))
     if all:
         for i in range(rmq_load(&t.count)):
             q = table_at(t, i)

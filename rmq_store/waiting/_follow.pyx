@@ -4,7 +4,7 @@ import os
 
 from libc.stdint cimport int64_t
 
-from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count
+from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count, queues_follow
 from rmq_store.dispatch._dispatch cimport dispatcher_stop
 from rmq_store.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_new,
                                          follower_start)
@@ -31,6 +31,7 @@ cdef class StoreFollow(StoreWait):
         if self.follower == NULL:
             raise MemoryError("follower")
         follower_let_go_ahead(self.follower)
+        queues_follow(self.queues)
         self._look_on()
         self.started = True
         rc = follower_start(self.follower)

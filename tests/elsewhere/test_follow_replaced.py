@@ -8,6 +8,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.following import look_at_files
 from tests.elsewhere.test_follow import SIZES, Writer
+from tests.images import take_image
 from tests.soon import until
 
 
@@ -93,3 +94,46 @@ def test_the_log_file_that_was_the_last_one_at_the_open(tmp_path):
             look_on(store)
             assert store.min_log_offset == writer.min_log_offset > 0
             assert [name for name in deleted(tmp_path) if "/commitlog/" in name] == []
+
+
+@pytest.mark.parametrize("how", ["zeroed", "deleted"])
+def test_a_reader_while_a_recovery_writes_queues_again(tmp_path, how):
+    """A recovery takes entries away that no checkpoint calls safe, and brings them back. Who reads meanwhile has come to the end
+    for now; nothing is passed over."""
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        for n in range(110):
+            writer.put("T", b"%d" % n)
+        writer.wait_dispatched()
+        take_image(tmp_path / "s", tmp_path / "i")
+    queue = tmp_path / "i" / "consumequeue" / "T" / "0"
+    with MessageStore.open(tmp_path / "i", readonly=True, follow=True, consumequeue_fd_max=2, **SIZES) as store:
+        assert store.max_offset("T", 0) == 110
+        whole = {file: file.read_bytes() for file in sorted(queue.iterdir())[2:]}       # from number 40 on
+        for number, (file, data) in enumerate(whole.items()):
+            if how == "deleted" or number > 0:
+                file.unlink()
+            else:
+                file.write_bytes(data[:100] + bytes(300))
+        found, at = [], 35
+        for _ in range(3):
+            result = store.get("T", 0, at)
+            found += [int(bytes(m.body)) for m in result]
+            at = result.next_offset
+        assert found == list(range(35, at))
+        waited: list[int] = []
+
+        def wait() -> None:
+            nonlocal at
+            while at < 110:
+                result = store.get("T", 0, at, wait=60)
+                waited.extend(int(bytes(m.body)) for m in result)
+                at = result.next_offset
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        until(lambda: store.stats()["waiting_readers"])
+        for file, data in whole.items():
+            file.write_bytes(data)
+        waiter.join()
+        assert found + waited == list(range(35, 110))
+        assert [int(bytes(m.body)) for m in store.scan("T", 0)] == list(range(110))
