@@ -1,11 +1,13 @@
 """A follower whose writer makes files anew under the names of those that the follower has seen: by a restart, by a recovery."""
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.following import look_at_files
 from tests.elsewhere.test_follow import SIZES, Writer
 from tests.images import take_image
@@ -137,3 +139,26 @@ def test_a_reader_while_a_recovery_writes_queues_again(tmp_path, how):
         waiter.join()
         assert found + waited == list(range(35, 110))
         assert [int(bytes(m.body)) for m in store.scan("T", 0)] == list(range(110))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2000], ids=["gone", "shorter", "longer"])
+def test_a_store_that_was_replaced(tmp_path, count):
+    """Removed, and perhaps made anew: what is mapped is the old one, for ever. Who waits is told."""
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        for _ in range(1000):
+            writer.put("T", b"old")
+        writer.wait_dispatched()
+        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as store:
+            look_on(store)
+            writer.close()
+            shutil.rmtree(tmp_path / "s")
+            if count:
+                with MessageStore.open(tmp_path / "s", **SIZES) as other:
+                    for _ in range(count):
+                        other.put("T", b"new")
+                    other.wait_dispatched()
+            for _ in range(2):
+                with pytest.raises(StoreRefusesToLoad, match="was replaced, or cut, since this reader opened it: open it again"):
+                    look_at_files(store, threading.Event())
+            with pytest.raises(StoreRefusesToLoad, match="was replaced"):
+                store.wait_for_message("T", 0, 1000, 60)
