@@ -55,8 +55,8 @@ def _refuse_other(store: "MessageStore", known: int, directory: str, starts: lis
         if store._followed == seen:
             return
         found = "another one"
-    raise StoreRefusesToLoad(path, None, "the file that was there", f"{found}: the store was replaced, or cut, since this reader "
-                             "opened it: open it again")
+    raise StoreRefusesToLoad(path, None, "the file that was there", f"{found}: the store was replaced, or cut, since this "
+                             "reader opened it: open it again")
 
 
 def _refuse_size(log: list[tuple[str, int]], size: int) -> None:

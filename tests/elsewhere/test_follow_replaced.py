@@ -29,7 +29,7 @@ def deleted(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("count", [0, 10], ids=["empty", "some"])
 def test_log_files_made_ahead(tmp_path, count):
-    """A writer makes the next file of the log ahead, takes it away when it closes, and makes another one when it comes again."""
+    """A writer makes the next file of the log ahead, takes it away when it closes, and makes another one when it comes."""
     writer = MessageStore.open(tmp_path / "s", **SIZES)
     for n in range(count):
         writer.put("T", b"%d" % n)
@@ -48,14 +48,15 @@ def test_log_files_made_ahead(tmp_path, count):
 
 @pytest.mark.parametrize("size", [400, 6_000_000], ids=["small", "default"])
 def test_queue_files_made_anew_by_a_recovery(tmp_path, size):
-    writer = Writer(tmp_path / "s", consumequeue_file_size_bytes=size)
-    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES | {"consumequeue_file_size_bytes": size}) as store:
+    sizes = SIZES | {"consumequeue_file_size_bytes": size}
+    writer = Writer(tmp_path / "s", **sizes)
+    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **sizes) as store:
         writer.put(0, 315)
         writer.done()
         look_on(store)
         assert [store.max_offset("T", queue_id) for queue_id in range(3)] == [105, 105, 105]
         writer.kill()
-        writer = Writer(tmp_path / "s", consumequeue_file_size_bytes=size)
+        writer = Writer(tmp_path / "s", **sizes)
         writer.put(315, 330)
         writer.done()
         look_on(store)
@@ -100,8 +101,8 @@ def test_the_log_file_that_was_the_last_one_at_the_open(tmp_path):
 
 @pytest.mark.parametrize("how", ["zeroed", "deleted"])
 def test_a_reader_while_a_recovery_writes_queues_again(tmp_path, how):
-    """A recovery takes entries away that no checkpoint calls safe, and brings them back. Who reads meanwhile has come to the end
-    for now; nothing is passed over."""
+    """A recovery takes entries away that no checkpoint calls safe, and brings them back. Who reads meanwhile has come to
+    the end for now; nothing is passed over."""
     with MessageStore.open(tmp_path / "s", **SIZES) as writer:
         for n in range(110):
             writer.put("T", b"%d" % n)
@@ -158,7 +159,7 @@ def test_a_store_that_was_replaced(tmp_path, count):
                         other.put("T", b"new")
                     other.wait_dispatched()
             for _ in range(2):
-                with pytest.raises(StoreRefusesToLoad, match="was replaced, or cut, since this reader opened it: open it again"):
+                with pytest.raises(StoreRefusesToLoad, match="was replaced, or cut, since this reader opened it: open it"):
                     look_at_files(store, threading.Event())
             with pytest.raises(StoreRefusesToLoad, match="was replaced"):
                 store.wait_for_message("T", 0, 1000, 60)
