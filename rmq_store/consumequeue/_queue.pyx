@@ -271,8 +271,8 @@ cdef bint _there(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
 
 cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const unsigned char *units, int64_t n,
                            int64_t end) noexcept nogil:
-    # How many of the units that were read are there, n -ENOENT: none. Where the queue's last one is gone, too, a recovery of the
-    # writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
+    # How many of the units that were read are there, n -1: no file. Where the queue's last one is gone, too, a recovery of
+    # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
     cdef QueueState *s = state_of(q)
     cdef int64_t i = 0
     while i < n and rmq_get32(units + i * UNIT_SIZE + 8) != 0:

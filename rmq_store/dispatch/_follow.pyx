@@ -168,15 +168,14 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
 cdef int _look(Follower *f) noexcept nogil:
     cdef Dispatcher *d = f.d
     cdef Log *log = d.log
-    cdef int64_t furthest, to = _walk(f)
+    cdef int64_t furthest = -1, to = _walk(f)
+    cdef int rc
     cdef bint all
     if to < 0:
         return <int> to
     f.looks += 1
     all = f.looks % LOOKS_BETWEEN == 0
-    furthest = queues_read_on(d.queues, to, all, _leads, d)
-    if furthest < -1:
-        return <int> furthest
+    rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
     if furthest > log.dispatched:
         rmq_store(&log.wrote_timestamp, d.put_timestamp)
         rmq_store(&d.last_timestamp, d.put_timestamp)
@@ -186,7 +185,7 @@ cdef int _look(Follower *f) noexcept nogil:
         rmq_store(&log.dispatched, furthest)
     queues_show(d.queues)
     f.budget = RECORDS_MAX if furthest >= 0 else RECORDS_MIN
-    return furthest >= 0
+    return rc if rc < 0 else furthest >= 0
 
 
 cdef int follower_look(Follower *f) noexcept nogil:
@@ -195,7 +194,7 @@ cdef int follower_look(Follower *f) noexcept nogil:
     rc = _look(f)
     rmq_mutex_unlock(&f.d.round_lock)
     rmq_store32(&f.error, -rc if rc < 0 else 0)
-    if rc > 0:
+    if rc != 0:
         rmq_event_wake(&f.d.moved)
     return rc
 

@@ -9,6 +9,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.following import look_at_files
+from rmq_store.io._io import ProbeIo
 from tests.elsewhere.test_follow import SIZES, Writer
 from tests.images import take_image
 from tests.soon import until
@@ -163,3 +164,26 @@ def test_a_store_that_was_replaced(tmp_path, count):
                     look_at_files(store, threading.Event())
             with pytest.raises(StoreRefusesToLoad, match="was replaced"):
                 store.wait_for_message("T", 0, 1000, 60)
+
+
+def test_a_queue_that_cannot_be_read_for_a_while(tmp_path):
+    """The others go on, and none of them is taken for one that has begun anew."""
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        for n in range(20):
+            writer.put("T", b"%d" % n, queue_id=n % 4)
+        writer.wait_dispatched()
+        io = ProbeIo(keep_bytes=False)
+        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, _io=io, **SIZES) as store:
+            io.fail("pread", errno=5, path=tmp_path / "s" / "consumequeue" / "T" / "2" / f"{0:020d}", sticky=True)
+            for n in range(20, 80):
+                writer.put("T", b"%d" % n, queue_id=n % 4)
+            writer.wait_dispatched()
+            for _ in range(3):
+                with pytest.raises(OSError, match="Input/output error"):
+                    store._look_on()
+            for queue_id in (0, 1, 3):
+                assert [int(bytes(m.body)) for m in store.scan("T", queue_id)] == list(range(queue_id, 80, 4))
+            io.clear()
+            look_on(store)
+            for queue_id in range(4):
+                assert [int(bytes(m.body)) for m in store.scan("T", queue_id)] == list(range(queue_id, 80, 4))
