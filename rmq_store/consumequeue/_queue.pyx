@@ -22,7 +22,7 @@ from rmq_store.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_N
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 from rmq_store.io._io cimport rmq_io
 from rmq_store.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32,
-                                     rmq_swap32)
+                                 rmq_swap32)
 from rmq_store.segment._allocator cimport Allocator
 
 cdef struct QueueFiles:
