@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import StoreRefusesToLoad
+from rmq_store.errors import StoreRefusesToLoad, StoreStateError
 from rmq_store.following import look_at_files
 from rmq_store.io._io import ProbeIo
 from tests.elsewhere.test_follow import SIZES, Writer
+from tests.golden_store import unpack
 from tests.images import take_image
 from tests.soon import until
 
@@ -187,3 +188,16 @@ def test_a_queue_that_cannot_be_read_for_a_while(tmp_path):
             look_on(store)
             for queue_id in range(4):
                 assert [int(bytes(m.body)) for m in store.scan("T", queue_id)] == list(range(queue_id, 80, 4))
+
+
+def test_a_log_that_the_next_writer_will_cut(tmp_path):
+    """Other messages come to lie where records are that the queues lead to: none of those is shown before."""
+    root = unpack("v5-crash-torncrc", tmp_path).store
+    with pytest.raises(StoreStateError, match="the next writer cuts them off"):
+        MessageStore.open(root, readonly=True, follow=True)
+    with MessageStore.open(root) as writer, MessageStore.open(root, readonly=True, follow=True) as store:
+        for n in range(50):
+            writer.put("T", b"%d" % n)
+        writer.wait_dispatched()
+        look_on(store)
+        assert [int(bytes(m.body)) for m in store.scan("T", 0)] == list(range(50))
