@@ -14,7 +14,7 @@ from rmq_store.cleaning._clean import let_go, note_removed
 from rmq_store.config.load import Options
 from rmq_store.consumequeue._owner import QueueTableOwner
 from rmq_store.consumequeue.loader import Emptied, load_queues, remove_empty
-from rmq_store.errors import StoreRefusesToLoad
+from rmq_store.errors import StoreRefusesToLoad, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.flush.backend import choose_backend
 from rmq_store.index.loader import load_index
@@ -269,6 +269,11 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
     first = next(iter(found.recovery.starts()), 0)
     if readonly:        # nothing is dispatched here: what the queues have is all there is
         if found.queued_end > outcome.end:
+            if store.options.follow and not store.in_use:
+                raise StoreStateError(
+                    f"the store at {places.root} cannot be followed yet: its log has whole records up to offset {outcome.end}, "
+                    f"its queues lead to {found.queued_end}, and the next writer cuts them off; wait until that has opened it, "
+                    "or leave out follow=True")
             found.queues.truncate(outcome.end)
         dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
         if store.options.follow:        # what no entry vouches for yet is taken in when one does

@@ -81,6 +81,7 @@ class MessageStore(StoreWalks):
     _delay: DelayService | None = None
     _cleaner: Cleaner
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
+    _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         name = type(self).__name__

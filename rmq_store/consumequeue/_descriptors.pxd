@@ -38,6 +38,7 @@ cdef struct FileCache:
     const rmq_io *io
     char *new_path                  # where a file is made before it is renamed into its place
     bint readonly
+    bint following                  # another process writes: what is not there may come back (_follow.pxd)
     bint base_made                  # by this process: its name may not be on the device. The dispatcher's
     rmq_mutex lock                  # guards everything below
     rmq_event freed

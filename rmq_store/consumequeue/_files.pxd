@@ -27,6 +27,8 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an exi
 
 # Up to n bytes at `offset`, never across the end of a file.
 cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
+# Following: files that the writer has deleted, oldest first, are passed over, unless all are gone.
+cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
 # Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.
 cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil
 cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil         # writes the buffer; on failure it is kept

@@ -65,7 +65,7 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     if n > f.file_size - position:
         n = f.file_size - position
     i = descriptor_acquire(c, f, offset - position)
-    if i == -ENOENT and c.readonly:     # the writer has deleted it, and so all before it
+    if i == -ENOENT and c.readonly and not c.following:     # the writer has deleted it, and so all before it
         if offset - position + f.file_size > rmq_load(&f.first):
             rmq_store(&f.first, offset - position + f.file_size)
         return 0
@@ -74,6 +74,20 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     got = rmq_pread_all(c.io, c.slots[i].fd, to, n, position)
     descriptor_release(c, i)
     return got
+
+
+cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int64_t start = rmq_load(&f.first)
+    cdef int i = -ENOENT
+    while start < rmq_load(&f.end):
+        i = descriptor_acquire(c, f, start)
+        if i != -ENOENT:
+            break
+        start += f.file_size
+    if i >= 0:
+        descriptor_release(c, i)
+        if start > rmq_load(&f.first):
+            rmq_store(&f.first, start)
 
 
 cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil:

@@ -16,8 +16,9 @@ cdef Queue *queue_that_is(QueueTable *t, const char *topic, int32_t topic_size, 
 cdef int queue_expect(QueueTable *t, Queue *q, int64_t index, int64_t physical, bint fresh, EntryLeads leads,
                       void *ctx) noexcept nogil
 # Reads on in every queue that expects entries, up to records that end at `below`. all: also in those that have been waiting in
-# vain, and in light queues, whose records are of other topics. Returns the end of the furthest record that has an entry, -1
-# none new, or -errno. Nothing is shown before queues_show: the log's positions have to move first.
-cdef int64_t queues_read_on(QueueTable *t, int64_t below, bint all, EntryLeads leads, void *ctx) noexcept nogil
+# vain, and in light queues, whose records are of other topics. *furthest becomes the end of the furthest record that has an
+# entry, -1 none new. 0 or -errno: of one queue, the others were read. Nothing is shown before queues_show: the log's positions
+# have to move first. Queues of which a reader has found the end cut away (queue_read) go back to there.
+cdef int queues_read_on(QueueTable *t, int64_t below, bint all, EntryLeads leads, void *ctx, int64_t *furthest) noexcept nogil
 # Moves every max_offset to what was read, and wakes who waits.
 cdef void queues_show(QueueTable *t) noexcept nogil

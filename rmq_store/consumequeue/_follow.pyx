@@ -16,7 +16,7 @@ from rmq_store.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.consumequeue._state cimport QueueState, TableState, state_of, unit_blank, unit_valid
 from rmq_store.consumequeue._table cimport table_at, table_find
 from rmq_store.io._io cimport rmq_pread_all
-from rmq_store.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store
+from rmq_store.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store, rmq_swap32
 
 cdef extern from *:
     """
@@ -144,17 +144,17 @@ cdef int queue_expect(QueueTable *table, Queue *q, int64_t index, int64_t physic
     return rc
 
 
-cdef int64_t _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil:
+cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx, int64_t *furthest) noexcept nogil:
     cdef QueueState *s = state_of(q)
     cdef unsigned char[UNITS * UNIT_SIZE] units
     cdef unsigned char *u
-    cdef int64_t n, i, physical, furthest = -1
+    cdef int64_t n, i, physical
     cdef int32_t size
     cdef int rc
     while True:
         n = _units(t, q, s.next_index, units)
         if n <= 0:
-            return n if n < 0 else furthest
+            return <int> n
         for i in range(n):
             u = units + i * UNIT_SIZE
             if unit_blank(u):
@@ -164,20 +164,43 @@ cdef int64_t _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, 
                 continue
             physical, size = rmq_get64(u), rmq_get32(u + 8)
             if not unit_valid(u) or physical + size > below:
-                return furthest
+                return 0
             rc = leads(ctx, q, s.next_index, physical, size)
             if rc <= 0:
-                return rc if rc < 0 else furthest
+                return rc
             s.next_index += 1
-            if physical + size > furthest:
-                furthest = physical + size
+            furthest[0] = max(furthest[0], physical + size)
 
 
-cdef int64_t queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads leads, void *ctx) noexcept nogil:
+cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
+    # To where a reader found that the entries are cut away, by a recovery of the writer, which brings them back.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t end = rmq_load(&q.max_offset), index = rmq_load(&s.vanished) - 1
+    cdef int64_t start = _start_of(&s.entries, max(index, 0))
+    rmq_store(&s.vanished, 0)
+    if not rmq_load(&q.min_offset) <= index < end:
+        return
+    while start < s.entries.end:
+        descriptor_forget(t.cache, &s.entries, start)
+        start += s.entries.file_size
+    rmq_store(&q.max_offset, index)
+    s.next_index = index
+    _look_for(t, q, max(end, s.blank_to) - 1)
+    s.limit = PATIENCE
+
+
+cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads leads, void *ctx,
+                        int64_t *furthest) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef QueueState *s
     cdef Queue *q
-    cdef int64_t i, end, furthest = -1, error = 0
+    cdef int64_t i, begin
+    cdef int rc, error = 0
+    furthest[0] = -1
+    if rmq_swap32(&t.vanished, 0):
+        for i in range(rmq_load(&t.count)):
+            if rmq_load(&state_of(table_at(t, i)).vanished) > 0:
+                _go_back(t, table_at(t, i))
     if all:
         for i in range(rmq_load(&t.count)):
             q = table_at(t, i)
@@ -189,15 +212,17 @@ cdef int64_t queues_read_on(QueueTable *table, int64_t below, bint all, EntryLea
     while q != NULL:
         s = state_of(q)
         if s.limit > 0 or all:
-            end = _read_on(t, q, below, leads, ctx)
-            if end < -1:
-                error = end
-            elif end > furthest:
-                furthest = end
+            begin = s.next_index
+            rc = _read_on(t, q, below, leads, ctx, furthest)
+            if rc < 0:
+                error = rc
             if s.limit > 0:
                 s.limit -= 1
+            if s.next_index == begin and s.limit == 0:
+                # The writer's recovery may have made another file of that name: nothing ever comes into the one that is open.
+                descriptor_forget(t.cache, &s.entries, _start_of(&s.entries, s.next_index))
         q = s.next_dirty
-    return error if error < 0 else furthest
+    return error
 
 
 cdef void queues_show(QueueTable *table) noexcept nogil:

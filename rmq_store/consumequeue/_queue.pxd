@@ -71,6 +71,8 @@ cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
 # Queue offset of the first entry of its first file; 0 where it has no file.
 cdef int64_t queue_first(const Queue *q) noexcept nogil
+# Another process goes on writing them: what is not there may come back. Before reading begins beside it.
+cdef void queues_follow(QueueTable *t) noexcept nogil
 # Makes `index` the end, below what was found; 0: the queue begins anew, whatever its files are called.
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil
 # Zeroes, and deletes, what stands behind the end that was found. Readonly: -EROFS.

@@ -7,12 +7,13 @@ do the I/O.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.codec._record cimport RECORD_FIXED_SIZE
-from rmq_store.consumequeue._descriptors cimport UnitFiles
+from rmq_store.codec._record cimport RECORD_FIXED_SIZE, rmq_get32
+from rmq_store.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                               entries_put, entries_sync)
 from rmq_store.consumequeue._ext cimport ext_read
-from rmq_store.consumequeue._files cimport files_add, files_cut, files_modified_ms, files_read, files_remove_dirs
+from rmq_store.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_read,
+                                            files_remove_dirs)
 from rmq_store.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find,
                                               recover_min, recover_truncate)
 from rmq_store.consumequeue._spares cimport Spares, spares_clear, spares_make
@@ -20,7 +21,8 @@ from rmq_store.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_N
                                             state_of)
 from rmq_store.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 from rmq_store.io._io cimport rmq_io
-from rmq_store.io._sync cimport EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_swap32
+from rmq_store.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32,
+                                 rmq_swap32)
 from rmq_store.segment._allocator cimport Allocator
 
 cdef struct QueueFiles:
@@ -116,7 +118,11 @@ cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
 
 cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcept nogil:
     # Beside a writer in another process: files went while they were looked at, so again from the first that is left.
-    if not t.readonly or rc != -EIO or rmq_load(&state_of(q).entries.first) == first[0]:
+    if t.cache.following and rc == -ENOENT:
+        files_pass_gone(t.cache, &state_of(q).entries)
+    elif not t.readonly or rc != -EIO:
+        return False
+    if rmq_load(&state_of(q).entries.first) == first[0]:
         return False
     first[0] = rmq_load(&state_of(q).entries.first)
     return True
@@ -135,6 +141,10 @@ cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
 cdef int64_t queue_first(const Queue *q) noexcept nogil:
     cdef const UnitFiles *f = &state_of(q).entries
     return f.first // UNIT_SIZE if f.first < f.end else 0
+
+
+cdef void queues_follow(QueueTable *t) noexcept nogil:
+    t.state.cache.following = True
 
 
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
@@ -158,7 +168,7 @@ cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexce
     cdef int rc = recover_min(&t.state, q, state_of(q), physical_min)
     while _moved(&t.state, q, rc, &first):
         rc = recover_min(&t.state, q, state_of(q), physical_min)
-    return rc
+    return 0 if rc == -ENOENT and t.state.cache.following else rc       # none of its files is there now
 
 
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
@@ -250,6 +260,30 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 # ---- reading
 
+cdef bint _there(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+    # Under its name: the file that is open may have been deleted.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef UnitFiles *f = &state_of(q).entries
+    descriptor_forget(t.state.cache, f, index * UNIT_SIZE - index * UNIT_SIZE % f.file_size)
+    return (files_read(t.state.cache, f, u, UNIT_SIZE, index * UNIT_SIZE) == UNIT_SIZE
+            and rmq_get32(u + 8) != 0)
+
+
+cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const unsigned char *units, int64_t n,
+                           int64_t end) noexcept nogil:
+    # How many of the units that were read are there, n -1: no file. Where the queue's last one is gone, too, a recovery of
+    # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t i = 0
+    while i < n and rmq_get32(units + i * UNIT_SIZE + 8) != 0:
+        i += 1
+    if i == n or _there(t, q, end - 1):
+        return n
+    rmq_store(&s.vanished, from_offset + i + 1)
+    rmq_store32(&t.state.vanished, 1)
+    return i
+
+
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
     cdef int64_t got, first
@@ -258,6 +292,14 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
     if count <= 0 or from_offset < 0:
         return 0
     got = files_read(t.state.cache, &state_of(q).entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
+    if t.state.cache.following:
+        if got >= UNIT_SIZE or got == -ENOENT:
+            first = _not_vanished(t, q, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
+            if first >= 0:
+                return first
+        if got == -ENOENT:
+            files_pass_gone(t.state.cache, &state_of(q).entries)
+            got = 0
     if got < UNIT_SIZE:
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
             return 0                # truncated or destroyed meanwhile
@@ -300,6 +342,8 @@ cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset
     start_offset[0] = start // UNIT_SIZE
     end_offset[0] = (end if end < start + f.file_size else start + f.file_size) // UNIT_SIZE
     modified_ms[0] = files_modified_ms(t.state.cache, f, start)
-    if modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
+    if modified_ms[0] == -ENOENT and t.state.cache.following:
+        files_pass_gone(t.state.cache, f)
+    elif modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
         rmq_store(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
     return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]

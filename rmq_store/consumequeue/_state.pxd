@@ -45,6 +45,7 @@ cdef struct QueueState:
     int limit                           # bytes of the buffer that may be used (the file may end before)
     bint dirty
     Queue *next_dirty
+    int64_t vanished                    # following: 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
     Interest *interests                 # under watch_lock; atomic for the look whether there are any
     # sync
     int unsynced
@@ -90,6 +91,8 @@ cdef struct TableState:
     rmq_mutex sync_lock
     Queue *unsynced
     int sync_error                      # the first one; final
+    # following
+    int vanished                        # some queue's is not 0: atomic
     # listeners
     rmq_mutex watch_lock
     Hub *hubs

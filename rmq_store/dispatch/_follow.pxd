@@ -14,6 +14,8 @@ cdef struct Follower:
 
 cdef Follower *follower_new(Dispatcher *d) noexcept nogil
 cdef void follower_free(Follower *f) noexcept nogil
+# Before the start: the log's files of which nothing is known yet are let go, to be opened when the writer has begun with them.
+cdef void follower_let_go_ahead(Follower *f) noexcept nogil
 cdef int follower_start(Follower *f) noexcept nogil         # dispatcher_stop ends it
 # One look, under round_lock: 1 where something has come, 0, or -errno. Any thread.
 cdef int follower_look(Follower *f) noexcept nogil

@@ -17,10 +17,11 @@ from rmq_store.commitlog._log cimport Log
 from rmq_store.consumequeue._follow cimport queue_expect, queue_that_is, queues_read_on, queues_show
 from rmq_store.consumequeue._queue cimport Queue
 from rmq_store.dispatch._dispatch cimport Dispatcher
+from rmq_store.io._io cimport rmq_pread_all
 from rmq_store.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
                                  rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_start)
 from rmq_store.segment._file cimport (LogFile, log_file_lost, log_file_open, log_file_release, row_count, row_end, row_find,
-                                      row_push, row_shift, row_start)
+                                      row_pop, row_push, row_shift, row_start)
 
 cdef enum:
     RECORDS_MAX = 8192          # in one look
@@ -41,12 +42,26 @@ cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
     return f
 
 
+cdef void follower_let_go_ahead(Follower *f) noexcept nogil:
+    cdef Log *log = f.d.log
+    while row_count(log.row) > 0 and row_end(log.row) - log.row.file_size >= log.dispatched:
+        log_file_release(row_pop(log.row))
+    log_file_release(log.tail)
+    log.tail = NULL
+
+
 cdef void follower_free(Follower *f) noexcept nogil:
     free(f)
 
 
+cdef int _begun(LogFile *f) noexcept nogil:
+    # Whether the writer has put anything into it. A file that was made ahead it may take away again, and make another one.
+    cdef int64_t head = 0, got = rmq_pread_all(f.io, f.fd, &head, sizeof(head), 0)
+    return <int> got if got < 0 else head != 0
+
+
 cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
-    # d.file becomes the file that holds `at`. 1; 0: it is not there yet, or not whole; -errno.
+    # d.file becomes the file that holds `at`. 1; 0: it is not there yet, not whole, or not begun; -errno.
     cdef Log *log = d.log
     cdef LogFile *f
     cdef int error = 0, rc
@@ -56,8 +71,12 @@ cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
         f = log_file_open(log.io, log.row.dir, at, log.row.file_size, False, &error)
         if f == NULL:
             return 0 if error == -ENOENT or error == -EINVAL else error
-        rc = row_push(log.row, f)
-        if rc < 0:
+        rc = _begun(f)
+        if rc > 0:
+            rc = row_push(log.row, f)
+            if rc == 0:
+                rc = 1
+        if rc <= 0:
             log_file_release(f)
             return rc
     f = row_find(log.row, at, &error)
@@ -149,15 +168,14 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
 cdef int _look(Follower *f) noexcept nogil:
     cdef Dispatcher *d = f.d
     cdef Log *log = d.log
-    cdef int64_t furthest, to = _walk(f)
+    cdef int64_t furthest = -1, to = _walk(f)
+    cdef int rc
     cdef bint all
     if to < 0:
         return <int> to
     f.looks += 1
     all = f.looks % LOOKS_BETWEEN == 0
-    furthest = queues_read_on(d.queues, to, all, _leads, d)
-    if furthest < -1:
-        return <int> furthest
+    rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
     if furthest > log.dispatched:
         rmq_store(&log.wrote_timestamp, d.put_timestamp)
         rmq_store(&d.last_timestamp, d.put_timestamp)
@@ -167,7 +185,7 @@ cdef int _look(Follower *f) noexcept nogil:
         rmq_store(&log.dispatched, furthest)
     queues_show(d.queues)
     f.budget = RECORDS_MAX if furthest >= 0 else RECORDS_MIN
-    return furthest >= 0
+    return rc if rc < 0 else furthest >= 0
 
 
 cdef int follower_look(Follower *f) noexcept nogil:
@@ -176,7 +194,7 @@ cdef int follower_look(Follower *f) noexcept nogil:
     rc = _look(f)
     rmq_mutex_unlock(&f.d.round_lock)
     rmq_store32(&f.error, -rc if rc < 0 else 0)
-    if rc > 0:
+    if rc != 0:
         rmq_event_wake(&f.d.moved)
     return rc
 

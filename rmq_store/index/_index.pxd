@@ -52,3 +52,6 @@ cdef int64_t index_query_message(Index *x, const char *topic, int32_t topic_size
                                  int64_t begin, int64_t end, int64_t *out, int64_t max, StoreTime store_time, void *ctx,
                                  int64_t *last_timestamp, int64_t *last_physical) noexcept nogil
 cdef int64_t index_file_count(Index *x) noexcept nogil
+# Readonly, beside queries, by the thread that adds files: the i-th file's name, and no longer looking at that file. 0, -errno.
+cdef int64_t index_file_name(Index *x, int64_t i) noexcept nogil
+cdef int index_let_go(Index *x, int64_t i) noexcept nogil

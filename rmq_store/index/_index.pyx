@@ -173,6 +173,14 @@ cdef int64_t index_file_count(Index *x) noexcept nogil:
     return n
 
 
+cdef int64_t index_file_name(Index *x, int64_t i) noexcept nogil:
+    return x.files[i].name
+
+
+cdef int index_let_go(Index *x, int64_t i) noexcept nogil:
+    return _remove(x, i) if x.readonly else -EROFS
+
+
 # ---- load and recovery
 
 cdef int index_add_file(Index *x, int64_t name) noexcept nogil:

@@ -319,7 +319,11 @@ cdef class StoreGet(StorePutMany):
                     break               # upstream reads the entries of one ConsumeQueue file a call
             if loose:
                 log_file_release(f)
-            if scanned == 0 and r.found_count == 0:
+            if scanned == 0 and r.found_count == 0 and self.follower != NULL and r.offset >= rmq_load(&q.min_offset):
+                # A recovery of the writer has cut its entries off, and brings them back: the queue ends here for now.
+                r.status = OFFSET_OVERFLOW_ONE
+                r.max_offset = at = r.offset
+            elif scanned == 0 and r.found_count == 0:
                 r.status = OFFSET_FOUND_NULL
                 at = (r.offset // self.units_per_file + 1) * self.units_per_file
             else:

@@ -4,11 +4,12 @@ import os
 
 from libc.stdint cimport int64_t
 
-from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count
+from rmq_store.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count, queues_follow
 from rmq_store.dispatch._dispatch cimport dispatcher_stop
-from rmq_store.dispatch._follow cimport follower_begins, follower_look, follower_new, follower_start
-from rmq_store.index._index cimport index_add_file, index_drop_before
-from rmq_store.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load32
+from rmq_store.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_new,
+                                         follower_start)
+from rmq_store.index._index cimport index_add_file, index_drop_before, index_file_count, index_file_name, index_let_go
+from rmq_store.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load, rmq_load32
 from rmq_store.segment._file cimport row_start
 from rmq_store.waiting._wait cimport StoreWait
 
@@ -29,6 +30,8 @@ cdef class StoreFollow(StoreWait):
         self.follower = follower_new(self.dispatcher)
         if self.follower == NULL:
             raise MemoryError("follower")
+        follower_let_go_ahead(self.follower)
+        queues_follow(self.queues)
         self._look_on()
         self.started = True
         rc = follower_start(self.follower)
@@ -50,13 +53,14 @@ cdef class StoreFollow(StoreWait):
     def _follow_files(self, int64_t begins, index_names):
         """What the thread does not look at: the log begins at `begins` now, and there are index files of these names,
         ascending. Raises OSError: also what the thread has met."""
-        cdef int64_t i, name
+        cdef int64_t i, name, low
         cdef Queue *q
         cdef int rc = 0
         self._enter()
         self.calls += 1
         with nogil:
-            if begins > row_start(self.row) >= 0:
+            low = row_start(self.row)
+            if begins > (low if low >= 0 else rmq_load(&self.log.dispatched)):
                 follower_begins(self.follower, begins)
                 for i in range(queues_count(self.queues)):
                     q = queues_at(self.queues, i)
@@ -64,6 +68,11 @@ cdef class StoreFollow(StoreWait):
                         rc = queue_correct_min(self.queues, q, begins)
                 if self.index != NULL and rc >= 0:
                     rc = index_drop_before(self.index, begins)
+        if self.index != NULL and rc >= 0:
+            known = set(index_names)
+            for i in range(index_file_count(self.index) - 1, -1, -1):       # deleted by a recovery, which makes others
+                if index_file_name(self.index, i) not in known:
+                    rc = index_let_go(self.index, i)
         for value in index_names:
             name = value
             if self.index != NULL and rc >= 0:
