@@ -106,13 +106,14 @@ class _Backup:
             if os.path.isdir(self.directory) and (there := [n for n in os.listdir(self.directory) if n != MARKER + ".tmp"]):
                 raise StoreStateError(f"{self.directory} holds something else ({sorted(there)[0]}): give a new or empty "
                                       "directory")
-            os.makedirs(self.directory, exist_ok=True)
+            self.files.make_dirs(self.directory)
             self.files.write_new(self.directory, MARKER, json.dumps({"source": os.path.realpath(self.source.root)}).encode())
-            self.files.sync_dir(os.path.dirname(self.directory))
         fd = self.files.open(marker, os.O_RDWR)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_still(fd, marker):       # two that were the first
+                    raise BlockingIOError
             except BlockingIOError:
                 raise StoreStateError(f"another backup into {self.directory} is being made: wait for it") from None
             self._refuse_other(marker)
@@ -249,23 +250,72 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
     Broken off, it is given again. Raises ConfigError, StoreStateError, CorruptionError (a byte is not as it was), OSError.
     """
     io = _io or IoTable()
-    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.abspath(os.fsdecode(target))
+    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.realpath(os.fsdecode(target))
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise StoreStateError(f"{root} is there and not empty: a backup is restored to a new directory, nothing is replaced")
+    if os.path.ismount(root):
+        raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a directory "
+                              f"on that disk ({os.path.join(root, 'store')})")
     partial = root.rstrip("/") + PARTIAL
-    if os.path.lexists(partial) and (not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not
-                                     there & {RESTORING, RESTORING + ".tmp"})):
-        raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
-    files.write_new(partial, RESTORING, b"")
+    fd = _begin_restore(files, partial)
+    try:
+        _restore(io, files, info, partial, progress or (lambda size: None))
+        files.rename(partial, root)
+        files.sync_dir(os.path.dirname(root))
+        files.unlink(os.path.join(root, RESTORING))
+    finally:
+        files.close(fd)
+    return info
+
+
+def _begin_restore(files: ControlFiles, partial: str) -> int:
+    """Makes the directory in which a restore is made, anew if one was broken off; its descriptor, which holds a lock on it."""
+    if os.path.lexists(partial):
+        if not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not there & {RESTORING, RESTORING + ".tmp"}):
+            raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
+        fd = files.open_dir(partial)
+        try:
+            _lock_restore(files, fd, partial)
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            files.close(fd)
+    files.make_dirs(os.path.dirname(partial))
+    if not files.mkdir(partial):
+        raise StoreStateError(f"{partial} is in the way: another restore has just been begun, or it cannot be removed")
+    fd = files.open_dir(partial)
+    try:
+        _lock_restore(files, fd, partial)
+        files.write_new(partial, RESTORING, b"")
+    except BaseException:
+        files.close(fd)
+        raise
+    return fd
+
+
+def _lock_restore(files: ControlFiles, fd: int, partial: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreStateError(f"another restore is being made in {partial}: wait for it") from None
+    if not _is_still(fd, partial):
+        raise StoreStateError(f"another restore has just been begun in {partial}: wait for it")
+
+
+def _is_still(fd: int, path: str) -> bool:
+    """Whether what was opened has its name still: a lock on something else would lock nothing."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _restore(io: IoTable, files: ControlFiles, info: BackupInfo, partial: str, progress: Callable[[int], None]) -> None:
     done = 0
 
     def pace(size: int) -> None:
         nonlocal done
         done += size
-        if progress is not None:
-            progress(done)
+        progress(done)
 
     listed = read_list(info.path)["files"]
     newest = max((n for n in listed if n.startswith("commitlog/")), default=None)
@@ -284,10 +334,6 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
                 files.close(fd)
     for place, _, _ in os.walk(partial, topdown=False):
         files.sync_dir(place)
-    files.rename(partial, root)
-    files.sync_dir(os.path.dirname(root))
-    files.unlink(os.path.join(root, RESTORING))
-    return info
 
 
 def _step(name: str) -> None:

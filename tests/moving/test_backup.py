@@ -353,6 +353,27 @@ def test_two_at_a_time(tmp_path):
     assert seen and len(names(tmp_path / "b")) == 1
 
 
+def test_two_that_are_the_first(tmp_path, monkeypatch):
+    """The other one begins between our marker and our lock."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 100)
+    real, flock = rmq_store.moving.backup.fcntl.flock, []
+
+    def late(fd, how):
+        real(fd, how)
+        if not flock:       # whoever found no marker puts its own
+            flock.append(fd)
+            marker = tmp_path / "b" / ".rmqstore-backups"
+            (tmp_path / "other").write_bytes(marker.read_bytes())
+            (tmp_path / "other").rename(marker)
+
+    monkeypatch.setattr(rmq_store.moving.backup.fcntl, "flock", late)
+    with pytest.raises(errors.StoreStateError, match="being made"):
+        backup(tmp_path / "s", tmp_path / "b")
+    backup(tmp_path / "s", tmp_path / "b")
+    assert len(names(tmp_path / "b")) == 1
+
+
 # ---- restore
 
 def test_restore(tmp_path):
@@ -414,6 +435,44 @@ def test_a_restore_killed_at_every_call(tmp_path, memory_disk):
         assert rows(memory_disk / "r") == rows(tmp_path / "s")
         shutil.rmtree(memory_disk / "r")
     assert nth > 20
+
+
+def test_two_restores_to_one_directory(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 300)
+        store.backup(tmp_path / "b")
+
+    def again(size):
+        with pytest.raises(errors.StoreStateError, match="another restore"):
+            restore(tmp_path / "b", tmp_path / "r")
+        seen.append(size)
+
+    seen = []
+    restore(tmp_path / "b", tmp_path / "r", progress=again)
+    assert seen and rows(tmp_path / "r") == rows(tmp_path / "s") and quiet(tmp_path / "r") == []
+    assert sorted(os.listdir(tmp_path)) == ["b", "r", "s"]
+
+
+def test_a_restore_through_a_link_and_onto_another_disk(tmp_path, memory_disk):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 10)
+        store.backup(tmp_path / "b")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    restore(tmp_path / "b", tmp_path / "link")
+    assert rows(tmp_path / "there") == rows(tmp_path / "s") and (tmp_path / "link").is_symlink()
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", str(mount)], capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount")
+    try:
+        with pytest.raises(errors.StoreStateError, match="mounted"):
+            restore(tmp_path / "b", mount)
+        assert not (tmp_path / "mount.partial").exists()
+        restore(tmp_path / "b", mount / "store")
+        assert rows(mount / "store") == rows(tmp_path / "s")
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
 
 
 # ---- the commands
