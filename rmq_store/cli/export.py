@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from rmq_store.cli.common import FINE, keywords, store_arguments
+from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
@@ -14,8 +14,8 @@ from rmq_store.moving.lines import export_lines
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser, json=False)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="where the lines go; what an export of this store has written "
-                        "there is gone on with. Standard output where left out")
+    parser.add_argument("file", type=PATH, nargs="?", metavar="FILE", help="where the lines go; what an export of "
+                        "this store has written there is gone on with. Standard output where left out")
     parser.add_argument("--json", nargs="?", const=True, default=False, metavar="FILE",
                         help="what is written, always; a FILE may stand behind it")
     parser.add_argument("--all", action="store_true", dest="whole", help="also what a copy as new messages leaves out")

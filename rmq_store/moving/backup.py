@@ -24,6 +24,7 @@ from rmq_store.io.files import ControlFiles, read_text
 from rmq_store.moving.content import copy_file, fingerprint, read_list, tree, write_list, wrong_files
 from rmq_store.moving.image import Image
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.store import MessageStore
 
 __all__ = ["BackupInfo", "backup", "backup_source", "check_backup", "list_backups", "restore"]
@@ -70,7 +71,7 @@ def backup(source: Any, directory: Any, *, progress: Callable[[int], None] | Non
 def backup_source(source: Source, directory: Any, least: int, progress: Callable[[int], None] | None,
                   io: IoTable | None) -> BackupInfo:
     """backup(), of what is known of the store; least: log offset up to which it must reach."""
-    maker = _Backup(source, os.path.abspath(os.fsdecode(directory)), io or IoTable(), progress or (lambda size: None))
+    maker = _Backup(source, root_of(directory), io or IoTable(), progress or (lambda size: None))
     try:
         with maker.locked():
             return maker.make(least)
@@ -214,7 +215,7 @@ def _identity(about: os.stat_result) -> list[int]:
 
 def list_backups(directory: Any) -> list[BackupInfo]:
     """The backups in a directory, oldest first. Raises FileNotFoundError where it is none, CorruptionError."""
-    directory = os.path.abspath(os.fsdecode(directory))
+    directory = root_of(directory)
     if not os.path.exists(os.path.join(directory, MARKER)):
         raise FileNotFoundError(2, "no directory of backups: `rmqstore backup STORE DIR` makes one", directory)
     found = []
@@ -250,12 +251,12 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
     Broken off, it is given again. Raises ConfigError, StoreStateError, CorruptionError (a byte is not as it was), OSError.
     """
     io = _io or IoTable()
-    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.realpath(os.fsdecode(target))
+    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.realpath(root_of(target))
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise StoreStateError(f"{root} is there and not empty: a backup is restored to a new directory, nothing is replaced")
     if os.path.ismount(root):
-        raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a directory "
-                              f"on that disk ({os.path.join(root, 'store')})")
+        raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a "
+                              f"directory on that disk ({os.path.join(root, 'store')})")
     partial = root.rstrip("/") + PARTIAL
     fd = _begin_restore(files, partial)
     try:

@@ -35,7 +35,7 @@ class Journal:
         self.content = self._read(identity)
         self.known = self.content is not None
         if self.content is None:
-            self.content = {**identity, "position": 0, "begin": None, "records": 0}
+            self.content = {**identity, "position": 0, "begin": None, "records": 0, "appending": False}
 
     def _read(self, identity: dict[str, Any]) -> Any:
         try:
@@ -70,7 +70,10 @@ class Appender:
         self.found = 0              # of `records`, what a call that was broken off had appended already
         self.begun = self.records
         begin = journal.content["begin"]
-        if begin is not None and begin < store.min_log_offset < store.max_log_offset:
+        cleaned = begin is not None and begin < store.min_log_offset < store.max_log_offset
+        if cleaned and not journal.content.get("appending", True):
+            begin, cleaned = None, False        # that call came to its end: nothing of it lies behind `begin`
+        if cleaned:
             raise StoreStateError(f"{store.path} was cleaned since the copy into it was broken off: what was copied last "
                                   f"cannot be told from what was not. Copy into a new store (see {journal.path})")
         if begin is not None and begin > store.max_log_offset:
@@ -96,7 +99,7 @@ class Appender:
             view, self._stored = view[used:], self._stored[matched:]
             self._comparing = bool(matched) and (not view or not self._stored)
         if view:
-            self._save()
+            self._save(appending=True)
             append_moved(self._store, view, as_is=self._as_is, path="a message")
             self.position, self.records = positions[-1], self.records + len(positions)
 
@@ -106,12 +109,12 @@ class Appender:
 
     def end(self) -> None:
         """All that was appended is on the device, and so is the word on it. Raises OSError."""
-        self._save()
+        self._save(appending=False)
 
-    def _save(self) -> None:
+    def _save(self, appending: bool) -> None:
         self._store.flush()
         self._journal.content.update(position=self.position, records=self.records, begin=self._store.max_log_offset,
-                                     **self._note(self.position))
+                                     appending=appending, **self._note(self.position))
         self._journal.save()
         _step("journal")
 

@@ -24,6 +24,7 @@ from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.moving.rules import Rules
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.recovery.lockfile import in_use
 from rmq_store.removing import removed_queues
 from rmq_store.store import MessageStore
@@ -144,7 +145,7 @@ def import_lines(lines: IO[bytes], target: Any, *, name: str | None = None, prog
     that is no message is an error; those before it are stored. progress(bytes, 0). Durable when it returns. Raises ConfigError
     with the line's number, StoreStateError (other lines than those known by this name), StoreLocked, what put raises, OSError.
     """
-    return _Import(lines, os.path.abspath(os.fsdecode(target)), name, _io or IoTable(), progress).run(options)
+    return _Import(lines, root_of(target), name, _io or IoTable(), progress).run(options)
 
 
 class _Import:

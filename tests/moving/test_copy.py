@@ -352,3 +352,77 @@ def test_the_same_directory_and_none(tmp_path):
     with pytest.raises(FileNotFoundError):
         copy_messages(tmp_path / "none", tmp_path / "to")
     assert not (tmp_path / "to").exists()
+
+
+def test_a_source_that_another_store_has_replaced_is_not_taken_for_the_old_one(tmp_path):
+    def made(count, what, root=tmp_path / "from"):
+        shutil.rmtree(root, ignore_errors=True)
+        with MessageStore.open(root, **SMALL) as store:
+            for i in range(count):
+                store.put("T", what + b"%06d" % i)
+
+    made(100, b"old")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    for count, what in ((150, b"new"), (20, b"few"), (150, b"of another length")):
+        made(count, what)
+        with pytest.raises(errors.StoreStateError, match="another store is at this path"):
+            copy_messages(tmp_path / "from", tmp_path / "to")
+    assert len(rows(tmp_path / "to")) == 100
+    (tmp_path / "from").rename(tmp_path / "moved")
+    assert copy_messages(tmp_path / "moved", tmp_path / "to").copied == 150
+
+
+def test_a_target_that_has_lived_on_and_was_cleaned_takes_what_has_come_since(tmp_path):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"one")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    with MessageStore.open(tmp_path / "to", **SMALL) as store:
+        for _ in range(1000):
+            store.put("U", b"x" * 200)
+        store.flush()
+        store.wait_dispatched(10)
+        assert store.clean(0).log_files
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"two")
+    assert copy_messages(tmp_path / "from", tmp_path / "to").copied == 1
+    assert [b for _, _, b in rows(tmp_path / "to", ["T"])] == [b"two"]
+
+
+def test_nothing_is_written_where_the_source_is_read(tmp_path):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"one")
+    before = content(tmp_path / "from")
+    for target, options in (("from/sub", {}), ("from/commitlog/sub", {}), ("from", {}),
+                            ("to", {"commitlog_path": str(tmp_path / "from" / "commitlog")}),
+                            ("to", {"index_path": str(tmp_path / "from" / "index")})):
+        with pytest.raises(errors.ConfigError, match="is the source"):
+            copy_messages(tmp_path / "from", tmp_path / target, **SMALL, **options)
+    assert content(tmp_path / "from") == before and not (tmp_path / "to").exists()
+    with pytest.raises(errors.ArgumentIllegal, match="is not set"):
+        copy_messages(tmp_path / "from", "")
+
+
+def test_a_copy_that_ends_just_before_the_target_is_ours_is_gone_on_with(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        for i in range(10):
+            store.put("T", b"%d" % i)
+    real, opened = MessageStore.open, []
+
+    def late(path, **options):
+        if path == str(tmp_path / "to") and not opened:
+            opened.append(path)
+            copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+        return real(path, **options)
+
+    monkeypatch.setattr(messages.MessageStore, "open", late)
+    assert copy_messages(tmp_path / "from", tmp_path / "to", **SMALL).copied == 0
+    assert opened and len(rows(tmp_path / "to")) == 10
+
+
+def test_the_directories_above_a_new_target_are_on_the_device(tmp_path):
+    """A target whose log does not begin at 0 is made in another way."""
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"x")
+    io = ProbeIo(keep_bytes=False)
+    copy_messages(tmp_path / "from", tmp_path / "a" / "to", as_is=True, since=0, _io=io, **SMALL)
+    assert {str(tmp_path), str(tmp_path / "a")} <= {call.path for call in io.trace() if call.kind == "sync_dir"}
