@@ -145,17 +145,25 @@ class _Backup:
         known = read_list(before[-1].path)["files"] if before else {}
         base = before[-1].path if before else ""
 
+        rotten: set[str] = set()
+
         def same(name: str, about: os.stat_result) -> str | None:
             """The file of the last backup that has these bytes: made of that very file of the source, and not touched since."""
-            then = known.get(name, {})
+            then = {} if name in rotten else known.get(name, {})
             path = os.path.join(base, name)
             if then.get("source") != _identity(about) or not os.path.isfile(path):
                 return None
             now = os.stat(path)
             return path if (now.st_size, now.st_mtime_ns) == (then["size"], then["mtime_ns"]) else None
 
-        image = Image(self.io, self.source, self.partial, same, self.progress)
-        image.take(least)
+        while True:
+            image = Image(self.io, self.source, self.partial, same, self.progress)
+            image.take(least)
+            if not (found := self._rotten(image, known)):
+                break
+            rotten |= found             # it is copied again
+            shutil.rmtree(self.partial)
+            self.files.mkdir(self.partial)
         _step("image")
         self._recover(image.end)
         _step("recovered")
@@ -174,11 +182,24 @@ class _Backup:
         self.files.sync_dir(self.directory)
         return info
 
+    def _rotten(self, image: Image, known: dict[str, Any]) -> set[str]:
+        """Files of the last backup that are not as they were written. Recovery, which writes, must not meet them: it would cut
+        the log there, in that backup too. So it is looked first what it would find."""
+        if not image.linked:
+            return set()
+        with self._opened(readonly=True) as store:
+            if store.max_log_offset == image.end:
+                return set()
+        return {name for name in image.linked if fingerprint(self.io, os.path.join(self.partial, name)) != known[name]["crc"]}
+
+    def _opened(self, **options: Any) -> MessageStore:
+        mine = self.source.options
+        return MessageStore.open(self.partial, _io=self.io, _services=False, _environment={}, **options,
+                                 **{name: mine[name] for name in TAKEN})
+
     def _recover(self, end: int) -> None:
         """Queues and index are made to agree with the log, and the store is closed in order: it is whole."""
-        mine = self.source.options
-        with MessageStore.open(self.partial, _io=self.io, _services=False, _environment={}, manifest_enabled=False,
-                               **{name: mine[name] for name in TAKEN}) as store:
+        with self._opened(manifest_enabled=False) as store:
             if store.max_log_offset != end or store.cut_bytes:
                 raise CorruptionError(self.partial, store.max_log_offset, f"a log that ends at {end}", "another end")
             if not store.wait_dispatched(DISPATCH_TIMEOUT_S):

@@ -193,6 +193,23 @@ def test_one_that_was_written_to_is_no_base(tmp_path):
     assert check_backup(tmp_path / "b") == [] and len(rows(second.path)) == 2000
 
 
+def test_a_rotten_one_is_not_written_to_and_its_file_is_copied_again(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 3000)
+        first = store.backup(tmp_path / "b")
+        victim = sorted((Path(first.path) / "commitlog").iterdir())[1]
+        about, rotten = victim.stat(), bytearray(victim.read_bytes())
+        rotten[30000:30900] = b"?" * 900
+        victim.write_bytes(rotten)
+        os.utime(victim, ns=(about.st_atime_ns, about.st_mtime_ns))
+        fill(store, 10, b"more")
+        second = store.backup(tmp_path / "b")
+        assert victim.read_bytes() == rotten and victim.stat().st_mtime_ns == about.st_mtime_ns
+        assert second.linked_bytes > 0 and check_backup(tmp_path / "b") == []
+    assert rows(second.path) == rows(tmp_path / "s") and quiet(second.path) == []
+    assert [f.path for f in check_backup(tmp_path / "b", os.path.basename(first.path))] == [str(victim)]
+
+
 def test_files_of_a_store_that_was_made_anew_are_not_taken_for_the_old_ones(tmp_path):
     for what in (b"old", b"new"):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
