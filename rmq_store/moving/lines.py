@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -153,7 +154,8 @@ class _Import:
                  progress: Callable[[int, int], None] | None) -> None:
         self.lines, self.root, self.io, self.progress = lines, root, io, progress
         self.head = lines.readline(LINE_MAX) if name is None else b""
-        self.name = name if name is not None else f"{zlib.crc32(self.head):08x} {self.head[:200].decode('utf-8', 'replace')}"
+        first = _ended(self.head)
+        self.name = name if name is not None else f"{zlib.crc32(first):08x} {first[:200].decode('utf-8', 'replace')}"
         self.crc, self.position, self.number = 0, 0, 0
         self.crcs: dict[int, int] = {0: 0}
 
@@ -163,6 +165,9 @@ class _Import:
             journal = Journal(ControlFiles(self.io), self.root, {"kind": "import", "name": self.name})
             to = Appender(store, journal, as_is=False, note=lambda position: {"crc": self.crcs[position]})
             self._pass(journal, to.position)
+            if not journal.content.get("appending"):        # else for what was broken off, as it is looked for again
+                journal.content["born"] = time.time_ns() // 1_000_000
+            self.born = journal.content.get("born", 0)
             before = to.records
             self._take(to)
             to.end()
@@ -185,49 +190,64 @@ class _Import:
         self.crcs = {self.position: self.crc}
 
     def _count(self, line: bytes) -> None:
+        line = _ended(line)
         self.position += len(line)
         self.number += 1
         self.crc = zlib.crc32(line, self.crc)
 
     def _take(self, to: Appender) -> None:
-        parts: list[bytes] = []
-        positions: list[int] = []
-        size, first = 0, self.number + 1
+        parts: list[tuple[bytes, int, int]] = []        # record, position behind its line, number of that
+        size = 0
         wrong: ConfigError | None = None
         for line in self.source:
             try:
-                record = _record(line, self.number + 1) if line.strip() else b""
+                record = _record(line, self.number + 1, self.born) if line.strip() else b""
             except ConfigError as error:        # those before it go
                 wrong = error
                 break
             self._count(line)
             self.crcs[self.position] = self.crc
             if record:
-                parts.append(record)
-                positions.append(self.position)
+                parts.append((record, self.position, self.number))
                 size += len(record)
             if size >= PIECE:
-                self._append(to, parts, positions, first)
-                parts, positions, size, first = [], [], 0, self.number + 1
-        if positions:
-            self._append(to, parts, positions, first)
+                self._append(to, parts)
+                parts, size = [], 0
+                self.crcs = {to.position: self.crcs[to.position], self.position: self.crc}
+                if self.progress is not None:
+                    self.progress(self.position, 0)
+        self._append(to, parts)
+        if self.progress is not None:
+            self.progress(self.position, 0)
         if wrong is not None:
+            to.end()
             raise wrong
         to.passed(self.position)
 
-    def _append(self, to: Appender, parts: list[bytes], positions: list[int], first: int) -> None:
+    def _append(self, to: Appender, parts: list[tuple[bytes, int, int]]) -> None:
+        """Where the store refuses one, those before it go."""
+        if not parts:
+            return
         try:
-            to.append(b"".join(parts), positions)
+            to.append(b"".join(record for record, _, _ in parts), [position for _, position, _ in parts])
         except (MessageIllegal, ConfigError) as error:
-            error.add_note(f"it is one of lines {first} to {self.number}; none of these was stored")
-            raise
-        self.crcs = {to.position: self.crcs[to.position], self.position: self.crc}
-        if self.progress is not None:
-            self.progress(self.position, 0)
+            rest = [part for part in parts if part[1] > to.position]        # others were there already
+            if len(rest) == 1:
+                to.end()
+                error.add_note(f"it is line {rest[0][2]}; those before it are stored")
+                raise
+            half = len(rest) // 2
+            self._append(to, rest[:half])
+            self._append(to, rest[half:])
 
 
-def _record(line: bytes, number: int) -> bytes:
-    """The line as a record without a place. Raises ConfigError."""
+def _ended(line: bytes) -> bytes:
+    """As it is once the line after it has been added."""
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+def _record(line: bytes, number: int, born: int) -> bytes:
+    """The line as a record without a place, born then where it does not say when. Raises ConfigError."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -236,6 +256,7 @@ def _record(line: bytes, number: int) -> bytes:
         if not isinstance(topic, str) or not topic:
             raise ValueError(f"topic is {topic!r}")
         given = {name: _number(name, fields[name]) for name in NUMBERS if name in fields}
+        given.setdefault("born_timestamp", born)
         given["sys_flag"] = given.get("sys_flag", 0) & ~V6
         if "born_host" in fields:
             given["born_host"] = fields["born_host"]

@@ -90,6 +90,35 @@ def test_a_wrong_line_is_named_and_what_is_before_it_is_stored(tmp_path, line, s
     assert got(tmp_path / "to", "T") == [b"1", b"2", b"3"]
 
 
+def test_a_line_that_the_store_refuses_is_named_too(tmp_path):
+    good = [b'{"topic":"T","body":"%d"}\n' % i for i in range(100)]
+    for number, wrong in ((38, b'{"topic":"no.topic","body":""}\n'), (71, b'{"topic":"T","body":"%s"}\n' % (b"x" * 70000))):
+        given = [*good[:number - 1], wrong, *good[number - 1:]]
+        for _ in range(2):
+            with pytest.raises(errors.MessageIllegal) as caught:
+                import_lines(streams.BytesIO(b"".join(given)), tmp_path / "to", **SMALL)
+            assert f"line {number};" in "".join(caught.value.__notes__)
+            assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(number - 1)]
+    assert import_lines(streams.BytesIO(b"".join(good)), tmp_path / "to", **SMALL).messages == 30
+    assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(100)]
+
+
+def test_a_last_line_without_its_end_is_known_again(tmp_path):
+    text = b"".join(b'{"topic":"T","body":"%d"}\n' % i for i in range(4))
+    for n in (1, 2, 2, 4):
+        given = b"".join(text.splitlines(True)[:n])
+        import_lines(streams.BytesIO(given[:-1]), tmp_path / "to", **SMALL)
+        import_lines(streams.BytesIO(given), tmp_path / "to", **SMALL)
+    assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(4)]
+
+
+def test_a_line_that_does_not_say_when_was_born_when_it_was_imported(tmp_path):
+    import_lines(streams.BytesIO(b'{"topic":"T","body":""}\n{"topic":"T","body":"","born_timestamp":7}'), tmp_path / "to", **SMALL)
+    with MessageStore.open(tmp_path / "to", readonly=True) as store:
+        new, told = [(m.born_timestamp, m.store_timestamp) for m in store.scan("T", 0)]
+    assert told[0] == 7 and 0 <= new[1] - new[0] < 600_000
+
+
 def test_lines_that_were_added_and_others(tmp_path):
     text = b"".join(b'{"topic":"T","body":"%d"}\n' % i for i in range(100))
     for n in (30, 60, 60, 100):
