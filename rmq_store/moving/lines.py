@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from rmq_store.codec._codec import decode_record, encode_record
+from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.properties import encode_properties
 from rmq_store.delay.service import delay_offsets
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
@@ -32,6 +33,7 @@ from rmq_store.store import MessageStore
 
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
+DELAYED = SCHEDULE_TOPIC.encode()
 PIECE, LINE_MAX = 8 << 20, 1 << 30
 DISPATCH_TIMEOUT_S = 600
 NUMBERS = {"queue_id": (0, (1 << 31) - 1), "flag": (-(1 << 31), (1 << 31) - 1), "sys_flag": (-(1 << 31), (1 << 31) - 1),
@@ -92,7 +94,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     rules = Rules(whole, topics, levels, removed_queues(files, reader.root))
     begin = reader.begin()
     if out.seekable() and out.readable():
-        begin = max(begin, _go_on(out, reader))
+        begin = max(begin, _go_on(out, reader, rules, since, until))
+        rules.left.clear()
     count, total = 0, reader.end()
     for block in reader.blocks(begin, since=since, until=until):
         for i in rules.chosen(block):
@@ -107,7 +110,7 @@ def _line(raw: bytes) -> bytes:
     return json.dumps(message_fields(decode_record(raw)), separators=(",", ":")).encode() + b"\n"
 
 
-def _go_on(out: Any, reader: Source) -> int:
+def _go_on(out: Any, reader: Source, rules: Rules, since: int | None, until: int | None) -> int:
     """Behind which message of the log the lines in `out` end; cuts a half line off."""
     size = out.seek(0, os.SEEK_END)
     name = getattr(out, "name", "the output")
@@ -129,10 +132,31 @@ def _go_on(out: Any, reader: Source) -> int:
         offset, length = known["offset"], known["size"]
         for block in reader.blocks(offset, offset + 1) if reader.begin() <= offset else ():
             if len(block.topics) and _line(block.raw(0)) == line:
+                _refuse_other_choice(out, name, reader, rules, since, until,
+                                     tail[0 if at == 0 else tail.find(b"\n") + 1:end])
                 out.seek(size - len(tail) + end)
                 out.truncate()
                 return int(offset + length)
     raise StoreStateError(f"{name} does not end with a message of {reader.root}: give another name, nothing was written")
+
+
+def _refuse_other_choice(out: Any, name: str, reader: Source, rules: Rules, since: int | None, until: int | None,
+                         last_lines: bytes) -> None:
+    """What is chosen now and lies in front of the first line, or among the last ones, was chosen then. Of delayed messages who
+    had the store open decided, too."""
+    out.seek(0)
+    first = json.loads(out.readline(LINE_MAX))["offset"]
+    there = [json.loads(line) for line in last_lines.split(b"\n")[:-1]]
+    known = {line["offset"] for line in there}
+    missing = rules.topics is not None and there[-1]["topic"].encode() not in {*rules.topics, DELAYED}
+    for begin, end in ((reader.begin(), first), (max(there[0]["offset"], reader.begin()), there[-1]["offset"])):
+        for block in reader.blocks(begin, end, since=since, until=until) if begin < end and not missing else ():
+            if any(block.topics[i] != DELAYED and block.offsets[i] not in known for i in rules.chosen(block)):
+                missing = True
+                break
+    if missing:
+        raise StoreStateError(f"{name} was written with another choice of topics or times: what is chosen now and was not then "
+                              "would be missing. Give the same choice, or another name; nothing was written")
 
 
 # ---- in

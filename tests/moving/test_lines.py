@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -165,7 +166,7 @@ def test_an_import_stopped_between_its_steps(tmp_path, monkeypatch):
 def test_an_export_goes_on_in_its_file(mixed, tmp_path, rmqstore):
     whole, _ = exported(mixed)
     out = tmp_path / "out.jsonl"
-    for cut in (0, 5, 100, len(whole) // 2, len(whole) - 1, len(whole)):
+    for cut in (0, 5, 100, whole.index(b"\n") + 30, len(whole) // 2, len(whole) - 1, len(whole)):
         out.write_bytes(whole[:cut])
         code, _, err = rmqstore("export", mixed, out)
         assert (code, err) == (0, "") and out.read_bytes() == whole
@@ -173,6 +174,39 @@ def test_an_export_goes_on_in_its_file(mixed, tmp_path, rmqstore):
         store.put("T", b"more")
     assert rmqstore("export", mixed, out)[0] == 0
     assert out.read_bytes().startswith(whole) and len(out.read_bytes().splitlines()) == 65
+
+
+def test_an_export_with_another_choice_is_not_gone_on_with(tmp_path, rmqstore):
+    """Or what that choice had before the last line would be missing."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for i in range(50):
+            store.put("AB"[i % 2], b"%d" % i)
+    choices = [["-t", "A"], ["-t", "B"], [], ["-t", "A", "-t", "B"]]
+    for first in choices[:2]:
+        out = tmp_path / f"{first[1]}.jsonl"
+        assert rmqstore("export", tmp_path / "s", out, *first)[0] == 0
+        written = out.read_bytes()
+        for other in [c for c in choices if c != first]:
+            code, _, err = rmqstore("export", tmp_path / "s", out, *other)
+            assert code == 3 and "another choice" in err and out.read_bytes() == written, (first, other)
+        with MessageStore.open(tmp_path / "s", **SMALL) as store:
+            store.put(first[1], b"more")
+        assert rmqstore("export", tmp_path / "s", out, *first)[0] == 0 and out.read_bytes().count(b"\n") == 26
+
+
+def test_an_export_begun_later_is_not_gone_on_with_from_the_start(tmp_path, rmqstore):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"old")
+        until = time.time_ns() // 1_000_000 + 1
+        while time.time_ns() // 1_000_000 <= until:
+            pass
+        store.put("T", b"new")
+    out = tmp_path / "out.jsonl"
+    with MessageStore.open(tmp_path / "s", readonly=True) as store:
+        since = list(store.scan("T", 0))[-1].store_timestamp
+    assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
+    assert "another choice" in rmqstore("export", tmp_path / "s", out)[2]
+    assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
 
 
 @pytest.mark.parametrize("there", [b"my notes", b"my notes\n", b'{"topic":"T"}\n', b'{"topic":"T","offset":0,"size":9}\n'])
