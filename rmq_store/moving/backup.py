@@ -130,7 +130,7 @@ class _Backup:
     def _refuse_other(self, marker: str) -> None:
         try:
             source = json.loads(read_text(marker))["source"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptionError(marker, None, "which store the backups are of", str(error)) from error
         if source != os.path.realpath(self.source.root):
             raise StoreStateError(f"{self.directory} holds backups of {source}, not of {self.source.root}: give another "

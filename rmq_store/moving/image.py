@@ -1,6 +1,6 @@
 """The files of a store, copied while it may be open, in an order in which a crash could have left them on the device.
 
-    checkpoint, queues, index, config/, then the log
+    .moving/, checkpoint, queues, index, config/, then the log
 
 So nothing that is copied leads behind the log's end, and recovery, which mends what a crash leaves, mends the image. The log is
 copied whole file by whole file and walked in the copy: it ends behind its last whole record, with zeros behind that. Files that
@@ -19,6 +19,7 @@ from rmq_store.integrity.manifest import listed
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.content import copy_file
+from rmq_store.moving.journal import DIRECTORY as MOVING
 from rmq_store.moving.source import LogPart, Source
 from rmq_store.places import numbered
 from rmq_store.recovery import checkpoint
@@ -47,12 +48,13 @@ class Image:
         """least: the log reaches at least so far. Raises CorruptionError (a damaged source), StoreStateError, OSError."""
         places = self.source.places
         self.live = in_use(self.source.root) or os.path.exists(places.abort)
+        self._directory_of_small(MOVING)        # it tells of messages that are in the log then
         with suppress(FileNotFoundError):
             self._copy(places.checkpoint, "checkpoint")
         for name, base in (("consumequeue", places.consumequeue), ("consumequeue_ext", places.consumequeue_ext)):
             self._queues(name, base)
         self._index(places.index)
-        self._config()
+        self._directory_of_small("config")
         self._log()
         if self.end < least:
             raise StoreStateError(f"the log of {self.source.root} is flushed up to {least}, and its files end at {self.end}: "
@@ -119,13 +121,13 @@ class Image:
         finally:
             self.files.close(fd)
 
-    def _config(self) -> None:
-        directory = os.path.join(self.source.root, "config")
+    def _directory_of_small(self, part: str) -> None:
+        directory = os.path.join(self.source.root, part)
         for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
             if os.path.isfile(path := os.path.join(directory, name)) and not name.endswith(".tmp"):
-                self._directory("config")
+                self._directory(part)
                 with suppress(FileNotFoundError):       # a .bak is replaced
-                    self._copy(path, os.path.join("config", name))
+                    self._copy(path, os.path.join(part, name))
 
     def _manifests(self) -> None:
         for start in listed(self.source.root):

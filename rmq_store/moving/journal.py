@@ -45,7 +45,7 @@ class Journal:
         except (ValueError, RecursionError) as error:
             raise CorruptionError(self.path, None, "how far a copy is", str(error)) from error
         wrong = not isinstance(content, dict) or any(content.get(k) != v for k, v in identity.items())
-        if wrong or not all(isinstance(content.get(k), int) for k in ("position", "begin", "records")):
+        if wrong or not _whole(content):
             raise CorruptionError(self.path, None, "how far a copy is", f"{str(content)[:80]}")
         return content
 
@@ -55,6 +55,29 @@ class Journal:
         if self._files.mkdir(directory):
             self._files.sync_dir(self._root)
         self._files.write_new(directory, self._name, json.dumps(self.content).encode())
+
+
+def _number(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _whole(content: dict[str, Any]) -> bool:
+    """Whether a journal holds what is written there."""
+    levels, met, seen = content.get("levels"), content.get("met", [0, 0]), content.get("seen", [])
+    numbers = ["position", "begin", "records"]
+    if content.get("phase", "log") != "log" or (content.get("waiting") is not None and levels is not None):
+        numbers += ["waiting", "waiting_to"]
+    if content.get("phase", "log") != "log":
+        numbers.append("log_position")
+    return (all(_number(content.get(name)) for name in numbers)
+            and all(_number(content.get(name, 0)) for name in ("crc", "born"))
+            and (content.get("waiting") is None or _number(content["waiting"]))
+            and content.get("phase", "log") in ("log", "waiting")
+            and (levels is None or isinstance(levels, dict) and all(k.isdecimal() and _number(v) for k, v in levels.items()))
+            and isinstance(met, list) and len(met) == 2 and type(met[0]) is type(met[1]) is int
+            and isinstance(seen, list) and all(isinstance(each, str) for each in seen)
+            and isinstance(content.get("settings", {}), dict)
+            and all(isinstance(sums, list) for sums in content.get("settings", {}).values()))
 
 
 class Appender:

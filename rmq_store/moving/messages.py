@@ -192,7 +192,7 @@ class _Copy:
         if entry["levels"] is None:
             entry["waiting_to"] = to.position
         entry.update(phase="log", running=False)
-        taken, kept = self.settings.apply(self.root, entry) if self.settings is not None else ([], [])
+        taken, kept = self.settings.apply(self.root, entry, to.end) if self.settings is not None else ([], [])
         to.end()
         result = CopyResult(to.records - to.begun - to.found, to.records, to.position, dict(rules.left),
                             [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept)
@@ -204,13 +204,13 @@ class _Copy:
     def _same_source(self, entry: dict[str, Any], low: int) -> None:
         """What was met last must be where it was, or what came behind it cannot be told from what was copied."""
         offset, crc = entry.get("met") or (-1, 0)
-        if offset < low:
+        if offset < low and entry["position"] <= self.source.end():
             return
         with suppress(CorruptionError):
-            for block in self.source.blocks(offset, offset + 1):
+            for block in self.source.blocks(offset, offset + 1) if entry["position"] <= self.source.end() else ():
                 if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
                     return
-        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {offset} up to which it was copied: "
+        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was copied: "
                               "another store is at this path now, or it lost its end in a crash. Copy into a new store; or "
                               "move the source to another path, then all of it is copied")
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import rmq_store
-from rmq_store import MessageStore, backup, check_backup, errors, list_backups, restore, verify
-from rmq_store.io._io import ProbeIo
+from rmq_store import MessageStore, backup, check_backup, copy_messages, errors, list_backups, restore, verify
+from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.io.files import ControlFiles
+from rmq_store.moving import content as content_module
 from rmq_store.moving import image
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
@@ -135,6 +137,18 @@ def test_stores_of_rocketmq(golden, tmp_path, case):
     assert content(source.store) == before
     assert rows(info.path) == rows(source.store)
     assert quiet(info.path) == [] and check_backup(tmp_path / "b") == []
+
+
+def test_a_copy_goes_on_into_a_restored_target(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 100)
+    copy_messages(tmp_path / "s", tmp_path / "t", **SMALL)
+    backup(tmp_path / "t", tmp_path / "b")
+    restore(tmp_path / "b", tmp_path / "r")
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 10, b"more")
+    assert copy_messages(tmp_path / "s", tmp_path / "r").copied == 10
+    assert rows(tmp_path / "r") == rows(tmp_path / "s")
 
 
 def test_queues_whose_messages_are_all_deleted_keep_their_offsets(tmp_path):
@@ -452,6 +466,30 @@ def test_a_restore_killed_at_every_call(tmp_path, memory_disk):
         assert rows(memory_disk / "r") == rows(tmp_path / "s")
         shutil.rmtree(memory_disk / "r")
     assert nth > 20
+
+
+HOSTILE = [{"files": {"../out": {}}}, {"files": {"../../out": {}}}, {"files": {"commitlog/../../out": {}}}, {"files": {".": {}}},
+           {"files": {"checkpoint": 5}}, {"files": {"checkpoint": {"size": 1}}}, {"files": []}, {"files": None}, {"begin": "0"},
+           {"source": None}, {"other": 1}]
+
+
+@pytest.mark.parametrize("wrong", HOSTILE, ids=str)
+def test_a_list_that_is_none_is_refused_and_leads_nowhere(tmp_path, wrong):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 10)
+        made = store.backup(tmp_path / "b")
+    listed = content_module.read_list(made.path)
+    about = listed["files"]["checkpoint"]
+    if isinstance(wrong.get("files"), dict) and "checkpoint" not in wrong["files"]:
+        wrong = {"files": {**listed["files"], **dict.fromkeys(wrong["files"], about)}}
+        for place in (tmp_path / "out", tmp_path / "b" / "out"):
+            shutil.copy(os.path.join(made.path, "checkpoint"), place)
+    content_module.write_list(ControlFiles(IoTable()), made.path, {**listed, **wrong})
+    for call in (lambda: list_backups(tmp_path / "b"), lambda: check_backup(tmp_path / "b"),
+                 lambda: restore(tmp_path / "b", tmp_path / "deep" / "r"), lambda: backup(tmp_path / "s", tmp_path / "b")):
+        with pytest.raises(errors.CorruptionError, match="list of a backup"):
+            call()
+    assert not (tmp_path / "deep" / "out").exists()
 
 
 def test_two_restores_to_one_directory(tmp_path):

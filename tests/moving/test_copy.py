@@ -1,12 +1,13 @@
 """Copies of messages: what goes and what does not, each exactly once, wherever it is broken off; the source never changes."""
 import itertools
+import json
 import shutil
 
 import pytest
 
 from rmq_store import MessageStore, copy_messages, errors, verify
 from rmq_store.io._io import ProbeIo
-from rmq_store.moving import journal, messages, source
+from rmq_store.moving import journal, messages, settings, source
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -188,6 +189,31 @@ def test_offsets_that_were_changed_in_the_target_stay(tmp_path):
     assert copy_messages(tmp_path / "from", tmp_path / "to", as_is=True).kept == ["consumerOffset.json"]
     with MessageStore.open(tmp_path / "to", readonly=True) as store:
         assert store.offsets.groups() == ["G", "H"]
+
+
+def test_offsets_that_a_call_wrote_before_it_was_broken_off_are_not_taken_for_somebody_elses(tmp_path, monkeypatch):
+    def commit(offset):
+        with MessageStore.open(tmp_path / "from", **SMALL) as store:
+            store.put("T", b"x")
+            store.offsets.commit("G", "T", 0, offset)
+
+    real = settings.Settings.apply
+
+    def die_behind(self, *arguments):
+        real(self, *arguments)
+        raise Died
+
+    commit(1)
+    copy_messages(tmp_path / "from", tmp_path / "to", as_is=True)
+    commit(2)
+    monkeypatch.setattr(settings.Settings, "apply", die_behind)
+    with pytest.raises(Died):
+        copy_messages(tmp_path / "from", tmp_path / "to", as_is=True)
+    monkeypatch.setattr(settings.Settings, "apply", real)
+    commit(3)
+    assert copy_messages(tmp_path / "from", tmp_path / "to", as_is=True).kept == []
+    with MessageStore.open(tmp_path / "to", readonly=True) as store:
+        assert store.offsets.query("G", "T", 0) == 3
 
 
 def test_as_they_are_only_into_a_store_that_nobody_puts_to(tmp_path):
@@ -426,3 +452,21 @@ def test_the_directories_above_a_new_target_are_on_the_device(tmp_path):
     io = ProbeIo(keep_bytes=False)
     copy_messages(tmp_path / "from", tmp_path / "a" / "to", as_is=True, since=0, _io=io, **SMALL)
     assert {str(tmp_path), str(tmp_path / "a")} <= {call.path for call in io.trace() if call.kind == "sync_dir"}
+
+
+WRONG = [{"position": -5}, {"position": 1 << 70}, {"position": True}, {"position": None}, {"begin": "x"}, {"records": -1}, {"met": 5},
+         {"met": "ab"}, {"met": [1]}, {"met": ["a", "b"]}, {"met": [None, None]}, {"phase": "waiting"}, {"phase": []}, {"waiting": "x"},
+         {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"levels": [1], "running": True}, {"seen": 5},
+         {"levels": {"1": None}, "running": True}, {"settings": 5}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_journal_that_is_none_is_refused(tmp_path, wrong):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"x")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    (path,) = (tmp_path / "to" / ".moving").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    with pytest.raises(errors.CorruptionError, match="how far a copy is"):
+        copy_messages(tmp_path / "from", tmp_path / "to")
+    assert len(rows(tmp_path / "to")) == 1
