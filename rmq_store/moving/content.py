@@ -135,7 +135,8 @@ def _whole(content: Any) -> bool:
     return (content.keys() == NAMES and all(type(content[name]) is int for name in NAMES - {"files", "source"})
             and isinstance(content["source"], str)
             and all(os.path.normpath(name) == name and not os.path.isabs(name) and name.partition("/")[0] not in ("", ".", "..")
-                    and "\0" not in name and all(type(about[k]) is int for k in ("size", "mtime_ns", "crc")) and "source" in about
+                    and "\0" not in name and "source" in about
+                    and all(type(about[k]) is int for k in ("size", "mtime_ns", "crc"))
                     for name, about in files.items()))
 
 

@@ -73,7 +73,8 @@ def _whole(content: dict[str, Any]) -> bool:
             and all(_number(content.get(name, 0)) for name in ("crc", "born"))
             and (content.get("waiting") is None or _number(content["waiting"]))
             and content.get("phase", "log") in ("log", "waiting")
-            and (levels is None or isinstance(levels, dict) and all(k.isdecimal() and _number(v) for k, v in levels.items()))
+            and (levels is None or (isinstance(levels, dict)
+                                    and all(k.isdecimal() and _number(v) for k, v in levels.items())))
             and isinstance(met, list) and len(met) == 2 and type(met[0]) is type(met[1]) is int
             and isinstance(seen, list) and all(isinstance(each, str) for each in seen)
             and isinstance(content.get("settings", {}), dict)

@@ -210,8 +210,8 @@ class _Copy:
             for block in self.source.blocks(offset, offset + 1) if entry["position"] <= self.source.end() else ():
                 if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
                     return
-        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was copied: "
-                              "another store is at this path now, or it lost its end in a crash. Copy into a new store; or "
+        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was "
+                              "copied: another store is at this path now, or it lost its end in a crash. Copy into a new store; or "
                               "move the source to another path, then all of it is copied")
 
     def _settle_levels(self, entry: dict[str, Any]) -> None:

@@ -45,8 +45,8 @@ class Settings:
             self._files.close(fd)
 
     def apply(self, root: str, entry: dict[str, Any], save: Callable[[], None]) -> tuple[list[str], list[str]]:
-        """Writes them into the store at `root`: (written, left alone). entry["settings"]: checksums of what the last call wrote,
-        and of what one that was broken off may have written. save: has the device hold the entry."""
+        """Writes them into the store at `root`: (written, left alone). entry["settings"]: checksums of what the last call
+        wrote, and of what one that was broken off may have written. save: has the device hold the entry."""
         before: dict[str, list[int]] = entry.get("settings", {})
         entry["settings"] = before | {name: [*before.get(name, []), zlib.crc32(data)] for name, data in self._found.items()}
         save()

@@ -194,6 +194,20 @@ def test_only_what_is_new_is_copied(tmp_path):
     assert len(rows(third.path)) == 4000
 
 
+def test_where_there_are_no_links_all_is_copied(tmp_path, monkeypatch):
+    """FAT has none, and a kernel refuses links to another user's files."""
+    def refuse(*names):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 1500)
+        store.backup(tmp_path / "b")
+        made = store.backup(tmp_path / "b")
+    assert made.linked_bytes == 0 and rows(made.path) == rows(tmp_path / "s")
+    sound(tmp_path / "b")
+
+
 def test_one_that_was_written_to_is_no_base(tmp_path):
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         fill(store, 2000)
@@ -468,8 +482,8 @@ def test_a_restore_killed_at_every_call(tmp_path, memory_disk):
     assert nth > 20
 
 
-HOSTILE = [{"files": {"../out": {}}}, {"files": {"../../out": {}}}, {"files": {"commitlog/../../out": {}}}, {"files": {".": {}}},
-           {"files": {"checkpoint": 5}}, {"files": {"checkpoint": {"size": 1}}}, {"files": []}, {"files": None}, {"begin": "0"},
+HOSTILE = [{"files": {"../out": {}}}, {"files": {"../../out": {}}}, {"files": {"commitlog/../../out": {}}},
+           {"files": {".": {}}}, {"files": {"checkpoint": 5}}, {"files": {"checkpoint": {"size": 1}}}, {"files": []}, {"files": None}, {"begin": "0"},
            {"source": None}, {"other": 1}]
 
 

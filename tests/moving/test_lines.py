@@ -114,7 +114,8 @@ def test_a_last_line_without_its_end_is_known_again(tmp_path):
 
 
 def test_a_line_that_does_not_say_when_was_born_when_it_was_imported(tmp_path):
-    import_lines(streams.BytesIO(b'{"topic":"T","body":""}\n{"topic":"T","body":"","born_timestamp":7}'), tmp_path / "to", **SMALL)
+    lines_given = b'{"topic":"T","body":""}\n{"topic":"T","body":"","born_timestamp":7}'
+    import_lines(streams.BytesIO(lines_given), tmp_path / "to", **SMALL)
     with MessageStore.open(tmp_path / "to", readonly=True) as store:
         new, told = [(m.born_timestamp, m.store_timestamp) for m in store.scan("T", 0)]
     assert told[0] == 7 and 0 <= new[1] - new[0] < 600_000
