@@ -53,8 +53,8 @@ def _say(result: CopyResult, args: argparse.Namespace, out: Output) -> None:
             "all of them are on the device")
     say_left(result.left, out)
     if result.gone:
-        out.say(f"{result.gone} bytes of the log of {args.source} were cleaned since the last call: what was in "
-                "them is not here")
+        out.say(f"{result.gone} bytes of the log of {args.source} were cleaned before they were copied: what was "
+                "in them is not here")
     for topic in result.unseen:
         out.say(f"no message of topic {topic} was met")
     for name in result.settings:

@@ -48,6 +48,7 @@ class LineResult:
     messages: int                   # now
     before: int                     # lines that an earlier call had dealt with
     left: dict[str, int]            # of an export: messages left out, by reason (rules.LEFT)
+    gone: int = 0                   # and bytes of the log that were cleaned before they were written
 
 
 def message_fields(record: Any) -> dict[str, object]:
@@ -103,7 +104,7 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
             count += 1
         if progress is not None:
             progress(block.end, total)
-    return LineResult(count, 0, dict(rules.left))
+    return LineResult(count, 0, dict(rules.left), reader.gone)
 
 
 def _line(raw: bytes) -> bytes:

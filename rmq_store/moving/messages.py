@@ -43,7 +43,7 @@ class CopyResult:
     position: int                   # log offset of the source behind the last message looked at
     left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
     unseen: list[str]               # named topics of which no message was met
-    gone: int = 0                   # bytes of the source's log that were cleaned after an earlier call, before they were copied
+    gone: int = 0                   # bytes of the source's log that were cleaned before they were copied
     settings: list[str] = field(default_factory=list)       # as they are: files under config/ that were copied
     kept: list[str] = field(default_factory=list)           # and those of the target that others have changed, and that stayed
 
@@ -179,7 +179,9 @@ class _Copy:
         to.position = max(to.position, low)
         rules = self._rules(entry)
         if entry.get("phase", "log") == "log":
+            before = self.source.gone
             self._walk(to, rules, to.position, None)
+            gone += self.source.gone - before
             entry["log_position"] = to.position
             if entry.get("waiting") is not None and entry["levels"] is not None:
                 entry["phase"] = "waiting"          # what an earlier call left to whoever had the source open
@@ -198,7 +200,7 @@ class _Copy:
                             [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept)
         if finishing and entry.get("waiting") is not None and not self.in_use:
             more = self.run(store)      # the call that was broken off had left what waits
-            return replace(more, copied=result.copied + more.copied, gone=gone)
+            return replace(more, copied=result.copied + more.copied, gone=gone + more.gone)
         return result
 
     def _same_source(self, entry: dict[str, Any], low: int) -> None:
@@ -211,8 +213,8 @@ class _Copy:
                 if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
                     return
         raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was "
-                              "copied: another store is at this path now, or it lost its end in a crash. Copy into a new store; or "
-                              "move the source to another path, then all of it is copied")
+                              "copied: another store is at this path now, or it lost its end in a crash. Copy into a new "
+                              "store; or move the source to another path, then all of it is copied")
 
     def _settle_levels(self, entry: dict[str, Any]) -> None:
         """Which delayed messages wait is decided when a call begins, and holds for those that finish what it began."""

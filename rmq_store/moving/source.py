@@ -87,18 +87,21 @@ def _empty(path: str) -> bool:
 
 
 class Source:
-    """A store to read from. Raises FileNotFoundError where there is none, ConfigError."""
+    """A store to read from. Raises FileNotFoundError where there is none, ConfigError.
+
+    gone: bytes of its log that were cleaned while `blocks` came to them."""
 
     def __init__(self, path: Any, options: dict[str, Any] | None = None) -> None:
         self.root, self.options = chosen_options(path, options or {})
         self.places = Places(self.root, self.options)
         self.root = os.path.realpath(self.root)
+        self.gone = 0
 
     @classmethod
     def of(cls, root: str, options: Options) -> "Source":
         """Of a store whose options are known."""
         self = cls.__new__(cls)
-        self.root, self.options, self.places = root, options, Places(root, options)
+        self.root, self.options, self.places, self.gone = root, options, Places(root, options), 0
         return self
 
     def parts(self) -> list[LogPart]:
@@ -117,6 +120,7 @@ class Source:
         """The records of [begin, end) that are of `topics` and were stored from `since` to `until`, both included, ms since
         1970. A block may be empty: its `end` tells how far the walk is. `begin` is the place of a record."""
         damage: CorruptionError | None = None
+        missing = 0
         for part in self.parts():
             if part.end <= begin or (end is not None and part.start >= end):
                 continue
@@ -127,7 +131,9 @@ class Source:
                                                       aligned=True, verify="crc"))
                     file = stack.enter_context(open(part.path, "rb", buffering=0, opener=open_regular))
                 except FileNotFoundError:       # cleaned, or another writer has taken back what was made ahead
+                    missing += stop - max(begin, part.start)
                     continue
+                self.gone, missing = self.gone + missing, 0
                 split.choose(selectors=None if topics is None else [(t, None, -1 << 62, 1 << 62) for t in topics],
                              time_low=since, time_high=None if until is None else until + 1)
                 while True:

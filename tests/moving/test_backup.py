@@ -483,8 +483,8 @@ def test_a_restore_killed_at_every_call(tmp_path, memory_disk):
 
 
 HOSTILE = [{"files": {"../out": {}}}, {"files": {"../../out": {}}}, {"files": {"commitlog/../../out": {}}},
-           {"files": {".": {}}}, {"files": {"checkpoint": 5}}, {"files": {"checkpoint": {"size": 1}}}, {"files": []}, {"files": None}, {"begin": "0"},
-           {"source": None}, {"other": 1}]
+           {"files": {".": {}}}, {"files": {"checkpoint": 5}}, {"files": {"checkpoint": {"size": 1}}}, {"files": []},
+           {"files": None}, {"begin": "0"}, {"source": None}, {"other": 1}]
 
 
 @pytest.mark.parametrize("wrong", HOSTILE, ids=str)

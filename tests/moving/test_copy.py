@@ -7,7 +7,7 @@ import pytest
 
 from rmq_store import MessageStore, copy_messages, errors, verify
 from rmq_store.io._io import ProbeIo
-from rmq_store.moving import journal, messages, settings, source
+from rmq_store.moving import journal, lines, messages, settings, source
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -455,8 +455,8 @@ def test_the_directories_above_a_new_target_are_on_the_device(tmp_path):
 
 
 WRONG = [{"position": -5}, {"position": 1 << 70}, {"position": True}, {"position": None}, {"begin": "x"}, {"records": -1},
-         {"met": 5}, {"met": "ab"}, {"met": [1]}, {"met": ["a", "b"]}, {"met": [None, None]}, {"phase": "waiting"}, {"phase": []},
-         {"waiting": "x"}, {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"seen": 5}, {"settings": 5},
+         {"met": 5}, {"met": "ab"}, {"met": [1]}, {"met": ["a", "b"]}, {"met": [None, None]}, {"phase": "waiting"},
+         {"phase": []}, {"waiting": "x"}, {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"seen": 5}, {"settings": 5},
          {"levels": [1], "running": True}, {"levels": {"1": None}, "running": True}]
 
 
@@ -470,3 +470,23 @@ def test_a_journal_that_is_none_is_refused(tmp_path, wrong):
     with pytest.raises(errors.CorruptionError, match="how far a copy is"):
         copy_messages(tmp_path / "from", tmp_path / "to")
     assert len(rows(tmp_path / "to")) == 1
+
+
+def test_what_is_cleaned_before_it_is_copied_is_told(tmp_path, monkeypatch, rmqstore):
+    monkeypatch.setattr(source, "ROWS", 10)
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        for i in range(3000):
+            store.put("T", b"%06d" % i * 10)
+        store.flush()
+        store.wait_dispatched(10)
+        size = store.max_log_offset - store.max_log_offset % (1 << 16)
+
+        def clean(done, end):
+            if done < 1 << 16:
+                store.clean(0)
+
+        result = copy_messages(tmp_path / "from", tmp_path / "to", progress=clean, **SMALL)
+        assert 0 < result.copied < 3000 and result.gone == size - (1 << 16)
+        with open(tmp_path / "lines", "w+b") as out:
+            assert lines.export_lines(tmp_path / "from", out).gone == 0
+    assert copy_messages(tmp_path / "from", tmp_path / "to").gone == 0
