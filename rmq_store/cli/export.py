@@ -42,8 +42,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _told_gone(result: LineResult, args: argparse.Namespace) -> int:
     if result.gone:
-        print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were cleaned before they were written: what was "
-              "in them is missing", file=sys.stderr)
+        print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were cleaned before they were written: what "
+              "was in them is missing", file=sys.stderr)
     return FINDINGS if result.gone else FINE
 
 

@@ -456,8 +456,8 @@ def test_the_directories_above_a_new_target_are_on_the_device(tmp_path):
 
 WRONG = [{"position": -5}, {"position": 1 << 70}, {"position": True}, {"position": None}, {"begin": "x"}, {"records": -1},
          {"met": 5}, {"met": "ab"}, {"met": [1]}, {"met": ["a", "b"]}, {"met": [None, None]}, {"phase": "waiting"},
-         {"phase": []}, {"waiting": "x"}, {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"seen": 5}, {"settings": 5},
-         {"levels": [1], "running": True}, {"levels": {"1": None}, "running": True}]
+         {"phase": []}, {"waiting": "x"}, {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"seen": 5},
+         {"settings": 5}, {"levels": [1], "running": True}, {"levels": {"1": None}, "running": True}]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
