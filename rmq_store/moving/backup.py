@@ -21,7 +21,7 @@ from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateE
 from rmq_store.integrity.findings import Finding
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, read_text
-from rmq_store.moving.content import copy_file, fingerprint, read_list, tree, write_list, wrong_files
+from rmq_store.moving.content import LIST, copy_file, fingerprint, read_list, tree, write_list, wrong_files
 from rmq_store.moving.image import Image
 from rmq_store.moving.source import Source
 from rmq_store.places import root_of
@@ -141,9 +141,11 @@ class _Backup:
     def make(self, least: int) -> BackupInfo:
         shutil.rmtree(self.partial, ignore_errors=True)
         self.files.mkdir(self.partial)
-        before = list_backups(self.directory)
-        known = read_list(before[-1].path)["files"] if before else {}
-        base = before[-1].path if before else ""
+        last = next(reversed(_names(self.directory)), "")
+        base, known = os.path.join(self.directory, last), {}
+        if last:
+            with contextlib.suppress(CorruptionError):      # then nothing is taken from it
+                known = read_list(base)["files"]
 
         rotten: set[str] = set()
 
@@ -168,7 +170,7 @@ class _Backup:
         self._recover(image.end)
         _step("recovered")
         listed = {name: self._about(name, known if name in image.linked else {}, image) for name in tree(self.partial)}
-        name = self._name(before)
+        name = self._name(last)
         info = BackupInfo(os.path.join(self.directory, name), os.path.realpath(self.source.root), time.time_ns() // 1_000_000,
                           image.begin, image.end, len(listed), image.copied_bytes,
                           len(image.linked) * self.source.options.segment_size_bytes)
@@ -219,9 +221,8 @@ class _Backup:
         return {"size": about.st_size, "mtime_ns": about.st_mtime_ns, "crc": crc,
                 "source": None if source is None else _identity(source)}
 
-    def _name(self, before: list[BackupInfo]) -> str:
+    def _name(self, last: str) -> str:
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        last = os.path.basename(before[-1].path) if before else ""
         if name > last and not os.path.lexists(os.path.join(self.directory, name)):
             return name
         head, _, number = last.partition("-")       # the same second, or the clock was set back
@@ -237,25 +238,29 @@ def _identity(about: os.stat_result) -> list[int]:
 def list_backups(directory: Any) -> list[BackupInfo]:
     """The backups in a directory, oldest first. Raises FileNotFoundError where it is none, CorruptionError."""
     directory = root_of(directory)
+    return [_info(directory, name) for name in _names(directory)]
+
+
+def _names(directory: str) -> list[str]:
+    """Of all backups in a directory, oldest first."""
     if not os.path.exists(os.path.join(directory, MARKER)):
         raise FileNotFoundError(2, "no directory of backups: `rmqstore backup STORE DIR` makes one", directory)
-    found = []
-    for name in sorted(os.listdir(directory)):
-        path = os.path.join(directory, name)
-        if name[:1] != "." and os.path.exists(os.path.join(path, ".backup.json")):
-            content = read_list(path)
-            found.append(BackupInfo(path, **{k: v for k, v in content.items() if k != "files"}))
-    return found
+    return [name for name in sorted(os.listdir(directory))
+            if name[:1] != "." and os.path.exists(os.path.join(directory, name, LIST))]
+
+
+def _info(directory: str, name: str) -> BackupInfo:
+    path = os.path.join(directory, name)
+    return BackupInfo(path, **{k: v for k, v in read_list(path).items() if k != "files"})
 
 
 def _chosen(directory: Any, name: str | None) -> BackupInfo:
-    found = list_backups(directory)
-    if name is None and found:
-        return found[-1]
-    for info in found:
-        if os.path.basename(info.path) == name:
-            return info
-    there = ", ".join(os.path.basename(b.path) for b in found) or "none"
+    """That one, whatever is wrong with others."""
+    directory = root_of(directory)
+    found = _names(directory)
+    if found and (name is None or name in found):
+        return _info(directory, found[-1] if name is None else name)
+    there = ", ".join(found) or "none"
     raise ConfigError(f"{os.fsdecode(directory)} has no backup {name or ''}: there are {there}")
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreSt
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import Rules
+from rmq_store.moving.rules import PREPARED, ROLLBACK, TRANSACTION, Rules
 from rmq_store.moving.source import Source
 from rmq_store.places import root_of
 from rmq_store.recovery.lockfile import in_use
@@ -47,7 +48,7 @@ class LineResult:
 
     messages: int                   # now
     before: int                     # lines that an earlier call had dealt with
-    left: dict[str, int]            # of an export: messages left out, by reason (rules.LEFT)
+    left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
     gone: int = 0                   # and bytes of the log that were cleaned before they were written
 
 
@@ -183,6 +184,7 @@ class _Import:
         self.name = name if name is not None else f"{zlib.crc32(first):08x} {first[:200].decode('utf-8', 'replace')}"
         self.crc, self.position, self.number = 0, 0, 0
         self.crcs: dict[int, int] = {0: 0}
+        self.left: Counter[str] = Counter()
 
     def run(self, options: dict[str, Any]) -> LineResult:
         use_unless_given(options, "topic_size_max_bytes", 255)
@@ -197,7 +199,7 @@ class _Import:
             self._take(to)
             to.end()
             store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
-            return LineResult(to.records - before - to.found, before, {})
+            return LineResult(to.records - before - to.found, before, dict(self.left))
 
     def _read(self) -> Iterator[bytes]:
         if self.head:
@@ -226,7 +228,7 @@ class _Import:
         wrong: ConfigError | None = None
         for line in self.source:
             try:
-                record = _record(line, self.number + 1, self.born) if line.strip() else b""
+                record = self._taken(line) if line.strip() else b""
             except ConfigError as error:        # those before it go
                 wrong = error
                 break
@@ -248,6 +250,14 @@ class _Import:
             to.end()
             raise wrong
         to.passed(self.position)
+
+    def _taken(self, line: bytes) -> bytes:
+        """Empty for what a copy as new messages leaves out, too: as a new message consumers would see it."""
+        record, sys_flag = _record(line, self.number + 1, self.born)
+        if sys_flag & TRANSACTION not in (PREPARED, ROLLBACK):
+            return record
+        self.left["transaction"] += 1
+        return b""
 
     def _append(self, to: Appender, parts: list[tuple[bytes, int, int]]) -> None:
         """Where the store refuses one, those before it go."""
@@ -271,8 +281,8 @@ def _ended(line: bytes) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n"
 
 
-def _record(line: bytes, number: int, born: int) -> bytes:
-    """The line as a record without a place, born then where it does not say when. Raises ConfigError."""
+def _record(line: bytes, number: int, born: int) -> tuple[bytes, int]:
+    """The line as a record without a place, born then where it does not say when, and its flags. Raises ConfigError."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -285,7 +295,7 @@ def _record(line: bytes, number: int, born: int) -> bytes:
         given["sys_flag"] = given.get("sys_flag", 0) & ~V6
         if "born_host" in fields:
             given["born_host"] = fields["born_host"]
-        return encode_record(topic, body, properties=_properties(fields), **given)
+        return encode_record(topic, body, properties=_properties(fields), **given), given["sys_flag"]
     except KeyError as error:
         raise ConfigError(f"line {number} has no {error}: a message has a topic and a body") from None
     except (ValueError, TypeError, RecursionError, RmqStoreError) as error:

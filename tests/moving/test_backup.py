@@ -500,10 +500,25 @@ def test_a_list_that_is_none_is_refused_and_leads_nowhere(tmp_path, wrong):
             shutil.copy(os.path.join(made.path, "checkpoint"), place)
     content_module.write_list(ControlFiles(IoTable()), made.path, {**listed, **wrong})
     for call in (lambda: list_backups(tmp_path / "b"), lambda: check_backup(tmp_path / "b"),
-                 lambda: restore(tmp_path / "b", tmp_path / "deep" / "r"), lambda: backup(tmp_path / "s", tmp_path / "b")):
+                 lambda: restore(tmp_path / "b", tmp_path / "deep" / "r")):
         with pytest.raises(errors.CorruptionError, match="list of a backup"):
             call()
     assert not (tmp_path / "deep" / "out").exists()
+
+
+def test_a_list_that_has_rotten_harms_its_own_backup_alone(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 300)
+        made = [store.backup(tmp_path / "b") for _ in range(3)]
+    for victim in (0, 2):
+        path = Path(made[victim].path) / ".backup.json"
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(errors.CorruptionError, match="list of a backup"):
+            restore(tmp_path / "b", tmp_path / "r", os.path.basename(made[victim].path))
+    restore(tmp_path / "b", tmp_path / "r", os.path.basename(made[1].path))
+    assert backup(tmp_path / "s", tmp_path / "b").linked_bytes == 0
+    restore(tmp_path / "b", tmp_path / "newest")
+    assert rows(tmp_path / "r") == rows(tmp_path / "newest") == rows(tmp_path / "s")
 
 
 def test_two_restores_to_one_directory(tmp_path):

@@ -121,6 +121,19 @@ def test_a_line_that_does_not_say_when_was_born_when_it_was_imported(tmp_path):
     assert told[0] == 7 and 0 <= new[1] - new[0] < 600_000
 
 
+def test_transactions_that_no_consumer_saw_stay_unseen(mixed, tmp_path):
+    """Lines of an export of everything have them."""
+    out = streams.BytesIO()
+    export_lines(mixed, out, whole=True)
+    given = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {4, 12} <= {each["sys_flag"] & 12 for each in given}
+    done = import_lines(streams.BytesIO(out.getvalue()), tmp_path / "to", **SMALL)
+    assert done.left == {"transaction": 2} and done.messages == len(given) - 2
+    bodies = [body for _, _, body in rows(tmp_path / "to", ["T"])]
+    assert b"committed" in bodies and not {b"prepared", b"rolled back"} & set(bodies)
+    assert import_lines(streams.BytesIO(out.getvalue()), tmp_path / "to", **SMALL).messages == 0
+
+
 def test_lines_that_were_added_and_others(tmp_path):
     text = b"".join(b'{"topic":"T","body":"%d"}\n' % i for i in range(100))
     for n in (30, 60, 60, 100):
