@@ -233,7 +233,8 @@ class Image:
     def _data_end(self, part: LogPart) -> int:
         """Where in the newest file its whole records end now. What is behind that is not copied: it is a half-written record,
         or nothing, for which room is reserved."""
-        with Split(part.path, part.start, part.start, part.end, newest=True, aligned=True, verify="none") as split:
+        with Split(part.path, part.start, part.start, part.end, newest=True, aligned=True, verify="none",
+                   mapped=False) as split:
             while not split.done:
                 split.skip()
                 split.take_bad()

@@ -1,7 +1,8 @@
 """The log of a store that messages are copied from: its records as they lie there, block by block. Reads files alone.
 
-Nothing is locked, made or written, so the store may be live or dead, ours or a broker's. Where its log is damaged and good
-records follow, it is not copied as if they were not there: CorruptionError. Control plane; one thread.
+Nothing is locked, made or written, nor mapped, as what a failing disk does not give would be a SIGBUS; so the store may be live
+or dead, ours or a broker's. Where its log is damaged and good records follow, it is not copied as if they were not there:
+CorruptionError. Control plane; one thread.
 """
 import os
 from collections.abc import Iterator
@@ -128,7 +129,7 @@ class Source:
                 stop = part.end if end is None else min(end, part.end)
                 try:
                     split = stack.enter_context(Split(part.path, part.start, max(begin, part.start), stop, newest=part.newest,
-                                                      aligned=True, verify="crc"))
+                                                      aligned=True, verify="crc", mapped=False))
                     file = stack.enter_context(open(part.path, "rb", buffering=0, opener=open_regular))
                 except FileNotFoundError:       # cleaned, or another writer has taken back what was made ahead
                     missing += stop - max(begin, part.start)

@@ -2,6 +2,8 @@
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -490,3 +492,24 @@ def test_what_is_cleaned_before_it_is_copied_is_told(tmp_path, monkeypatch, rmqs
         with open(tmp_path / "lines", "w+b") as out:
             assert lines.export_lines(tmp_path / "from", out).gone == 0
     assert copy_messages(tmp_path / "from", tmp_path / "to").gone == 0
+
+
+def test_a_source_that_is_cut_or_cannot_be_read_kills_nobody(tmp_path):
+    """A page of a map that is gone is a SIGBUS: so is a sector of a dying disk. In a process of its own, which that would kill."""
+    with MessageStore.open(tmp_path / "from", segment_size_bytes=1 << 20) as store:
+        for i in range(5000):
+            store.put("T", b"%06d" % i * 20)
+    code = f"""
+import os
+from rmq_store import copy_messages, errors
+from rmq_store.moving import source
+source.ROWS, source.BYTES = 10, 4096
+log = {str(tmp_path / "from" / "commitlog" / ("0" * 20))!r}
+try:
+    copy_messages({str(tmp_path / "from")!r}, {str(tmp_path / "to")!r}, segment_size_bytes=1 << 20,
+                  progress=lambda done, end: os.truncate(log, 8192))
+except errors.CorruptionError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "the file was cut" in done.stdout, done
