@@ -495,7 +495,7 @@ def test_what_is_cleaned_before_it_is_copied_is_told(tmp_path, monkeypatch, rmqs
 
 
 def test_a_source_that_is_cut_or_cannot_be_read_kills_nobody(tmp_path):
-    """A page of a map that is gone is a SIGBUS: so is a sector of a dying disk. In a process of its own, which that would kill."""
+    """A page of a map that is gone is a SIGBUS, and so is a bad sector. In a process of its own, which that would kill."""
     with MessageStore.open(tmp_path / "from", segment_size_bytes=1 << 20) as store:
         for i in range(5000):
             store.put("T", b"%06d" % i * 20)
