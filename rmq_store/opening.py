@@ -51,7 +51,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
     _refuse_odd(places, [] if readonly else places.tmps)
     if not readonly:
         for directory in (root, places.commitlog, *places.tmps):
-            _make_directories(files, directory)
+            files.make_dirs(directory)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
     try:
         times = _load_and_recover(store, files, places, options, io)
@@ -80,16 +80,6 @@ def _refuse_odd(places: Places, tmps: list[str]) -> None:
         if os.path.islink(place):       # what is in it is deleted
             raise OSError(40, "is a symbolic link, and what is in this directory is deleted when a store is opened: remove it",
                           place)
-
-
-def _make_directories(files: ControlFiles, path: str) -> None:
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    if parent and parent != path:
-        _make_directories(files, parent)
-    if files.mkdir(path):
-        files.sync_dir(parent)
 
 
 @dataclass

@@ -1,15 +1,15 @@
 """`rmqstore copy`: messages of one store into another, each once, as new messages or as they are. The source is only read."""
 import argparse
 
-from rmq_store.cli.common import FINDINGS, FINE, keywords, moment, option_arguments
+from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, moment, option_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.moving.messages import CopyResult, copy_messages
 from rmq_store.moving.rules import LEFT
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="FROM", help="root directory of the store to read; nothing in it changes")
-    parser.add_argument("target", metavar="TO", help="root directory of the store to write; made if it is not there")
+    parser.add_argument("source", type=PATH, metavar="FROM", help="root directory of the store to read; nothing in it changes")
+    parser.add_argument("target", type=PATH, metavar="TO", help="root directory of the store to write; made if it is not there")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--as-new", action="store_true", help="as new messages behind those of TO (this is the default)")
     how.add_argument("--as-is", action="store_true", help="with their queue offsets and store times, transactions, and the "
@@ -53,8 +53,8 @@ def _say(result: CopyResult, args: argparse.Namespace, out: Output) -> None:
             "all of them are on the device")
     say_left(result.left, out)
     if result.gone:
-        out.say(f"{result.gone} bytes of the log of {args.source} were cleaned since the last call: what was in "
-                "them is not here")
+        out.say(f"{result.gone} bytes of the log of {args.source} were cleaned before they were copied: what was "
+                "in them is not here")
     for topic in result.unseen:
         out.say(f"no message of topic {topic} was met")
     for name in result.settings:

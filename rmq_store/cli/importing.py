@@ -3,16 +3,16 @@ import argparse
 import contextlib
 import sys
 
-from rmq_store.cli.common import FINE, keywords, store_arguments
-from rmq_store.cli.copying import progress_argument
+from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
+from rmq_store.cli.copying import progress_argument, say_left
 from rmq_store.cli.output import Output, Progress
 from rmq_store.moving.lines import import_lines
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="lines as `rmqstore export` writes them; standard "
-                        "input where left out")
+    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="lines as `rmqstore "
+                        "export` writes them; standard input where left out")
     parser.add_argument("--name", help="under which STORE remembers how far it is; default: the first line")
     progress_argument(parser)
 
@@ -27,4 +27,5 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         before = f"; {result.before} of an earlier call were there already" if result.before else ""
         out.line(f"stored {result.messages} messages in {args.store}{before}; all of them are on the device")
+        say_left(result.left, out)
     return FINE

@@ -61,6 +61,16 @@ class ControlFiles:
             return False
         return True
 
+    def make_dirs(self, path: str) -> None:
+        """Makes a directory and those above it that are not there; durable when it returns."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        if parent and parent != path:
+            self.make_dirs(parent)
+        if self.mkdir(path):
+            self.sync_dir(parent)
+
     def write_new(self, directory: str, name: str, data: bytes) -> None:
         """A small file, whole or not at all: written beside its name, synced, renamed into place, directory synced."""
         path = os.path.join(directory, name)

@@ -21,9 +21,10 @@ from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateE
 from rmq_store.integrity.findings import Finding
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, read_text
-from rmq_store.moving.content import copy_file, fingerprint, read_list, tree, write_list, wrong_files
+from rmq_store.moving.content import LIST, copy_file, fingerprint, read_list, tree, write_list, wrong_files
 from rmq_store.moving.image import Image
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.store import MessageStore
 
 __all__ = ["BackupInfo", "backup", "backup_source", "check_backup", "list_backups", "restore"]
@@ -70,7 +71,7 @@ def backup(source: Any, directory: Any, *, progress: Callable[[int], None] | Non
 def backup_source(source: Source, directory: Any, least: int, progress: Callable[[int], None] | None,
                   io: IoTable | None) -> BackupInfo:
     """backup(), of what is known of the store; least: log offset up to which it must reach."""
-    maker = _Backup(source, os.path.abspath(os.fsdecode(directory)), io or IoTable(), progress or (lambda size: None))
+    maker = _Backup(source, root_of(directory), io or IoTable(), progress or (lambda size: None))
     try:
         with maker.locked():
             return maker.make(least)
@@ -106,13 +107,14 @@ class _Backup:
             if os.path.isdir(self.directory) and (there := [n for n in os.listdir(self.directory) if n != MARKER + ".tmp"]):
                 raise StoreStateError(f"{self.directory} holds something else ({sorted(there)[0]}): give a new or empty "
                                       "directory")
-            os.makedirs(self.directory, exist_ok=True)
+            self.files.make_dirs(self.directory)
             self.files.write_new(self.directory, MARKER, json.dumps({"source": os.path.realpath(self.source.root)}).encode())
-            self.files.sync_dir(os.path.dirname(self.directory))
         fd = self.files.open(marker, os.O_RDWR)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_still(fd, marker):       # two that were the first
+                    raise BlockingIOError
             except BlockingIOError:
                 raise StoreStateError(f"another backup into {self.directory} is being made: wait for it") from None
             self._refuse_other(marker)
@@ -128,7 +130,7 @@ class _Backup:
     def _refuse_other(self, marker: str) -> None:
         try:
             source = json.loads(read_text(marker))["source"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptionError(marker, None, "which store the backups are of", str(error)) from error
         if source != os.path.realpath(self.source.root):
             raise StoreStateError(f"{self.directory} holds backups of {source}, not of {self.source.root}: give another "
@@ -139,26 +141,36 @@ class _Backup:
     def make(self, least: int) -> BackupInfo:
         shutil.rmtree(self.partial, ignore_errors=True)
         self.files.mkdir(self.partial)
-        before = list_backups(self.directory)
-        known = read_list(before[-1].path)["files"] if before else {}
-        base = before[-1].path if before else ""
+        last = next(reversed(_names(self.directory)), "")
+        base, known = os.path.join(self.directory, last), {}
+        if last:
+            with contextlib.suppress(CorruptionError):      # then nothing is taken from it
+                known = read_list(base)["files"]
+
+        rotten: set[str] = set()
 
         def same(name: str, about: os.stat_result) -> str | None:
             """The file of the last backup that has these bytes: made of that very file of the source, and not touched since."""
-            then = known.get(name, {})
+            then = {} if name in rotten else known.get(name, {})
             path = os.path.join(base, name)
             if then.get("source") != _identity(about) or not os.path.isfile(path):
                 return None
             now = os.stat(path)
             return path if (now.st_size, now.st_mtime_ns) == (then["size"], then["mtime_ns"]) else None
 
-        image = Image(self.io, self.source, self.partial, same, self.progress)
-        image.take(least)
+        while True:
+            image = Image(self.io, self.source, self.partial, same, self.progress)
+            image.take(least)
+            if not (found := self._rotten(image, known)):
+                break
+            rotten |= found             # it is copied again
+            shutil.rmtree(self.partial)
+            self.files.mkdir(self.partial)
         _step("image")
         self._recover(image.end)
         _step("recovered")
         listed = {name: self._about(name, known if name in image.linked else {}, image) for name in tree(self.partial)}
-        name = self._name(before)
+        name = self._name(last)
         info = BackupInfo(os.path.join(self.directory, name), os.path.realpath(self.source.root), time.time_ns() // 1_000_000,
                           image.begin, image.end, len(listed), image.copied_bytes,
                           len(image.linked) * self.source.options.segment_size_bytes)
@@ -172,11 +184,24 @@ class _Backup:
         self.files.sync_dir(self.directory)
         return info
 
+    def _rotten(self, image: Image, known: dict[str, Any]) -> set[str]:
+        """Files of the last backup that are not as they were written. Recovery, which writes, must not meet them: it would cut
+        the log there, in that backup too. So it is looked first what it would find."""
+        if not image.linked:
+            return set()
+        with self._opened(readonly=True) as store:
+            if store.max_log_offset == image.end:
+                return set()
+        return {name for name in image.linked if fingerprint(self.io, os.path.join(self.partial, name)) != known[name]["crc"]}
+
+    def _opened(self, **options: Any) -> MessageStore:
+        mine = self.source.options
+        return MessageStore.open(self.partial, _io=self.io, _services=False, _environment={}, **options,
+                                 **{name: mine[name] for name in TAKEN})
+
     def _recover(self, end: int) -> None:
         """Queues and index are made to agree with the log, and the store is closed in order: it is whole."""
-        mine = self.source.options
-        with MessageStore.open(self.partial, _io=self.io, _services=False, _environment={}, manifest_enabled=False,
-                               **{name: mine[name] for name in TAKEN}) as store:
+        with self._opened(manifest_enabled=False) as store:
             if store.max_log_offset != end or store.cut_bytes:
                 raise CorruptionError(self.partial, store.max_log_offset, f"a log that ends at {end}", "another end")
             if not store.wait_dispatched(DISPATCH_TIMEOUT_S):
@@ -196,9 +221,8 @@ class _Backup:
         return {"size": about.st_size, "mtime_ns": about.st_mtime_ns, "crc": crc,
                 "source": None if source is None else _identity(source)}
 
-    def _name(self, before: list[BackupInfo]) -> str:
+    def _name(self, last: str) -> str:
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        last = os.path.basename(before[-1].path) if before else ""
         if name > last and not os.path.lexists(os.path.join(self.directory, name)):
             return name
         head, _, number = last.partition("-")       # the same second, or the clock was set back
@@ -213,26 +237,30 @@ def _identity(about: os.stat_result) -> list[int]:
 
 def list_backups(directory: Any) -> list[BackupInfo]:
     """The backups in a directory, oldest first. Raises FileNotFoundError where it is none, CorruptionError."""
-    directory = os.path.abspath(os.fsdecode(directory))
+    directory = root_of(directory)
+    return [_info(directory, name) for name in _names(directory)]
+
+
+def _names(directory: str) -> list[str]:
+    """Of all backups in a directory, oldest first."""
     if not os.path.exists(os.path.join(directory, MARKER)):
         raise FileNotFoundError(2, "no directory of backups: `rmqstore backup STORE DIR` makes one", directory)
-    found = []
-    for name in sorted(os.listdir(directory)):
-        path = os.path.join(directory, name)
-        if name[:1] != "." and os.path.exists(os.path.join(path, ".backup.json")):
-            content = read_list(path)
-            found.append(BackupInfo(path, **{k: v for k, v in content.items() if k != "files"}))
-    return found
+    return [name for name in sorted(os.listdir(directory))
+            if name[:1] != "." and os.path.exists(os.path.join(directory, name, LIST))]
+
+
+def _info(directory: str, name: str) -> BackupInfo:
+    path = os.path.join(directory, name)
+    return BackupInfo(path, **{k: v for k, v in read_list(path).items() if k != "files"})
 
 
 def _chosen(directory: Any, name: str | None) -> BackupInfo:
-    found = list_backups(directory)
-    if name is None and found:
-        return found[-1]
-    for info in found:
-        if os.path.basename(info.path) == name:
-            return info
-    there = ", ".join(os.path.basename(b.path) for b in found) or "none"
+    """That one, whatever is wrong with others."""
+    directory = root_of(directory)
+    found = _names(directory)
+    if found and (name is None or name in found):
+        return _info(directory, found[-1] if name is None else name)
+    there = ", ".join(found) or "none"
     raise ConfigError(f"{os.fsdecode(directory)} has no backup {name or ''}: there are {there}")
 
 
@@ -249,23 +277,72 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
     Broken off, it is given again. Raises ConfigError, StoreStateError, CorruptionError (a byte is not as it was), OSError.
     """
     io = _io or IoTable()
-    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.abspath(os.fsdecode(target))
+    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.realpath(root_of(target))
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise StoreStateError(f"{root} is there and not empty: a backup is restored to a new directory, nothing is replaced")
+    if os.path.ismount(root):
+        raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a "
+                              f"directory on that disk ({os.path.join(root, 'store')})")
     partial = root.rstrip("/") + PARTIAL
-    if os.path.lexists(partial) and (not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not
-                                     there & {RESTORING, RESTORING + ".tmp"})):
-        raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
-    files.write_new(partial, RESTORING, b"")
+    fd = _begin_restore(files, partial)
+    try:
+        _restore(io, files, info, partial, progress or (lambda size: None))
+        files.rename(partial, root)
+        files.sync_dir(os.path.dirname(root))
+        files.unlink(os.path.join(root, RESTORING))
+    finally:
+        files.close(fd)
+    return info
+
+
+def _begin_restore(files: ControlFiles, partial: str) -> int:
+    """Makes the directory in which a restore is made, anew if one was broken off; its descriptor, which holds a lock on it."""
+    if os.path.lexists(partial):
+        if not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not there & {RESTORING, RESTORING + ".tmp"}):
+            raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
+        fd = files.open_dir(partial)
+        try:
+            _lock_restore(files, fd, partial)
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            files.close(fd)
+    files.make_dirs(os.path.dirname(partial))
+    if not files.mkdir(partial):
+        raise StoreStateError(f"{partial} is in the way: another restore has just been begun, or it cannot be removed")
+    fd = files.open_dir(partial)
+    try:
+        _lock_restore(files, fd, partial)
+        files.write_new(partial, RESTORING, b"")
+    except BaseException:
+        files.close(fd)
+        raise
+    return fd
+
+
+def _lock_restore(files: ControlFiles, fd: int, partial: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreStateError(f"another restore is being made in {partial}: wait for it") from None
+    if not _is_still(fd, partial):
+        raise StoreStateError(f"another restore has just been begun in {partial}: wait for it")
+
+
+def _is_still(fd: int, path: str) -> bool:
+    """Whether what was opened has its name still: a lock on something else would lock nothing."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _restore(io: IoTable, files: ControlFiles, info: BackupInfo, partial: str, progress: Callable[[int], None]) -> None:
     done = 0
 
     def pace(size: int) -> None:
         nonlocal done
         done += size
-        if progress is not None:
-            progress(done)
+        progress(done)
 
     listed = read_list(info.path)["files"]
     newest = max((n for n in listed if n.startswith("commitlog/")), default=None)
@@ -284,10 +361,6 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
                 files.close(fd)
     for place, _, _ in os.walk(partial, topdown=False):
         files.sync_dir(place)
-    files.rename(partial, root)
-    files.sync_dir(os.path.dirname(root))
-    files.unlink(os.path.join(root, RESTORING))
-    return info
 
 
 def _step(name: str) -> None:

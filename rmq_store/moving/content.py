@@ -23,6 +23,7 @@ __all__ = ["LIST", "copy_file", "fingerprint", "read_list", "tree", "write_list"
 LIST = ".backup.json"
 BLOCK, CHUNK = 64 << 10, 4 << 20
 LIST_MAX = 1 << 30
+NAMES = {"source", "made_ms", "begin", "end", "file_count", "copied_bytes", "linked_bytes", "files"}
 FICLONE = 0x40049409
 _ZEROS = bytes(BLOCK)
 
@@ -121,11 +122,22 @@ def read_list(root: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         data = file.read(LIST_MAX)
     line, _, crc = data.partition(b"\n")
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
         content = json.loads(line)
-        if int(crc, 16) == crc32c.crc32c(line + b"\n") and isinstance(content, dict) and isinstance(content.get("files"), dict):
-            return content
+        if int(crc, 16) == crc32c.crc32c(line + b"\n") and _whole(content):
+            return dict(content)
     raise CorruptionError(path, None, "the list of a backup's files", "something else")
+
+
+def _whole(content: Any) -> bool:
+    """Whether it is a list, and one of files in the backup."""
+    files = content["files"]
+    return (content.keys() == NAMES and all(type(content[name]) is int for name in NAMES - {"files", "source"})
+            and isinstance(content["source"], str)
+            and all(os.path.normpath(name) == name and not os.path.isabs(name) and name.partition("/")[0] not in ("", ".", "..")
+                    and "\0" not in name and "source" in about
+                    and all(type(about[k]) is int for k in ("size", "mtime_ns", "crc"))
+                    for name, about in files.items()))
 
 
 def wrong_files(io: IoTable, root: str, pace: Callable[[int], None] = lambda size: None) -> list[Finding]:

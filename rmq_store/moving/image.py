@@ -1,11 +1,12 @@
 """The files of a store, copied while it may be open, in an order in which a crash could have left them on the device.
 
-    checkpoint, queues, index, config/, then the log
+    .moving/, .spark/journal/, checkpoint, queues, index, config/, then the log
 
 So nothing that is copied leads behind the log's end, and recovery, which mends what a crash leaves, mends the image. The log is
 copied whole file by whole file and walked in the copy: it ends behind its last whole record, with zeros behind that. Files that
 cleaning deletes meanwhile are left out, with those before them. The source is only read. Control plane; one thread.
 """
+import json
 import os
 import struct
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.integrity.manifest import DIRECTORY as MANIFESTS
 from rmq_store.integrity.manifest import listed
 from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
+from rmq_store.io.files import ControlFiles, read_text
 from rmq_store.moving.content import copy_file
+from rmq_store.moving.journal import DIRECTORY as MOVING
 from rmq_store.moving.source import LogPart, Source
 from rmq_store.places import numbered
 from rmq_store.recovery import checkpoint
@@ -47,12 +49,15 @@ class Image:
         """least: the log reaches at least so far. Raises CorruptionError (a damaged source), StoreStateError, OSError."""
         places = self.source.places
         self.live = in_use(self.source.root) or os.path.exists(places.abort)
+        # These tell of messages that are in the log then.
+        self._directory_of_small(MOVING)
+        self._sink_journals()
         with suppress(FileNotFoundError):
             self._copy(places.checkpoint, "checkpoint")
         for name, base in (("consumequeue", places.consumequeue), ("consumequeue_ext", places.consumequeue_ext)):
             self._queues(name, base)
         self._index(places.index)
-        self._config()
+        self._directory_of_small("config")
         self._log()
         if self.end < least:
             raise StoreStateError(f"the log of {self.source.root} is flushed up to {least}, and its files end at {self.end}: "
@@ -119,13 +124,33 @@ class Image:
         finally:
             self.files.close(fd)
 
-    def _config(self) -> None:
-        directory = os.path.join(self.source.root, "config")
+    def _directory_of_small(self, part: str) -> None:
+        directory = os.path.join(self.source.root, part)
         for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
             if os.path.isfile(path := os.path.join(directory, name)) and not name.endswith(".tmp"):
-                self._directory("config")
+                self._directory(part)
                 with suppress(FileNotFoundError):       # a .bak is replaced
-                    self._copy(path, os.path.join("config", name))
+                    self._copy(path, os.path.join(part, name))
+
+    def _sink_journals(self) -> None:
+        """Which versions of an application Spark's sink has stored, so that it does not store them again. Not a version that is
+        on its way, as its staging files are not taken, nor where the log was."""
+        part = os.path.join(".spark", "journal")
+        directory = os.path.join(self.source.root, part)
+        for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+            if not name.endswith(".json"):
+                continue
+            self._directory(part)
+            try:
+                entry = json.loads(read_text(os.path.join(directory, name)))
+                kept = {key: entry[key] for key in ("app", "done", "records", "query", "once") if key in entry}
+            except FileNotFoundError:           # of a write that nobody can repeat
+                continue
+            except (ValueError, TypeError, RecursionError):     # the sink refuses it, there as here
+                self._copy(os.path.join(directory, name), os.path.join(part, name))
+                continue
+            if kept.get("done") is not None:
+                self.files.write_new(os.path.join(self.to, part), name, json.dumps(kept).encode())
 
     def _manifests(self) -> None:
         for start in listed(self.source.root):
@@ -177,8 +202,7 @@ class Image:
         name = os.path.join("commitlog", os.path.basename(part.path))
         about = os.stat(part.path)
         earlier = None if part.newest else self._known(name, about)
-        if earlier is not None:
-            os.link(earlier, os.path.join(self.to, name))
+        if earlier is not None and self._link(earlier, name):
             self.linked.append(name)
             self.sources[name] = about
             self.end = part.end
@@ -199,10 +223,18 @@ class Image:
         assert said is not None
         raise said
 
+    def _link(self, earlier: str, name: str) -> bool:
+        try:
+            os.link(earlier, os.path.join(self.to, name))
+        except OSError:         # another user's file, or a file system without links: it is copied
+            return False
+        return True
+
     def _data_end(self, part: LogPart) -> int:
         """Where in the newest file its whole records end now. What is behind that is not copied: it is a half-written record,
         or nothing, for which room is reserved."""
-        with Split(part.path, part.start, part.start, part.end, newest=True, aligned=True, verify="none") as split:
+        with Split(part.path, part.start, part.start, part.end, newest=True, aligned=True, verify="none",
+                   mapped=False) as split:
             while not split.done:
                 split.skip()
                 split.take_bad()

@@ -35,7 +35,7 @@ class Journal:
         self.content = self._read(identity)
         self.known = self.content is not None
         if self.content is None:
-            self.content = {**identity, "position": 0, "begin": None, "records": 0}
+            self.content = {**identity, "position": 0, "begin": None, "records": 0, "appending": False}
 
     def _read(self, identity: dict[str, Any]) -> Any:
         try:
@@ -45,7 +45,7 @@ class Journal:
         except (ValueError, RecursionError) as error:
             raise CorruptionError(self.path, None, "how far a copy is", str(error)) from error
         wrong = not isinstance(content, dict) or any(content.get(k) != v for k, v in identity.items())
-        if wrong or not all(isinstance(content.get(k), int) for k in ("position", "begin", "records")):
+        if wrong or not _whole(content):
             raise CorruptionError(self.path, None, "how far a copy is", f"{str(content)[:80]}")
         return content
 
@@ -55,6 +55,30 @@ class Journal:
         if self._files.mkdir(directory):
             self._files.sync_dir(self._root)
         self._files.write_new(directory, self._name, json.dumps(self.content).encode())
+
+
+def _number(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _whole(content: dict[str, Any]) -> bool:
+    """Whether a journal holds what is written there."""
+    levels, met, seen = content.get("levels"), content.get("met", [0, 0]), content.get("seen", [])
+    numbers = ["position", "begin", "records"]
+    if content.get("phase", "log") != "log" or (content.get("waiting") is not None and levels is not None):
+        numbers += ["waiting", "waiting_to"]
+    if content.get("phase", "log") != "log":
+        numbers.append("log_position")
+    return (all(_number(content.get(name)) for name in numbers)
+            and all(_number(content.get(name, 0)) for name in ("crc", "born"))
+            and (content.get("waiting") is None or _number(content["waiting"]))
+            and content.get("phase", "log") in ("log", "waiting")
+            and (levels is None or (isinstance(levels, dict)
+                                    and all(k.isdecimal() and _number(v) for k, v in levels.items())))
+            and isinstance(met, list) and len(met) == 2 and type(met[0]) is type(met[1]) is int
+            and isinstance(seen, list) and all(isinstance(each, str) for each in seen)
+            and isinstance(content.get("settings", {}), dict)
+            and all(isinstance(sums, list) for sums in content.get("settings", {}).values()))
 
 
 class Appender:
@@ -70,7 +94,10 @@ class Appender:
         self.found = 0              # of `records`, what a call that was broken off had appended already
         self.begun = self.records
         begin = journal.content["begin"]
-        if begin is not None and begin < store.min_log_offset < store.max_log_offset:
+        cleaned = begin is not None and begin < store.min_log_offset < store.max_log_offset
+        if cleaned and not journal.content.get("appending", True):
+            begin, cleaned = None, False        # that call came to its end: nothing of it lies behind `begin`
+        if cleaned:
             raise StoreStateError(f"{store.path} was cleaned since the copy into it was broken off: what was copied last "
                                   f"cannot be told from what was not. Copy into a new store (see {journal.path})")
         if begin is not None and begin > store.max_log_offset:
@@ -96,7 +123,7 @@ class Appender:
             view, self._stored = view[used:], self._stored[matched:]
             self._comparing = bool(matched) and (not view or not self._stored)
         if view:
-            self._save()
+            self._save(appending=True)
             append_moved(self._store, view, as_is=self._as_is, path="a message")
             self.position, self.records = positions[-1], self.records + len(positions)
 
@@ -106,12 +133,12 @@ class Appender:
 
     def end(self) -> None:
         """All that was appended is on the device, and so is the word on it. Raises OSError."""
-        self._save()
+        self._save(appending=False)
 
-    def _save(self) -> None:
+    def _save(self, appending: bool) -> None:
         self._store.flush()
         self._journal.content.update(position=self.position, records=self.records, begin=self._store.max_log_offset,
-                                     **self._note(self.position))
+                                     appending=appending, **self._note(self.position))
         self._journal.save()
         _step("journal")
 

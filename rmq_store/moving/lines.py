@@ -9,27 +9,32 @@ import io
 import json
 import os
 import re
+import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
 from rmq_store.codec._codec import decode_record, encode_record
+from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.properties import encode_properties
 from rmq_store.delay.service import delay_offsets
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import Rules
+from rmq_store.moving.rules import PREPARED, ROLLBACK, TRANSACTION, Rules
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.recovery.lockfile import in_use
 from rmq_store.removing import removed_queues
 from rmq_store.store import MessageStore
 
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
+DELAYED = SCHEDULE_TOPIC.encode()
 PIECE, LINE_MAX = 8 << 20, 1 << 30
 DISPATCH_TIMEOUT_S = 600
 NUMBERS = {"queue_id": (0, (1 << 31) - 1), "flag": (-(1 << 31), (1 << 31) - 1), "sys_flag": (-(1 << 31), (1 << 31) - 1),
@@ -43,7 +48,8 @@ class LineResult:
 
     messages: int                   # now
     before: int                     # lines that an earlier call had dealt with
-    left: dict[str, int]            # of an export: messages left out, by reason (rules.LEFT)
+    left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
+    gone: int = 0                   # and bytes of the log that were cleaned before they were written
 
 
 def message_fields(record: Any) -> dict[str, object]:
@@ -90,7 +96,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     rules = Rules(whole, topics, levels, removed_queues(files, reader.root))
     begin = reader.begin()
     if out.seekable() and out.readable():
-        begin = max(begin, _go_on(out, reader))
+        begin = max(begin, _go_on(out, reader, rules, since, until))
+        rules.left.clear()
     count, total = 0, reader.end()
     for block in reader.blocks(begin, since=since, until=until):
         for i in rules.chosen(block):
@@ -98,14 +105,14 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
             count += 1
         if progress is not None:
             progress(block.end, total)
-    return LineResult(count, 0, dict(rules.left))
+    return LineResult(count, 0, dict(rules.left), reader.gone)
 
 
 def _line(raw: bytes) -> bytes:
     return json.dumps(message_fields(decode_record(raw)), separators=(",", ":")).encode() + b"\n"
 
 
-def _go_on(out: Any, reader: Source) -> int:
+def _go_on(out: Any, reader: Source, rules: Rules, since: int | None, until: int | None) -> int:
     """Behind which message of the log the lines in `out` end; cuts a half line off."""
     size = out.seek(0, os.SEEK_END)
     name = getattr(out, "name", "the output")
@@ -127,10 +134,31 @@ def _go_on(out: Any, reader: Source) -> int:
         offset, length = known["offset"], known["size"]
         for block in reader.blocks(offset, offset + 1) if reader.begin() <= offset else ():
             if len(block.topics) and _line(block.raw(0)) == line:
+                _refuse_other_choice(out, name, reader, rules, since, until,
+                                     tail[0 if at == 0 else tail.find(b"\n") + 1:end])
                 out.seek(size - len(tail) + end)
                 out.truncate()
                 return int(offset + length)
     raise StoreStateError(f"{name} does not end with a message of {reader.root}: give another name, nothing was written")
+
+
+def _refuse_other_choice(out: Any, name: str, reader: Source, rules: Rules, since: int | None, until: int | None,
+                         last_lines: bytes) -> None:
+    """What is chosen now and lies in front of the first line, or among the last ones, was chosen then. Of delayed messages who
+    had the store open decided, too."""
+    out.seek(0)
+    first = json.loads(out.readline(LINE_MAX))["offset"]
+    there = [json.loads(line) for line in last_lines.split(b"\n")[:-1]]
+    known = {line["offset"] for line in there}
+    missing = rules.topics is not None and there[-1]["topic"].encode() not in {*rules.topics, DELAYED}
+    for begin, end in ((reader.begin(), first), (max(there[0]["offset"], reader.begin()), there[-1]["offset"])):
+        for block in reader.blocks(begin, end, since=since, until=until) if begin < end and not missing else ():
+            if any(block.topics[i] != DELAYED and block.offsets[i] not in known for i in rules.chosen(block)):
+                missing = True
+                break
+    if missing:
+        raise StoreStateError(f"{name} was written with another choice of topics or times: what is chosen now and was not then "
+                              "would be missing. Give the same choice, or another name; nothing was written")
 
 
 # ---- in
@@ -144,7 +172,7 @@ def import_lines(lines: IO[bytes], target: Any, *, name: str | None = None, prog
     that is no message is an error; those before it are stored. progress(bytes, 0). Durable when it returns. Raises ConfigError
     with the line's number, StoreStateError (other lines than those known by this name), StoreLocked, what put raises, OSError.
     """
-    return _Import(lines, os.path.abspath(os.fsdecode(target)), name, _io or IoTable(), progress).run(options)
+    return _Import(lines, root_of(target), name, _io or IoTable(), progress).run(options)
 
 
 class _Import:
@@ -152,9 +180,11 @@ class _Import:
                  progress: Callable[[int, int], None] | None) -> None:
         self.lines, self.root, self.io, self.progress = lines, root, io, progress
         self.head = lines.readline(LINE_MAX) if name is None else b""
-        self.name = name if name is not None else f"{zlib.crc32(self.head):08x} {self.head[:200].decode('utf-8', 'replace')}"
+        first = _ended(self.head)
+        self.name = name if name is not None else f"{zlib.crc32(first):08x} {first[:200].decode('utf-8', 'replace')}"
         self.crc, self.position, self.number = 0, 0, 0
         self.crcs: dict[int, int] = {0: 0}
+        self.left: Counter[str] = Counter()
 
     def run(self, options: dict[str, Any]) -> LineResult:
         use_unless_given(options, "topic_size_max_bytes", 255)
@@ -162,11 +192,14 @@ class _Import:
             journal = Journal(ControlFiles(self.io), self.root, {"kind": "import", "name": self.name})
             to = Appender(store, journal, as_is=False, note=lambda position: {"crc": self.crcs[position]})
             self._pass(journal, to.position)
+            if not journal.content.get("appending"):        # else for what was broken off, as it is looked for again
+                journal.content["born"] = time.time_ns() // 1_000_000
+            self.born = journal.content.get("born", 0)
             before = to.records
             self._take(to)
             to.end()
             store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
-            return LineResult(to.records - before - to.found, before, {})
+            return LineResult(to.records - before - to.found, before, dict(self.left))
 
     def _read(self) -> Iterator[bytes]:
         if self.head:
@@ -184,49 +217,72 @@ class _Import:
         self.crcs = {self.position: self.crc}
 
     def _count(self, line: bytes) -> None:
+        line = _ended(line)
         self.position += len(line)
         self.number += 1
         self.crc = zlib.crc32(line, self.crc)
 
     def _take(self, to: Appender) -> None:
-        parts: list[bytes] = []
-        positions: list[int] = []
-        size, first = 0, self.number + 1
+        parts: list[tuple[bytes, int, int]] = []        # record, position behind its line, number of that
+        size = 0
         wrong: ConfigError | None = None
         for line in self.source:
             try:
-                record = _record(line, self.number + 1) if line.strip() else b""
+                record = self._taken(line) if line.strip() else b""
             except ConfigError as error:        # those before it go
                 wrong = error
                 break
             self._count(line)
             self.crcs[self.position] = self.crc
             if record:
-                parts.append(record)
-                positions.append(self.position)
+                parts.append((record, self.position, self.number))
                 size += len(record)
             if size >= PIECE:
-                self._append(to, parts, positions, first)
-                parts, positions, size, first = [], [], 0, self.number + 1
-        if positions:
-            self._append(to, parts, positions, first)
+                self._append(to, parts)
+                parts, size = [], 0
+                self.crcs = {to.position: self.crcs[to.position], self.position: self.crc}
+                if self.progress is not None:
+                    self.progress(self.position, 0)
+        self._append(to, parts)
+        if self.progress is not None:
+            self.progress(self.position, 0)
         if wrong is not None:
+            to.end()
             raise wrong
         to.passed(self.position)
 
-    def _append(self, to: Appender, parts: list[bytes], positions: list[int], first: int) -> None:
+    def _taken(self, line: bytes) -> bytes:
+        """Empty for what a copy as new messages leaves out, too: as a new message consumers would see it."""
+        record, sys_flag = _record(line, self.number + 1, self.born)
+        if sys_flag & TRANSACTION not in (PREPARED, ROLLBACK):
+            return record
+        self.left["transaction"] += 1
+        return b""
+
+    def _append(self, to: Appender, parts: list[tuple[bytes, int, int]]) -> None:
+        """Where the store refuses one, those before it go."""
+        if not parts:
+            return
         try:
-            to.append(b"".join(parts), positions)
+            to.append(b"".join(record for record, _, _ in parts), [position for _, position, _ in parts])
         except (MessageIllegal, ConfigError) as error:
-            error.add_note(f"it is one of lines {first} to {self.number}; none of these was stored")
-            raise
-        self.crcs = {to.position: self.crcs[to.position], self.position: self.crc}
-        if self.progress is not None:
-            self.progress(self.position, 0)
+            rest = [part for part in parts if part[1] > to.position]        # others were there already
+            if len(rest) == 1:
+                to.end()
+                error.add_note(f"it is line {rest[0][2]}; those before it are stored")
+                raise
+            half = len(rest) // 2
+            self._append(to, rest[:half])
+            self._append(to, rest[half:])
 
 
-def _record(line: bytes, number: int) -> bytes:
-    """The line as a record without a place. Raises ConfigError."""
+def _ended(line: bytes) -> bytes:
+    """As it is once the line after it has been added."""
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+def _record(line: bytes, number: int, born: int) -> tuple[bytes, int]:
+    """The line as a record without a place, born then where it does not say when, and its flags. Raises ConfigError."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -235,10 +291,11 @@ def _record(line: bytes, number: int) -> bytes:
         if not isinstance(topic, str) or not topic:
             raise ValueError(f"topic is {topic!r}")
         given = {name: _number(name, fields[name]) for name in NUMBERS if name in fields}
+        given.setdefault("born_timestamp", born)
         given["sys_flag"] = given.get("sys_flag", 0) & ~V6
         if "born_host" in fields:
             given["born_host"] = fields["born_host"]
-        return encode_record(topic, body, properties=_properties(fields), **given)
+        return encode_record(topic, body, properties=_properties(fields), **given), given["sys_flag"]
     except KeyError as error:
         raise ConfigError(f"line {number} has no {error}: a message has a topic and a body") from None
     except (ValueError, TypeError, RecursionError, RmqStoreError) as error:

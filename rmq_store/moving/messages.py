@@ -5,7 +5,9 @@ opened without services, so that it delivers and deletes nothing. The same call 
 source has got since. Control plane; one thread.
 """
 import os
+import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,7 +22,7 @@ from rmq_store.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.moving.rules import Rules
 from rmq_store.moving.settings import Settings
 from rmq_store.moving.source import Block, Source
-from rmq_store.places import numbered
+from rmq_store.places import Places, numbered, root_of
 from rmq_store.recovery.lockfile import in_use
 from rmq_store.removing import removed_queues
 from rmq_store.store import MessageStore
@@ -41,7 +43,7 @@ class CopyResult:
     position: int                   # log offset of the source behind the last message looked at
     left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
     unseen: list[str]               # named topics of which no message was met
-    gone: int = 0                   # bytes of the source's log that were cleaned after an earlier call, before they were copied
+    gone: int = 0                   # bytes of the source's log that were cleaned before they were copied
     settings: list[str] = field(default_factory=list)       # as they are: files under config/ that were copied
     kept: list[str] = field(default_factory=list)           # and those of the target that others have changed, and that stayed
 
@@ -70,11 +72,11 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     """
     wanted = None if topics is None else sorted({_name(t) for t in topics})
     reader = Source(source, source_options)
-    root = os.path.abspath(os.fsdecode(target))
-    if os.path.realpath(root) == reader.root:
-        raise ConfigError(f"{root} is the source: copy into another directory")
+    root = root_of(target)
+    _refuse_nested(reader, root, options)
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
+        copy.read_journal()             # another copy may have come to its end before the target was ours
         result = copy.run(store)
         store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
         return result
@@ -84,6 +86,17 @@ def _name(topic: object) -> str:
     if not isinstance(topic, str) or not topic:
         raise ConfigError(f"topic {topic!r}: give names of topics")
     return topic
+
+
+def _refuse_nested(source: Source, root: str, options: dict[str, Any]) -> None:
+    """Nothing is written where the source is read."""
+    given = dict(options)
+    chosen = resolve(given.pop("profile", None), given, root, config=given.pop("config", None))
+    mine, theirs = Places(root, chosen), source.places
+    for place in {os.path.realpath(p) for p in (theirs.root, theirs.commitlog, theirs.consumequeue, theirs.index)}:
+        for target in (root, mine.commitlog, mine.consumequeue, mine.index):
+            if os.path.commonpath([place, os.path.realpath(target)]) == place:
+                raise ConfigError(f"{target} is the source {source.root}, or in it: copy into another directory")
 
 
 class _Copy:
@@ -96,8 +109,12 @@ class _Copy:
         self.in_use = in_use(source.root)
         self.levels = None if as_is else delay_offsets(self.files, source.root)
         self.settings = Settings(self.files, source.root, topics) if as_is else None
-        self.journal = Journal(self.files, root, {
-            "kind": "copy", "source": source.root, "as_is": as_is, "topics": topics, "since": since, "until": until})
+        self.read_journal()
+
+    def read_journal(self) -> None:
+        self.journal = Journal(self.files, self.root, {
+            "kind": "copy", "source": self.source.root, "as_is": self.as_is, "topics": self.topics, "since": self.since,
+            "until": self.until})
 
     # ---- the target
 
@@ -134,7 +151,7 @@ class _Copy:
         directory, aside = os.path.join(self.root, "commitlog"), os.path.join(self.root, MOVING)
         if begin == 0 or numbered(directory, 20):
             return
-        os.makedirs(self.root, exist_ok=True)
+        self.files.make_dirs(self.root)
         for place in (directory, aside):
             self.files.mkdir(place)
         made = os.path.join(aside, "first.tmp")
@@ -157,11 +174,14 @@ class _Copy:
         self._settle_levels(entry)
         to = Appender(store, self.journal, self.as_is)
         low = self.source.begin()
+        self._same_source(entry, low)
         gone = max(0, low - to.position) if self.journal.known else 0
         to.position = max(to.position, low)
         rules = self._rules(entry)
         if entry.get("phase", "log") == "log":
+            before = self.source.gone
             self._walk(to, rules, to.position, None)
+            gone += self.source.gone - before
             entry["log_position"] = to.position
             if entry.get("waiting") is not None and entry["levels"] is not None:
                 entry["phase"] = "waiting"          # what an earlier call left to whoever had the source open
@@ -174,14 +194,27 @@ class _Copy:
         if entry["levels"] is None:
             entry["waiting_to"] = to.position
         entry.update(phase="log", running=False)
-        taken, kept = self.settings.apply(self.root, entry) if self.settings is not None else ([], [])
+        taken, kept = self.settings.apply(self.root, entry, to.end) if self.settings is not None else ([], [])
         to.end()
         result = CopyResult(to.records - to.begun - to.found, to.records, to.position, dict(rules.left),
                             [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept)
         if finishing and entry.get("waiting") is not None and not self.in_use:
             more = self.run(store)      # the call that was broken off had left what waits
-            return replace(more, copied=result.copied + more.copied, gone=gone)
+            return replace(more, copied=result.copied + more.copied, gone=gone + more.gone)
         return result
+
+    def _same_source(self, entry: dict[str, Any], low: int) -> None:
+        """What was met last must be where it was, or what came behind it cannot be told from what was copied."""
+        offset, crc = entry.get("met") or (-1, 0)
+        if offset < low and entry["position"] <= self.source.end():
+            return
+        with suppress(CorruptionError):
+            for block in self.source.blocks(offset, offset + 1) if entry["position"] <= self.source.end() else ():
+                if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
+                    return
+        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was "
+                              "copied: another store is at this path now, or it lost its end in a crash. Copy into a new "
+                              "store; or move the source to another path, then all of it is copied")
 
     def _settle_levels(self, entry: dict[str, Any]) -> None:
         """Which delayed messages wait is decided when a call begins, and holds for those that finish what it began."""
@@ -203,7 +236,8 @@ class _Copy:
     def _walk(self, to: Appender, rules: Rules, begin: int, end: int | None, topics: list[bytes] | None = None) -> None:
         parts: list[bytes] = []
         positions: list[int] = []
-        size, reached, total = 0, begin, self.source.end()
+        entry = self.journal.content
+        size, reached, total, met = 0, begin, self.source.end(), (-1, 0)
         damage: CorruptionError | None = None
         blocks = self.source.blocks(begin, end, since=self.since, until=self.until, topics=topics)
         while damage is None:
@@ -216,12 +250,15 @@ class _Copy:
                 parts.append(_bytes_of(block, chosen))
                 positions += [block.offsets[i] + block.sizes[i] for i in chosen]
                 size, reached = size + len(parts[-1]), block.end
+                if block.topics:
+                    met = (block.offsets[-1], zlib.crc32(block.raw(-1)))
             self._note(rules)
             if positions and (size >= PIECE or block is None):
                 to.append(b"".join(parts), positions)
                 parts, positions, size = [], [], 0
             if not positions:
                 to.passed(reached)
+                entry["met"] = max(tuple(entry.get("met") or met), met)
             self.progress(reached, total)
             if block is None:
                 break

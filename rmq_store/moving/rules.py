@@ -14,7 +14,7 @@ from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.moving.source import Block
 from rmq_store.removing import is_system_topic
 
-__all__ = ["LEFT", "Rules"]
+__all__ = ["LEFT", "PREPARED", "ROLLBACK", "TRANSACTION", "Rules"]
 
 PREPARED, ROLLBACK, TRANSACTION = 0x4, 0xC, 0xC
 

@@ -5,6 +5,7 @@ have changed in the target since is left alone. Control plane; one thread.
 """
 import os
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from rmq_store.codec.delay import SCHEDULE_TOPIC
@@ -43,9 +44,12 @@ class Settings:
         finally:
             self._files.close(fd)
 
-    def apply(self, root: str, entry: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Writes them into the store at `root`: (written, left alone). entry["settings"]: what the last call wrote."""
-        before: dict[str, int] = entry.get("settings", {})
+    def apply(self, root: str, entry: dict[str, Any], save: Callable[[], None]) -> tuple[list[str], list[str]]:
+        """Writes them into the store at `root`: (written, left alone). entry["settings"]: checksums of what the last call
+        wrote, and of what one that was broken off may have written. save: has the device hold the entry."""
+        before: dict[str, list[int]] = entry.get("settings", {})
+        entry["settings"] = before | {name: [*before.get(name, []), zlib.crc32(data)] for name, data in self._found.items()}
+        save()
         directory = os.path.join(root, "config")
         if self._found and self._files.mkdir(directory):
             self._files.sync_dir(root)
@@ -53,14 +57,14 @@ class Settings:
         for name, data in self._found.items():
             path = os.path.join(directory, name)
             there = self._read(path) if os.path.exists(path) else None
-            if there is not None and there != data and zlib.crc32(there) != before.get(name):
+            if there is not None and there != data and zlib.crc32(there) not in before.get(name, []):
                 kept.append(name)
+                entry["settings"][name] = before.get(name, [])
                 continue
             if there != data:
                 self._files.write_new(directory, name, data)
                 written.append(name)
-            before[name] = zlib.crc32(data)
-        entry["settings"] = before
+            entry["settings"][name] = [zlib.crc32(data)]
         return written, kept
 
 

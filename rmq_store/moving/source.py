@@ -1,7 +1,8 @@
 """The log of a store that messages are copied from: its records as they lie there, block by block. Reads files alone.
 
-Nothing is locked, made or written, so the store may be live or dead, ours or a broker's. Where its log is damaged and good
-records follow, it is not copied as if they were not there: CorruptionError. Control plane; one thread.
+Nothing is locked, made or written, nor mapped, as what a failing disk does not give would be a SIGBUS; so the store may be live
+or dead, ours or a broker's. Where its log is damaged and good records follow, it is not copied as if they were not there:
+CorruptionError. Control plane; one thread.
 """
 import os
 from collections.abc import Iterator
@@ -88,18 +89,21 @@ def _empty(path: str) -> bool:
 
 
 class Source:
-    """A store to read from. Raises FileNotFoundError where there is none, ConfigError."""
+    """A store to read from. Raises FileNotFoundError where there is none, ConfigError.
+
+    gone: bytes of its log that were cleaned while `blocks` came to them."""
 
     def __init__(self, path: Any, options: dict[str, Any] | None = None) -> None:
         self.root, self.options = chosen_options(path, options or {})
         self.places = Places(self.root, self.options)
         self.root = os.path.realpath(self.root)
+        self.gone = 0
 
     @classmethod
     def of(cls, root: str, options: Options) -> "Source":
         """Of a store whose options are known."""
         self = cls.__new__(cls)
-        self.root, self.options, self.places = root, options, Places(root, options)
+        self.root, self.options, self.places, self.gone = root, options, Places(root, options), 0
         return self
 
     def parts(self) -> list[LogPart]:
@@ -118,6 +122,7 @@ class Source:
         """The records of [begin, end) that are of `topics` and were stored from `since` to `until`, both included, ms since
         1970. A block may be empty: its `end` tells how far the walk is. `begin` is the place of a record."""
         damage: CorruptionError | None = None
+        missing = 0
         for part in self.parts():
             if part.end <= begin or (end is not None and part.start >= end):
                 continue
@@ -125,10 +130,12 @@ class Source:
                 stop = part.end if end is None else min(end, part.end)
                 try:
                     split = stack.enter_context(Split(part.path, part.start, max(begin, part.start), stop, newest=part.newest,
-                                                      aligned=True, verify="crc"))
+                                                      aligned=True, verify="crc", mapped=False))
                     file = stack.enter_context(open(part.path, "rb", buffering=0, opener=open_regular))
                 except FileNotFoundError:       # cleaned, or another writer has taken back what was made ahead
+                    missing += stop - max(begin, part.start)
                     continue
+                self.gone, missing = self.gone + missing, 0
                 split.choose(selectors=None if topics is None else [(t, None, -1 << 62, 1 << 62) for t in topics],
                              time_low=since, time_high=None if until is None else until + 1)
                 while True:

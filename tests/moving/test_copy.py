@@ -1,12 +1,15 @@
 """Copies of messages: what goes and what does not, each exactly once, wherever it is broken off; the source never changes."""
 import itertools
+import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from rmq_store import MessageStore, copy_messages, errors, verify
 from rmq_store.io._io import ProbeIo
-from rmq_store.moving import journal, messages, source
+from rmq_store.moving import journal, lines, messages, settings, source
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -190,6 +193,31 @@ def test_offsets_that_were_changed_in_the_target_stay(tmp_path):
         assert store.offsets.groups() == ["G", "H"]
 
 
+def test_offsets_that_a_call_wrote_before_it_was_broken_off_are_not_taken_for_somebody_elses(tmp_path, monkeypatch):
+    def commit(offset):
+        with MessageStore.open(tmp_path / "from", **SMALL) as store:
+            store.put("T", b"x")
+            store.offsets.commit("G", "T", 0, offset)
+
+    real = settings.Settings.apply
+
+    def die_behind(self, *arguments):
+        real(self, *arguments)
+        raise Died
+
+    commit(1)
+    copy_messages(tmp_path / "from", tmp_path / "to", as_is=True)
+    commit(2)
+    monkeypatch.setattr(settings.Settings, "apply", die_behind)
+    with pytest.raises(Died):
+        copy_messages(tmp_path / "from", tmp_path / "to", as_is=True)
+    monkeypatch.setattr(settings.Settings, "apply", real)
+    commit(3)
+    assert copy_messages(tmp_path / "from", tmp_path / "to", as_is=True).kept == []
+    with MessageStore.open(tmp_path / "to", readonly=True) as store:
+        assert store.offsets.query("G", "T", 0) == 3
+
+
 def test_as_they_are_only_into_a_store_that_nobody_puts_to(tmp_path):
     with MessageStore.open(tmp_path / "from", **SMALL) as store:
         store.put("T", b"one")
@@ -352,3 +380,136 @@ def test_the_same_directory_and_none(tmp_path):
     with pytest.raises(FileNotFoundError):
         copy_messages(tmp_path / "none", tmp_path / "to")
     assert not (tmp_path / "to").exists()
+
+
+def test_a_source_that_another_store_has_replaced_is_not_taken_for_the_old_one(tmp_path):
+    def made(count, what, root=tmp_path / "from"):
+        shutil.rmtree(root, ignore_errors=True)
+        with MessageStore.open(root, **SMALL) as store:
+            for i in range(count):
+                store.put("T", what + b"%06d" % i)
+
+    made(100, b"old")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    for count, what in ((150, b"new"), (20, b"few"), (150, b"of another length")):
+        made(count, what)
+        with pytest.raises(errors.StoreStateError, match="another store is at this path"):
+            copy_messages(tmp_path / "from", tmp_path / "to")
+    assert len(rows(tmp_path / "to")) == 100
+    (tmp_path / "from").rename(tmp_path / "moved")
+    assert copy_messages(tmp_path / "moved", tmp_path / "to").copied == 150
+
+
+def test_a_target_that_has_lived_on_and_was_cleaned_takes_what_has_come_since(tmp_path):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"one")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    with MessageStore.open(tmp_path / "to", **SMALL) as store:
+        for _ in range(1000):
+            store.put("U", b"x" * 200)
+        store.flush()
+        store.wait_dispatched(10)
+        assert store.clean(0).log_files
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"two")
+    assert copy_messages(tmp_path / "from", tmp_path / "to").copied == 1
+    assert [b for _, _, b in rows(tmp_path / "to", ["T"])] == [b"two"]
+
+
+def test_nothing_is_written_where_the_source_is_read(tmp_path):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"one")
+    before = content(tmp_path / "from")
+    for target, options in (("from/sub", {}), ("from/commitlog/sub", {}), ("from", {}),
+                            ("to", {"commitlog_path": str(tmp_path / "from" / "commitlog")}),
+                            ("to", {"index_path": str(tmp_path / "from" / "index")})):
+        with pytest.raises(errors.ConfigError, match="is the source"):
+            copy_messages(tmp_path / "from", tmp_path / target, **SMALL, **options)
+    assert content(tmp_path / "from") == before and not (tmp_path / "to").exists()
+    with pytest.raises(errors.ArgumentIllegal, match="is not set"):
+        copy_messages(tmp_path / "from", "")
+
+
+def test_a_copy_that_ends_just_before_the_target_is_ours_is_gone_on_with(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        for i in range(10):
+            store.put("T", b"%d" % i)
+    real, opened = MessageStore.open, []
+
+    def late(path, **options):
+        if path == str(tmp_path / "to") and not opened:
+            opened.append(path)
+            copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+        return real(path, **options)
+
+    monkeypatch.setattr(messages.MessageStore, "open", late)
+    assert copy_messages(tmp_path / "from", tmp_path / "to", **SMALL).copied == 0
+    assert opened and len(rows(tmp_path / "to")) == 10
+
+
+def test_the_directories_above_a_new_target_are_on_the_device(tmp_path):
+    """A target whose log does not begin at 0 is made in another way."""
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"x")
+    io = ProbeIo(keep_bytes=False)
+    copy_messages(tmp_path / "from", tmp_path / "a" / "to", as_is=True, since=0, _io=io, **SMALL)
+    assert {str(tmp_path), str(tmp_path / "a")} <= {call.path for call in io.trace() if call.kind == "sync_dir"}
+
+
+WRONG = [{"position": -5}, {"position": 1 << 70}, {"position": True}, {"position": None}, {"begin": "x"}, {"records": -1},
+         {"met": 5}, {"met": "ab"}, {"met": [1]}, {"met": ["a", "b"]}, {"met": [None, None]}, {"phase": "waiting"},
+         {"phase": []}, {"waiting": "x"}, {"waiting": 5, "levels": {}}, {"levels": {"x": 1}, "running": True}, {"seen": 5},
+         {"settings": 5}, {"levels": [1], "running": True}, {"levels": {"1": None}, "running": True}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_journal_that_is_none_is_refused(tmp_path, wrong):
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        store.put("T", b"x")
+    copy_messages(tmp_path / "from", tmp_path / "to", **SMALL)
+    (path,) = (tmp_path / "to" / ".moving").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    with pytest.raises(errors.CorruptionError, match="how far a copy is"):
+        copy_messages(tmp_path / "from", tmp_path / "to")
+    assert len(rows(tmp_path / "to")) == 1
+
+
+def test_what_is_cleaned_before_it_is_copied_is_told(tmp_path, monkeypatch, rmqstore):
+    monkeypatch.setattr(source, "ROWS", 10)
+    with MessageStore.open(tmp_path / "from", **SMALL) as store:
+        for i in range(3000):
+            store.put("T", b"%06d" % i * 10)
+        store.flush()
+        store.wait_dispatched(10)
+        size = store.max_log_offset - store.max_log_offset % (1 << 16)
+
+        def clean(done, end):
+            if done < 1 << 16:
+                store.clean(0)
+
+        result = copy_messages(tmp_path / "from", tmp_path / "to", progress=clean, **SMALL)
+        assert 0 < result.copied < 3000 and result.gone == size - (1 << 16)
+        with open(tmp_path / "lines", "w+b") as out:
+            assert lines.export_lines(tmp_path / "from", out).gone == 0
+    assert copy_messages(tmp_path / "from", tmp_path / "to").gone == 0
+
+
+def test_a_source_that_is_cut_or_cannot_be_read_kills_nobody(tmp_path):
+    """A page of a map that is gone is a SIGBUS, and so is a bad sector. In a process of its own, which that would kill."""
+    with MessageStore.open(tmp_path / "from", segment_size_bytes=1 << 20) as store:
+        for i in range(5000):
+            store.put("T", b"%06d" % i * 20)
+    code = f"""
+import os
+from rmq_store import copy_messages, errors
+from rmq_store.moving import source
+source.ROWS, source.BYTES = 10, 4096
+log = {str(tmp_path / "from" / "commitlog" / ("0" * 20))!r}
+try:
+    copy_messages({str(tmp_path / "from")!r}, {str(tmp_path / "to")!r}, segment_size_bytes=1 << 20,
+                  progress=lambda done, end: os.truncate(log, 8192))
+except errors.CorruptionError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "the file was cut" in done.stdout, done

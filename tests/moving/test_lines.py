@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -90,6 +91,49 @@ def test_a_wrong_line_is_named_and_what_is_before_it_is_stored(tmp_path, line, s
     assert got(tmp_path / "to", "T") == [b"1", b"2", b"3"]
 
 
+def test_a_line_that_the_store_refuses_is_named_too(tmp_path):
+    good = [b'{"topic":"T","body":"%d"}\n' % i for i in range(100)]
+    for number, wrong in ((38, b'{"topic":"no.topic","body":""}\n'), (71, b'{"topic":"T","body":"%s"}\n' % (b"x" * 70000))):
+        given = [*good[:number - 1], wrong, *good[number - 1:]]
+        for _ in range(2):
+            with pytest.raises(errors.MessageIllegal) as caught:
+                import_lines(streams.BytesIO(b"".join(given)), tmp_path / "to", **SMALL)
+            assert f"line {number};" in "".join(caught.value.__notes__)
+            assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(number - 1)]
+    assert import_lines(streams.BytesIO(b"".join(good)), tmp_path / "to", **SMALL).messages == 30
+    assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(100)]
+
+
+def test_a_last_line_without_its_end_is_known_again(tmp_path):
+    text = b"".join(b'{"topic":"T","body":"%d"}\n' % i for i in range(4))
+    for n in (1, 2, 2, 4):
+        given = b"".join(text.splitlines(True)[:n])
+        import_lines(streams.BytesIO(given[:-1]), tmp_path / "to", **SMALL)
+        import_lines(streams.BytesIO(given), tmp_path / "to", **SMALL)
+    assert got(tmp_path / "to", "T") == [b"%d" % i for i in range(4)]
+
+
+def test_a_line_that_does_not_say_when_was_born_when_it_was_imported(tmp_path):
+    lines_given = b'{"topic":"T","body":""}\n{"topic":"T","body":"","born_timestamp":7}'
+    import_lines(streams.BytesIO(lines_given), tmp_path / "to", **SMALL)
+    with MessageStore.open(tmp_path / "to", readonly=True) as store:
+        new, told = [(m.born_timestamp, m.store_timestamp) for m in store.scan("T", 0)]
+    assert told[0] == 7 and 0 <= new[1] - new[0] < 600_000
+
+
+def test_transactions_that_no_consumer_saw_stay_unseen(mixed, tmp_path):
+    """Lines of an export of everything have them."""
+    out = streams.BytesIO()
+    export_lines(mixed, out, whole=True)
+    given = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {4, 12} <= {each["sys_flag"] & 12 for each in given}
+    done = import_lines(streams.BytesIO(out.getvalue()), tmp_path / "to", **SMALL)
+    assert done.left == {"transaction": 2} and done.messages == len(given) - 2
+    bodies = [body for _, _, body in rows(tmp_path / "to", ["T"])]
+    assert b"committed" in bodies and not {b"prepared", b"rolled back"} & set(bodies)
+    assert import_lines(streams.BytesIO(out.getvalue()), tmp_path / "to", **SMALL).messages == 0
+
+
 def test_lines_that_were_added_and_others(tmp_path):
     text = b"".join(b'{"topic":"T","body":"%d"}\n' % i for i in range(100))
     for n in (30, 60, 60, 100):
@@ -136,7 +180,7 @@ def test_an_import_stopped_between_its_steps(tmp_path, monkeypatch):
 def test_an_export_goes_on_in_its_file(mixed, tmp_path, rmqstore):
     whole, _ = exported(mixed)
     out = tmp_path / "out.jsonl"
-    for cut in (0, 5, 100, len(whole) // 2, len(whole) - 1, len(whole)):
+    for cut in (0, 5, 100, whole.index(b"\n") + 30, len(whole) // 2, len(whole) - 1, len(whole)):
         out.write_bytes(whole[:cut])
         code, _, err = rmqstore("export", mixed, out)
         assert (code, err) == (0, "") and out.read_bytes() == whole
@@ -144,6 +188,39 @@ def test_an_export_goes_on_in_its_file(mixed, tmp_path, rmqstore):
         store.put("T", b"more")
     assert rmqstore("export", mixed, out)[0] == 0
     assert out.read_bytes().startswith(whole) and len(out.read_bytes().splitlines()) == 65
+
+
+def test_an_export_with_another_choice_is_not_gone_on_with(tmp_path, rmqstore):
+    """Or what that choice had before the last line would be missing."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for i in range(50):
+            store.put("AB"[i % 2], b"%d" % i)
+    choices = [["-t", "A"], ["-t", "B"], [], ["-t", "A", "-t", "B"]]
+    for first in choices[:2]:
+        out = tmp_path / f"{first[1]}.jsonl"
+        assert rmqstore("export", tmp_path / "s", out, *first)[0] == 0
+        written = out.read_bytes()
+        for other in [c for c in choices if c != first]:
+            code, _, err = rmqstore("export", tmp_path / "s", out, *other)
+            assert code == 3 and "another choice" in err and out.read_bytes() == written, (first, other)
+        with MessageStore.open(tmp_path / "s", **SMALL) as store:
+            store.put(first[1], b"more")
+        assert rmqstore("export", tmp_path / "s", out, *first)[0] == 0 and out.read_bytes().count(b"\n") == 26
+
+
+def test_an_export_begun_later_is_not_gone_on_with_from_the_start(tmp_path, rmqstore):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"old")
+        until = time.time_ns() // 1_000_000 + 1
+        while time.time_ns() // 1_000_000 <= until:
+            pass
+        store.put("T", b"new")
+    out = tmp_path / "out.jsonl"
+    with MessageStore.open(tmp_path / "s", readonly=True) as store:
+        since = list(store.scan("T", 0))[-1].store_timestamp
+    assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
+    assert "another choice" in rmqstore("export", tmp_path / "s", out)[2]
+    assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
 
 
 @pytest.mark.parametrize("there", [b"my notes", b"my notes\n", b'{"topic":"T"}\n', b'{"topic":"T","offset":0,"size":9}\n'])

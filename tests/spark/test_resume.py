@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, backup, restore
 from rmq_store.errors import ConfigError, StoreStateError
 from rmq_store.spark import staging
 from tests.spark.staging_of import SMALL, batch, bodies, expected, staged
@@ -254,3 +254,19 @@ def test_sweeping_after_a_week_spares_what_is_decided(tmp_path, monkeypatch):
         os.utime(place, (1, 1))
     staging.sweep_stale(str(root))
     assert log.is_dir() and len(os.listdir(root / ".spark" / job)) == 1
+
+
+def test_a_version_that_is_in_a_backup_is_not_stored_again(tmp_path):
+    root = tmp_path / "s"
+    staging.commit_staged(str(root), "app", 0, staged(root, 5, 3), SMALL, job="job")
+    parts = staged(root, 4, job="next", first=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "_step", lambda name: backup(root, tmp_path / "b") if name == "pending" else None)
+        staging.commit_staged(str(root), "app", 1, parts, SMALL, job="next")
+    restore(tmp_path / "b", tmp_path / "r")
+    again = staged(tmp_path / "r", 5, 3)
+    assert staging.commit_staged(str(tmp_path / "r"), "app", 0, again, SMALL, job="job").repeated
+    parts = staged(tmp_path / "r", 4, job="next", first=8)
+    assert staging.commit_staged(str(tmp_path / "r"), "app", 1, parts, SMALL, job="next").records == 4
+    with MessageStore.open(tmp_path / "r", readonly=True) as store:
+        assert store.total("T", 0) + store.total("T", 1) == 12

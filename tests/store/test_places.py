@@ -2,7 +2,6 @@
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import StoreRefusesToLoad
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 200}
 
@@ -32,8 +31,8 @@ def test_a_store_whose_log_is_elsewhere_is_read_without_a_write(tmp_path):
         assert [bytes(m.body) for m in s.scan("T", 0)] == [bytes(m.body) for m in s.scan()] == [b"one", b"two"]
         assert len(s.query_key("T", "k")) == 2
     assert sorted(tmp_path.rglob("*")) == names
-    with pytest.raises(FileNotFoundError, match=r"commitlog_path: no such directory.*elsewhere"):
+    with pytest.raises(FileNotFoundError, match=r"commitlog_path is not there.*elsewhere"):
         MessageStore.open(tmp_path / "root", readonly=True, commitlog_path=tmp_path / "elsewhere")
-    with pytest.raises(StoreRefusesToLoad, match="a directory with commitlog/"):
+    with pytest.raises(FileNotFoundError, match="it has no commitlog directory"):
         MessageStore.open(tmp_path / "root", readonly=True)
     assert sorted(tmp_path.rglob("*")) == names
