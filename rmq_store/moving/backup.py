@@ -24,6 +24,7 @@ from rmq_store.io.files import ControlFiles, read_text
 from rmq_store.moving.content import copy_file, fingerprint, read_list, tree, write_list, wrong_files
 from rmq_store.moving.image import Image
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.store import MessageStore
 
 __all__ = ["BackupInfo", "backup", "backup_source", "check_backup", "list_backups", "restore"]
@@ -70,7 +71,7 @@ def backup(source: Any, directory: Any, *, progress: Callable[[int], None] | Non
 def backup_source(source: Source, directory: Any, least: int, progress: Callable[[int], None] | None,
                   io: IoTable | None) -> BackupInfo:
     """backup(), of what is known of the store; least: log offset up to which it must reach."""
-    maker = _Backup(source, os.path.abspath(os.fsdecode(directory)), io or IoTable(), progress or (lambda size: None))
+    maker = _Backup(source, root_of(directory), io or IoTable(), progress or (lambda size: None))
     try:
         with maker.locked():
             return maker.make(least)
@@ -213,7 +214,7 @@ def _identity(about: os.stat_result) -> list[int]:
 
 def list_backups(directory: Any) -> list[BackupInfo]:
     """The backups in a directory, oldest first. Raises FileNotFoundError where it is none, CorruptionError."""
-    directory = os.path.abspath(os.fsdecode(directory))
+    directory = root_of(directory)
     if not os.path.exists(os.path.join(directory, MARKER)):
         raise FileNotFoundError(2, "no directory of backups: `rmqstore backup STORE DIR` makes one", directory)
     found = []
@@ -249,14 +250,14 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
     Broken off, it is given again. Raises ConfigError, StoreStateError, CorruptionError (a byte is not as it was), OSError.
     """
     io = _io or IoTable()
-    files, info, root = ControlFiles(io), _chosen(directory, name), os.path.abspath(os.fsdecode(target))
+    files, info, root = ControlFiles(io), _chosen(directory, name), root_of(target)
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise StoreStateError(f"{root} is there and not empty: a backup is restored to a new directory, nothing is replaced")
     partial = root.rstrip("/") + PARTIAL
     if os.path.lexists(partial) and (not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not
                                      there & {RESTORING, RESTORING + ".tmp"})):
         raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
-    shutil.rmtree(partial, ignore_errors=True)
+    _clear(partial)
     os.makedirs(partial)
     files.write_new(partial, RESTORING, b"")
     done = 0
@@ -288,6 +289,15 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
     files.sync_dir(os.path.dirname(root))
     files.unlink(os.path.join(root, RESTORING))
     return info
+
+
+def _clear(partial: str) -> None:
+    """Takes away what a restore that was broken off left. What says that it is one goes last: this may be broken off, too."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(partial):
+            if name != RESTORING:
+                shutil.rmtree(os.path.join(partial, name), ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def _step(name: str) -> None:
