@@ -1,7 +1,7 @@
 """`rmqstore backup`: a store, also one that is open, as it is now, into a directory of backups. The store is only read."""
 import argparse
 
-from rmq_store.cli.common import FINE, keywords, store_arguments
+from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument
 from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.moving.backup import backup
@@ -9,7 +9,7 @@ from rmq_store.moving.backup import backup
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("directory", metavar="DIR", help="directory of backups of this store; made if it is not there")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups of this store; made if it is not there")
     progress_argument(parser)
 
 

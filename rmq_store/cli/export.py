@@ -1,22 +1,28 @@
 """`rmqstore export`: messages as JSON lines, to standard output or into a file, which is gone on with. STORE is only read."""
 import argparse
+import errno
 import io
+import json
 import os
+import stat
 import sys
 from typing import Any
 
-from rmq_store.cli.common import FINE, keywords, store_arguments
+from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
-from rmq_store.moving.lines import export_lines
+from rmq_store.moving.lines import LineResult, export_lines
+from rmq_store.moving.source import Source
+
+CHOICE = "user.rmq_store.export"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser, json=False)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="where the lines go; what an export of this store has written "
-                        "there is gone on with. Standard output where left out")
-    parser.add_argument("--json", nargs="?", const=True, default=False, metavar="FILE",
+    parser.add_argument("file", type=PATH, nargs="?", metavar="FILE", help="where the lines go; what an export of this store "
+                        "has written there is gone on with. Standard output where left out")
+    parser.add_argument("--json", type=PATH, nargs="?", const=True, default=False, metavar="FILE",
                         help="what is written, always; a FILE may stand behind it")
     parser.add_argument("--all", action="store_true", dest="whole", help="also what a copy as new messages leaves out")
     choice_arguments(parser)
@@ -29,15 +35,59 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError(f"{args.file} and {args.json}: name one file")
     with Progress("export", unit="bytes of log", always=args.progress) as progress:
         if path is None:
-            export_lines(args.store, _Standard(), progress=progress.at, **chosen, **keywords(args))
-            return FINE
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
-            result = export_lines(args.store, file, progress=progress.at, **chosen, **keywords(args))
-            file.flush()
-            os.fsync(file.fileno())
-    out.say(f"wrote {result.messages} messages to {path}")
-    say_left(result.left, out)
-    return FINE
+            result = export_lines(args.store, _Standard(), progress=progress.at, **chosen, **keywords(args))
+            for topic in result.unseen:
+                print(f"rmqstore export: no message of topic {topic} was met", file=sys.stderr)
+            return FINDINGS if result.unseen else FINE
+        try:
+            result = _to_file(path, args, chosen, progress)
+        except OSError as error:
+            if error.filename is None and error.errno is not None:      # of a write
+                error.filename = path
+            raise
+    said = Output(False)        # --json says what the lines are
+    said.line(f"wrote {result.messages} messages to {path}")
+    say_left(result.left, said)
+    for topic in result.unseen:
+        said.line(f"no message of topic {topic} was met")
+    return FINDINGS if result.unseen else FINE
+
+
+def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progress: Progress) -> LineResult:
+    source = Source(args.store, keywords(args))
+    if source.has(path):
+        raise ConfigError(f"{path} is in the store {args.store}, where nothing is written: give another name")
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+        with open(path, "wb") as stream:        # a pipe or a device has no lines to go on behind
+            return export_lines(args.store, stream, progress=progress.at, **chosen, **keywords(args))
+    with open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666)) as file:
+        _same_choice(file.fileno(), path, chosen)
+        result = export_lines(args.store, file, progress=progress.at, **chosen, **keywords(args))
+        file.flush()
+        os.fsync(file.fileno())
+        return result
+
+
+def _same_choice(fd: int, path: str, chosen: dict[str, Any]) -> None:
+    """A file that is gone on with would lack what an earlier call left out: the choice stands in an attribute of the file, where
+    its file system has such. A later --until is what goes on."""
+    choice = json.dumps({**chosen, "topics": sorted(set(chosen["topics"] or ())), "until": None}).encode()
+    if os.fstat(fd).st_size == 0:
+        try:
+            os.setxattr(fd, CHOICE, choice)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOSPC, errno.E2BIG, errno.EPERM):
+                raise
+        return
+    try:
+        before = os.getxattr(fd, CHOICE)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENODATA):
+            raise
+        return
+    if before != choice:
+        raise ConfigError(f"{path} was begun with another choice of messages ({before.decode()}), and what that left out would be "
+                          "missing: give the same --topic, --since and --all, or another name; nothing was written")
 
 
 class _Standard(io.RawIOBase):

@@ -3,7 +3,7 @@ import argparse
 import contextlib
 import sys
 
-from rmq_store.cli.common import FINE, keywords, store_arguments
+from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument
 from rmq_store.cli.output import Output, Progress
 from rmq_store.moving.lines import import_lines
@@ -11,8 +11,8 @@ from rmq_store.moving.lines import import_lines
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="lines as `rmqstore export` writes them; standard "
-                        "input where left out")
+    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="lines as `rmqstore export` writes "
+                        "them; standard input where left out")
     parser.add_argument("--name", help="under which STORE remembers how far it is; default: the first line")
     progress_argument(parser)
 

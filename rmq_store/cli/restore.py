@@ -2,7 +2,7 @@
 import argparse
 import os
 
-from rmq_store.cli.common import CORRUPT, FINDINGS, FINE
+from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, PATH
 from rmq_store.cli.copying import progress_argument
 from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.cli.verify import show
@@ -12,8 +12,9 @@ from rmq_store.moving.backup import check_backup, list_backups, restore
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="directory of backups")
-    parser.add_argument("target", nargs="?", metavar="TO", help="a new directory for the store; without it: list the backups")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups")
+    parser.add_argument("target", type=PATH, nargs="?", metavar="TO", help="a new directory for the store; without it: list the "
+                        "backups")
     parser.add_argument("--backup", metavar="NAME", help="which one; the newest where left out")
     parser.add_argument("--check", action="store_true", help="restore nothing: read every byte of the backup")
     progress_argument(parser)

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from rmq_store.codec._codec import decode_record, encode_record
@@ -22,8 +22,9 @@ from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreSt
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import Rules
+from rmq_store.moving.rules import Rules, topic_names
 from rmq_store.moving.source import Source
+from rmq_store.places import root_of
 from rmq_store.recovery.lockfile import in_use
 from rmq_store.removing import removed_queues
 from rmq_store.store import MessageStore
@@ -44,6 +45,7 @@ class LineResult:
     messages: int                   # now
     before: int                     # lines that an earlier call had dealt with
     left: dict[str, int]            # of an export: messages left out, by reason (rules.LEFT)
+    unseen: list[str] = field(default_factory=list)     # of an export into a new file: named topics without a message
 
 
 def message_fields(record: Any) -> dict[str, object]:
@@ -87,8 +89,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     reader = Source(source, options)
     files = ControlFiles(IoTable())
     levels = None if in_use(reader.root) else delay_offsets(files, reader.root)
-    rules = Rules(whole, topics, levels, removed_queues(files, reader.root))
-    begin = reader.begin()
+    rules = Rules(whole, topic_names(topics), levels, removed_queues(files, reader.root))
+    begin = first = reader.begin()
     if out.seekable() and out.readable():
         begin = max(begin, _go_on(out, reader))
     count, total = 0, reader.end()
@@ -98,7 +100,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
             count += 1
         if progress is not None:
             progress(block.end, total)
-    return LineResult(count, 0, dict(rules.left))
+    wanted = (rules.topics or set()) if begin == first else set()       # an earlier call may have met the others
+    return LineResult(count, 0, dict(rules.left), sorted(t.decode() for t in wanted - rules.seen))
 
 
 def _line(raw: bytes) -> bytes:
@@ -144,7 +147,7 @@ def import_lines(lines: IO[bytes], target: Any, *, name: str | None = None, prog
     that is no message is an error; those before it are stored. progress(bytes, 0). Durable when it returns. Raises ConfigError
     with the line's number, StoreStateError (other lines than those known by this name), StoreLocked, what put raises, OSError.
     """
-    return _Import(lines, os.path.abspath(os.fsdecode(target)), name, _io or IoTable(), progress).run(options)
+    return _Import(lines, root_of(target), name, _io or IoTable(), progress).run(options)
 
 
 class _Import:

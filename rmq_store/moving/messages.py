@@ -17,10 +17,10 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import DIRECTORY as MOVING
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import Rules
+from rmq_store.moving.rules import Rules, topic_names
 from rmq_store.moving.settings import Settings
 from rmq_store.moving.source import Block, Source
-from rmq_store.places import numbered
+from rmq_store.places import numbered, root_of
 from rmq_store.recovery.lockfile import in_use
 from rmq_store.removing import removed_queues
 from rmq_store.store import MessageStore
@@ -68,22 +68,16 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     Raises ConfigError; StoreLocked; CorruptionError (a damaged source: what lies before the damage is copied), StoreStateError,
     PutError, DurabilityError, OSError.
     """
-    wanted = None if topics is None else sorted({_name(t) for t in topics})
+    wanted = topic_names(topics)
     reader = Source(source, source_options)
-    root = os.path.abspath(os.fsdecode(target))
-    if os.path.realpath(root) == reader.root:
-        raise ConfigError(f"{root} is the source: copy into another directory")
+    root = root_of(target)
+    if reader.has(root):
+        raise ConfigError(f"{root} is the source {reader.root}, or in it, where nothing is written: copy into another directory")
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
         result = copy.run(store)
         store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
         return result
-
-
-def _name(topic: object) -> str:
-    if not isinstance(topic, str) or not topic:
-        raise ConfigError(f"topic {topic!r}: give names of topics")
-    return topic
 
 
 class _Copy:

@@ -146,6 +146,35 @@ def test_an_export_goes_on_in_its_file(mixed, tmp_path, rmqstore):
     assert out.read_bytes().startswith(whole) and len(out.read_bytes().splitlines()) == 65
 
 
+def test_an_export_does_not_go_on_with_another_choice(mixed, tmp_path, rmqstore):
+    """What the first call left out was missing for good, with exit code 0."""
+    out = tmp_path / "out.jsonl"
+    try:
+        os.setxattr(tmp_path, "user.rmq_store.test", b"")
+    except OSError as error:
+        pytest.skip(f"a file system without attributes: {error}")
+    assert rmqstore("export", mixed, out, "-t", "T", "--until", "2000-01-01")[0] == 1 and out.read_bytes() == b""
+    assert rmqstore("export", mixed, out, "-t", "T")[0] == 0
+    before = out.read_bytes()
+    for choice in ((), ("-t", "Empty"), ("-t", "T", "--since", "0"), ("-t", "T", "--all")):
+        code, _, err = rmqstore("export", mixed, out, *choice)
+        assert code == 64 and "begun with another choice of messages" in err and "nothing was written" in err
+    assert rmqstore("export", mixed, out, "-t", "T")[0] == 0 and out.read_bytes() == before
+
+
+def test_an_export_says_which_topic_it_did_not_meet(mixed, tmp_path, rmqstore):
+    code, out, _ = rmqstore("export", mixed, "-t", "T", "-t", "nope", "--json", tmp_path / "o")
+    assert code == 1 and "no message of topic nope was met" in out and "wrote 61 messages" in out
+    code, out, err = rmqstore("export", mixed, "-t", "nope")
+    assert (code, out) == (1, "") and "no message of topic nope was met" in err
+
+
+def test_an_export_into_a_device(mixed, rmqstore):
+    code, _, err = rmqstore("export", mixed, "/dev/full")
+    assert code == 3 and "No space left on device: /dev/full" in err
+    assert rmqstore("export", mixed, "/dev/null")[0] == 0
+
+
 @pytest.mark.parametrize("there", [b"my notes", b"my notes\n", b'{"topic":"T"}\n', b'{"topic":"T","offset":0,"size":9}\n'])
 def test_an_export_leaves_other_files_alone(mixed, tmp_path, rmqstore, there):
     (tmp_path / "notes").write_bytes(there)
