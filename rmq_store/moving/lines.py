@@ -257,15 +257,20 @@ def _number(name: str, value: object) -> Any:
 
 def _body(fields: dict[str, Any]) -> bytes:
     body, form = fields["body"], fields.get("body_as", "utf8")
-    if not isinstance(body, str) or form not in ("utf8", "hex"):
-        raise ValueError(f"body_as is {form!r}, bodies are text, as utf8 or hex")
+    if not isinstance(body, str):
+        raise ValueError(f"body is {type(body).__name__}: give text, or hex digits and \"body_as\":\"hex\"")
+    if form not in ("utf8", "hex"):
+        raise ValueError(f"body_as is {form!r}: give 'utf8' or 'hex'")
     return bytes.fromhex(body) if form == "hex" else body.encode()
 
 
 def _properties(fields: dict[str, Any]) -> bytes:
     if isinstance(raw := fields.get("properties_hex"), str) and re.fullmatch(r"[0-9a-f]*", raw):
         return bytes.fromhex(raw)
-    properties = dict(fields.get("properties") or {})
+    given = fields.get("properties") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"properties is {type(given).__name__}: give an object of text")
+    properties = dict(given)
     for name, key in (("TAGS", "tags"), ("KEYS", "keys")):
         if fields.get(key) and name not in properties:
             properties[name] = fields[key]
