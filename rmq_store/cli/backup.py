@@ -9,7 +9,8 @@ from rmq_store.moving.backup import backup
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups of this store; made if it is not there")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups of this store; made if it is not "
+                        "there")
     progress_argument(parser)
 
 

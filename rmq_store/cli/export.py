@@ -69,8 +69,8 @@ def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progre
 
 
 def _same_choice(fd: int, path: str, chosen: dict[str, Any]) -> None:
-    """A file that is gone on with would lack what an earlier call left out: the choice stands in an attribute of the file, where
-    its file system has such. A later --until is what goes on."""
+    """A file that is gone on with would lack what an earlier call left out: the choice stands in an attribute of the file,
+    where its file system has such. A later --until is what goes on."""
     choice = json.dumps({**chosen, "topics": sorted(set(chosen["topics"] or ())), "until": None}).encode()
     if os.fstat(fd).st_size == 0:
         try:
@@ -86,8 +86,8 @@ def _same_choice(fd: int, path: str, chosen: dict[str, Any]) -> None:
             raise
         return
     if before != choice:
-        raise ConfigError(f"{path} was begun with another choice of messages ({before.decode()}), and what that left out would be "
-                          "missing: give the same --topic, --since and --all, or another name; nothing was written")
+        raise ConfigError(f"{path} was begun with another choice of messages ({before.decode()}), and what that left out would "
+                          "be missing: give the same --topic, --since and --all, or another name; nothing was written")
 
 
 class _Standard(io.RawIOBase):

@@ -13,8 +13,8 @@ from rmq_store.moving.backup import check_backup, list_backups, restore
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups")
-    parser.add_argument("target", type=PATH, nargs="?", metavar="TO", help="a new directory for the store; without it: list the "
-                        "backups")
+    parser.add_argument("target", type=PATH, nargs="?", metavar="TO", help="a new directory for the store; without it: list "
+                        "the backups")
     parser.add_argument("--backup", metavar="NAME", help="which one; the newest where left out")
     parser.add_argument("--check", action="store_true", help="restore nothing: read every byte of the backup")
     progress_argument(parser)

@@ -72,7 +72,8 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     reader = Source(source, source_options)
     root = root_of(target)
     if reader.has(root):
-        raise ConfigError(f"{root} is the source {reader.root}, or in it, where nothing is written: copy into another directory")
+        raise ConfigError(f"{root} is the source {reader.root}, or in it, where nothing is written: copy into another "
+                          "directory")
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
         result = copy.run(store)
