@@ -114,9 +114,9 @@ class Verification:
         self._read_checkpoint()         # before the log: it never is ahead of that
         if not self.clean:
             self.live = in_use(self.root)
-            yield self._finding("not_closed", self.places.abort, detail="the store is open for writing: its end moves while it "
-                                "is looked at" if self.live else "the store was not closed in order: the next open recovers; what "
-                                "its end lacks in queues and index is added then")
+            moves = "the store is open for writing: its end moves while it is looked at"
+            yield self._finding("not_closed", self.places.abort, detail=moves if self.live else "the store was not closed in "
+                                "order: the next open recovers; what its end lacks in queues and index is added then")
         try:
             self.removed = removed_queues(self.files, self.root)
         except CorruptionError as error:
