@@ -401,6 +401,8 @@ class Subscription:
         at = self._offset.get(queue_id) if isinstance(self._offset, Mapping) else self._offset
         if at is None:
             at = low
+        elif isinstance(at, bool) or not isinstance(at, int):
+            raise illegal("offset", at, "give a queue offset, -1 for the end, None for the oldest message, or a mapping")
         elif at == -1:
             at = end
         if not 0 <= at <= end:

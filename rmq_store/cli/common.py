@@ -110,9 +110,10 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
     known = store.queues(args.topic)
     if not known:
         topics = store.topics()
-        near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN) or topics
-        more = f" and {len(topics) - NAMES_SHOWN} more" if len(near) > NAMES_SHOWN else ""
-        there = f"there are {', '.join(near[:NAMES_SHOWN])}{more}" if topics else "nor in any other"
+        near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN)
+        shown = near or topics[:NAMES_SHOWN]
+        more = f" and {len(topics) - len(shown)} more" if len(topics) > len(shown) else ""
+        there = f"there are {printable(', '.join(shown))}{more}" if topics else "nor in any other"
         print(f"rmqstore {args.command}: no message was ever in topic {args.topic!r} of {args.store}: {there}", file=sys.stderr)
     elif args.queue is not None and args.queue not in known:
         there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
@@ -227,13 +228,13 @@ def message_fields(message: Any, body: str) -> dict[str, object]:
 
 def message_line(message: Any, body: str) -> str:
     """A message for a person, on one line."""
-    parts = [f"{message.topic}/{message.queue_id}[{message.queue_offset}]", f"@{message.offset}", f"{message.size} bytes",
-             time_text(message.store_timestamp)]
+    parts = [f"{printable(message.topic)}/{message.queue_id}[{message.queue_offset}]", f"@{message.offset}",
+             f"{message.size} bytes", time_text(message.store_timestamp)]
     if message.tags:
-        parts.append(f"tags={message.tags}")
+        parts.append(f"tags={printable(message.tags)}")
     if message.keys:
         keys = message.keys
-        parts.append(f"keys={keys if isinstance(keys, str) else ' '.join(keys)}")
+        parts.append(f"keys={printable(keys if isinstance(keys, str) else ' '.join(keys))}")
     shown = body_fields(bytes(message.body), body)
     if shown:
         parts.append(body_line(shown, len(message.body), body))

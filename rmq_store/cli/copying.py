@@ -1,7 +1,7 @@
 """`rmqstore copy`: messages of one store into another, each once, as new messages or as they are. The source is only read."""
 import argparse
 
-from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, moment, option_arguments
+from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, keywords, moment, option_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.moving.messages import CopyResult, copy_messages
 from rmq_store.moving.rules import LEFT
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def choice_arguments(parser: argparse.ArgumentParser) -> None:
     """Which messages, and --progress."""
-    parser.add_argument("-t", "--topic", action="append", dest="topics", metavar="TOPIC",
+    parser.add_argument("-t", "--topic", type=NAME, action="append", dest="topics", metavar="TOPIC",
                         help="only this topic; may be repeated")
     parser.add_argument("--since", type=moment, metavar="TIME", help="only what was stored then or later (ms, or ISO)")
     parser.add_argument("--until", type=moment, metavar="TIME", help="only what was stored until then")

@@ -2,6 +2,7 @@
 import argparse
 import io
 import os
+import stat
 import sys
 from typing import Any
 
@@ -10,13 +11,14 @@ from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.moving.lines import LineResult, export_lines
+from rmq_store.moving.source import Source
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser, json=False)
     parser.add_argument("file", type=PATH, nargs="?", metavar="FILE", help="where the lines go; what an export of "
                         "this store has written there is gone on with. Standard output where left out")
-    parser.add_argument("--json", nargs="?", const=True, default=False, metavar="FILE",
+    parser.add_argument("--json", type=PATH, nargs="?", const=True, default=False, metavar="FILE",
                         help="what is written, always; a FILE may stand behind it")
     parser.add_argument("--all", action="store_true", dest="whole", help="also what a copy as new messages leaves out")
     choice_arguments(parser)
@@ -30,21 +32,39 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with Progress("export", unit="bytes of log", always=args.progress) as progress:
         if path is None:
             result = export_lines(args.store, _Standard(), progress=progress.at, **chosen, **keywords(args))
-            return _told_gone(result, args)
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
-            result = export_lines(args.store, file, progress=progress.at, **chosen, **keywords(args))
-            file.flush()
-            os.fsync(file.fileno())
-    out.say(f"wrote {result.messages} messages to {path}")
-    say_left(result.left, out)
-    return _told_gone(result, args)
+            return _tell_missing(result, args)
+        try:
+            result = _to_file(path, args, chosen, progress)
+        except OSError as error:
+            if error.filename is None and error.errno is not None:      # of a write
+                error.filename = path
+            raise
+    said = Output(False)        # --json says what the lines are
+    said.line(f"wrote {result.messages} messages to {path}")
+    say_left(result.left, said)
+    return _tell_missing(result, args)
 
 
-def _told_gone(result: LineResult, args: argparse.Namespace) -> int:
+def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progress: Progress) -> LineResult:
+    if Source(args.store, keywords(args)).has(path):
+        raise ConfigError(f"{path} is in the store {args.store}, where nothing is written: give another name")
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+        with open(path, "wb") as stream:        # a pipe or a device has no lines to go on behind
+            return export_lines(args.store, stream, progress=progress.at, **chosen, **keywords(args))
+    with open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666)) as file:
+        result = export_lines(args.store, file, progress=progress.at, **chosen, **keywords(args))
+        file.flush()
+        os.fsync(file.fileno())
+        return result
+
+
+def _tell_missing(result: LineResult, args: argparse.Namespace) -> int:
     if result.gone:
         print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were cleaned before they were written: what "
               "was in them is missing", file=sys.stderr)
-    return FINDINGS if result.gone else FINE
+    for topic in result.unseen:
+        print(f"rmqstore export: no message of topic {topic} was met", file=sys.stderr)
+    return FINDINGS if result.gone or result.unseen else FINE
 
 
 class _Standard(io.RawIOBase):

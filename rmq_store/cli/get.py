@@ -82,7 +82,7 @@ def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> 
     offset = store.min_offset(args.topic, queue) if args.offset is None else args.offset
     if offset < 0:
         offset = max(0, end + offset)
-    some = False
+    begin, some = offset, False
     while True:
         result = store.get(args.topic, queue, offset, max_count=args.count, tags=args.tags)
         for message in result:
@@ -91,7 +91,10 @@ def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> 
         if result.status not in _GO_ON or result.next_offset <= offset:
             break
         offset = result.next_offset
-    if not some:
+    if not some and args.tags is not None and offset > begin:
+        ends.append(f"no message of {args.topic}/{queue} with one of the tags {args.tags} from offset {begin} to "
+                    f"{result.max_offset}")
+    elif not some:
         ends.append(f"{result.status.name}: the queue {args.topic}/{queue} has offsets {result.min_offset} to "
                     f"{result.max_offset}")
 

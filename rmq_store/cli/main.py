@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rmq_store.cli.common import CANNOT_OPEN, CORRUPT, EXIT_CODES, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE
 from rmq_store.cli.output import Output
@@ -65,6 +65,13 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+        elif message:               # argparse would pass over what it cannot write, or leave it to the end of Python
+            file.write(message)
+            file.flush()
+
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
@@ -73,7 +80,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, what in COMMANDS.items():
         module = importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}") if only in (None, name) else None
-        command = commands.add_parser(name, help=what, description=what.capitalize() + ".", epilog=EXIT_CODES)
+        command = commands.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=EXIT_CODES)
         if module is not None:
             module.arguments(command)
             command.set_defaults(run=module.run)
@@ -96,7 +103,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    args = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:         # of --help and --version
+        _drop_output()
+        return PIPE_CLOSED
+    except OSError as error:
+        _drop_output()
+        print(f"rmqstore: {_text(error)}", file=sys.stderr)
+        return CANNOT_OPEN
     out = Output(args.json)
     _log_to_stderr(args.verbose)
     try:
@@ -117,7 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.flush()
         except OSError:
             _drop_output()
-        _tell(args.command, _text(error), *getattr(error, "__notes__", ()))
+        said = _text(error)
+        _tell(args.command, said, *(note for note in getattr(error, "__notes__", ()) if note not in said))
         return exit_code(error)
 
 

@@ -7,9 +7,12 @@ from typing import IO
 
 from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
 from rmq_store.cli.output import Output, Progress
+from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
 from rmq_store.writer._put import PutResult
+
+READ_MAX = 64 << 20          # of a line that may be none: no message by default is a tenth of that
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
             store = stack.enter_context(open_store(args, create=True))
             progress = stack.enter_context(Progress("put", unit="messages"))
-            for body in _bodies(source, args.whole):
+            for body in _bodies(source, args.whole, store.options.message_size_max_bytes):
                 result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
                                    delay_level=args.delay_level, wait=True if args.sync else None)
                 count += 1
@@ -62,16 +65,23 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _stored(args: argparse.Namespace, count: int, first: PutResult, last: PutResult) -> str:
-    return (f"stored {count} messages in {args.topic}/{args.queue}: queue offsets {first.queue_offset} to "
+    where = f"{args.topic}/{args.queue}"
+    if args.delay_level:
+        where = f"{SCHEDULE_TOPIC}, where they wait for {where}"
+    return (f"stored {count} messages in {where}: queue offsets {first.queue_offset} to "
             f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}")
 
 
-def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
-    if whole:
-        yield source.read()
-    else:
-        for line in source:
-            yield line.rstrip(b"\r\n")
+def _bodies(source: IO[bytes], whole: bool, limit: int) -> Iterator[bytes]:
+    """limit: bytes of the largest body. No more is read at once than tells that there is none: a device has no end."""
+    most = max(limit + 2, READ_MAX) + 1
+    bodies = iter((source.read(most),)) if whole else iter(lambda: source.readline(most), b"")
+    for body in bodies:
+        if len(body) == most:
+            what = "the input" if whole else "a line"
+            raise ConfigError(f"{what} is longer than {most - 1} bytes, the limit of a body is {limit} "
+                              "(message_size_max_bytes): split it; what is no text is one message with --whole")
+        yield body if whole else body.rstrip(b"\r\n")
 
 
 def _pair(text: str) -> tuple[str, str]:

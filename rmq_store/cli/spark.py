@@ -39,7 +39,7 @@ TWO = ("export", "diff", "replay", "merge", "compact")
 def arguments(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, what in JOBS.items():
-        job = jobs.add_parser(name, help=what, description=what.capitalize() + ".")
+        job = jobs.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
         job.add_argument("store", metavar="STORE", help="a store's root, a comma list, a glob, or JSON {name: root}")
         if name in TWO:
             job.add_argument("target", metavar="TARGET", help="where the result goes, or the other store")

@@ -252,6 +252,8 @@ class Consumer:
         raises.
         """
         check_handler(handle, concurrency, awaits=False)
+        if stop is not None and not callable(getattr(stop, "is_set", None)):      # of threading, or multiprocessing
+            raise illegal("stop", stop, "give a threading.Event")
         if concurrency == 1:
             self._work(handle, () if stop is None else (stop,), max_count)
             return

@@ -27,7 +27,7 @@ def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:
                         ("generator", (inspect.isgeneratorfunction, inspect.isasyncgenfunction))):
         if any(test(handle) or test(called) for test in tests):
             raise TypeError(f"handle is {handle!r}, a {what} function, and calling it runs nothing of it: {_CURES[what]}")
-    if isinstance(concurrency, bool):
+    if isinstance(concurrency, bool):       # a number to Python
         raise illegal("concurrency", concurrency, f"give a whole number, 1 to {CONCURRENCY_MAX}")
     whole(concurrency, "concurrency", 1, CONCURRENCY_MAX)
 

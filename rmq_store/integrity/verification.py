@@ -24,6 +24,7 @@ from rmq_store.integrity.sealing import pacer
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles, open_regular
 from rmq_store.places import Places, infer_sizes, need_store, root_of
+from rmq_store.recovery.lockfile import in_use
 from rmq_store.recovery.recover import OFFSET_MAX
 from rmq_store.recovery.versions import code_text, other_version
 from rmq_store.removing import removed_queues
@@ -83,6 +84,7 @@ class Verification:
         self.index_names: list[int] = []
         self.log_end: int | None = None                 # where it is known without a walk over all of the log
         self.clean = not os.path.exists(self.places.abort)
+        self.live = False               # somebody has it open for writing
         self.removed: dict[tuple[str, int], int] = {}   # queue -> where the log ended when it was removed
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
@@ -111,8 +113,10 @@ class Verification:
         """Opens what there is; yields what is wrong with files as such."""
         self._read_checkpoint()         # before the log: it never is ahead of that
         if not self.clean:
-            yield self._finding("not_closed", self.places.abort, detail="the store is open, or was not closed in order: the "
-                                "next open recovers; what its end lacks in queues and index is added then")
+            self.live = in_use(self.root)
+            moves = "the store is open for writing: its end moves while it is looked at"
+            yield self._finding("not_closed", self.places.abort, detail=moves if self.live else "the store was not closed in "
+                                "order: the next open recovers; what its end lacks in queues and index is added then")
         try:
             self.removed = removed_queues(self.files, self.root)
         except CorruptionError as error:
@@ -313,7 +317,8 @@ class Verification:
         if kind == "log_tail":
             severity = "log_tail" if self.clean else "not_closed"
             return self._finding(severity, path, offset=offset, size=a - offset,
-                                 detail="bytes that are no record behind the end of the data; the next open cuts them")
+                                 detail="bytes behind the end of the data: they are being written" if self.live else
+                                 "bytes that are no record behind the end of the data; the next open cuts them")
         if kind == "record_header":
             self.bad_records.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,

@@ -303,7 +303,7 @@ def _begin_restore(files: ControlFiles, partial: str) -> int:
         fd = files.open_dir(partial)
         try:
             _lock_restore(files, fd, partial)
-            shutil.rmtree(partial, ignore_errors=True)
+            _clear(partial)
         finally:
             files.close(fd)
     files.make_dirs(os.path.dirname(partial))
@@ -361,6 +361,15 @@ def _restore(io: IoTable, files: ControlFiles, info: BackupInfo, partial: str, p
                 files.close(fd)
     for place, _, _ in os.walk(partial, topdown=False):
         files.sync_dir(place)
+
+
+def _clear(partial: str) -> None:
+    """Takes away what a restore that was broken off left. What says that it is one goes last: this may be broken off, too."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(partial):
+            if name != RESTORING:
+                shutil.rmtree(os.path.join(partial, name), ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def _step(name: str) -> None:

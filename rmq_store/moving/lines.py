@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from rmq_store.codec._codec import decode_record, encode_record
@@ -25,7 +25,7 @@ from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreSt
 from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import PREPARED, ROLLBACK, TRANSACTION, Rules
+from rmq_store.moving.rules import PREPARED, ROLLBACK, TRANSACTION, Rules, topic_names
 from rmq_store.moving.source import Source
 from rmq_store.places import root_of
 from rmq_store.recovery.lockfile import in_use
@@ -50,6 +50,7 @@ class LineResult:
     before: int                     # lines that an earlier call had dealt with
     left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
     gone: int = 0                   # and bytes of the log that were cleaned before they were written
+    unseen: list[str] = field(default_factory=list)     # of an export into a new file: named topics without a message
 
 
 def message_fields(record: Any) -> dict[str, object]:
@@ -93,8 +94,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     reader = Source(source, options)
     files = ControlFiles(IoTable())
     levels = None if in_use(reader.root) else delay_offsets(files, reader.root)
-    rules = Rules(whole, topics, levels, removed_queues(files, reader.root))
-    begin = reader.begin()
+    rules = Rules(whole, topic_names(topics), levels, removed_queues(files, reader.root))
+    begin = first = reader.begin()
     if out.seekable() and out.readable():
         begin = max(begin, _go_on(out, reader, rules, since, until))
         rules.left.clear()
@@ -105,7 +106,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
             count += 1
         if progress is not None:
             progress(block.end, total)
-    return LineResult(count, 0, dict(rules.left), reader.gone)
+    wanted = (rules.topics or set()) if begin == first else set()       # an earlier call may have met the others
+    return LineResult(count, 0, dict(rules.left), reader.gone, sorted(t.decode() for t in wanted - rules.seen))
 
 
 def _line(raw: bytes) -> bytes:
@@ -311,15 +313,20 @@ def _number(name: str, value: object) -> Any:
 
 def _body(fields: dict[str, Any]) -> bytes:
     body, form = fields["body"], fields.get("body_as", "utf8")
-    if not isinstance(body, str) or form not in ("utf8", "hex"):
-        raise ValueError(f"body_as is {form!r}, bodies are text, as utf8 or hex")
+    if not isinstance(body, str):
+        raise ValueError(f"body is {type(body).__name__}: give text, or hex digits and \"body_as\":\"hex\"")
+    if form not in ("utf8", "hex"):
+        raise ValueError(f"body_as is {form!r}: give 'utf8' or 'hex'")
     return bytes.fromhex(body) if form == "hex" else body.encode()
 
 
 def _properties(fields: dict[str, Any]) -> bytes:
     if isinstance(raw := fields.get("properties_hex"), str) and re.fullmatch(r"[0-9a-f]*", raw):
         return bytes.fromhex(raw)
-    properties = dict(fields.get("properties") or {})
+    given = fields.get("properties") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"properties is {type(given).__name__}: give an object of text")
+    properties = dict(given)
     for name, key in (("TAGS", "tags"), ("KEYS", "keys")):
         if fields.get(key) and name not in properties:
             properties[name] = fields[key]

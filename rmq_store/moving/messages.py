@@ -19,7 +19,7 @@ from rmq_store.io._io import IoTable
 from rmq_store.io.files import ControlFiles
 from rmq_store.moving.journal import DIRECTORY as MOVING
 from rmq_store.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.moving.rules import Rules
+from rmq_store.moving.rules import Rules, topic_names
 from rmq_store.moving.settings import Settings
 from rmq_store.moving.source import Block, Source
 from rmq_store.places import Places, numbered, root_of
@@ -70,7 +70,7 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     Raises ConfigError; StoreLocked; CorruptionError (a damaged source: what lies before the damage is copied), StoreStateError,
     PutError, DurabilityError, OSError.
     """
-    wanted = None if topics is None else sorted({_name(t) for t in topics})
+    wanted = topic_names(topics)
     reader = Source(source, source_options)
     root = root_of(target)
     _refuse_nested(reader, root, options)
@@ -82,21 +82,15 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
         return result
 
 
-def _name(topic: object) -> str:
-    if not isinstance(topic, str) or not topic:
-        raise ConfigError(f"topic {topic!r}: give names of topics")
-    return topic
-
-
 def _refuse_nested(source: Source, root: str, options: dict[str, Any]) -> None:
     """Nothing is written where the source is read."""
     given = dict(options)
     chosen = resolve(given.pop("profile", None), given, root, config=given.pop("config", None))
-    mine, theirs = Places(root, chosen), source.places
-    for place in {os.path.realpath(p) for p in (theirs.root, theirs.commitlog, theirs.consumequeue, theirs.index)}:
-        for target in (root, mine.commitlog, mine.consumequeue, mine.index):
-            if os.path.commonpath([place, os.path.realpath(target)]) == place:
-                raise ConfigError(f"{target} is the source {source.root}, or in it: copy into another directory")
+    mine = Places(root, chosen)
+    for target in (root, mine.commitlog, mine.consumequeue, mine.index):
+        if source.has(target):
+            raise ConfigError(f"{target} is the source {source.root}, or in it, where nothing is written: copy into another "
+                              "directory")
 
 
 class _Copy:

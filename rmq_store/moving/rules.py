@@ -11,10 +11,11 @@ from typing import Any
 
 from rmq_store.codec._codec import DecodedRecord, decode_record
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.errors import ConfigError
 from rmq_store.moving.source import Block
 from rmq_store.removing import is_system_topic
 
-__all__ = ["LEFT", "PREPARED", "ROLLBACK", "TRANSACTION", "Rules"]
+__all__ = ["LEFT", "PREPARED", "ROLLBACK", "TRANSACTION", "Rules", "topic_names"]
 
 PREPARED, ROLLBACK, TRANSACTION = 0x4, 0xC, 0xC
 
@@ -95,6 +96,17 @@ class Rules:
     def _leave(self, why: str) -> bool:
         self.left[why] += 1
         return False
+
+
+def topic_names(topics: Iterable[str] | None) -> list[str] | None:
+    """The topics that a caller named, one or several; None for all. Raises ConfigError."""
+    if topics is None:
+        return None
+    names: set[Any] = {topics} if isinstance(topics, str) else set(topics)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"topic {name!r}: give names of topics")
+    return sorted(names)
 
 
 def _real_topic(raw: bytes) -> bytes:

@@ -106,6 +106,12 @@ class Source:
         self.root, self.options, self.places, self.gone = root, options, Places(root, options), 0
         return self
 
+    def has(self, path: str) -> bool:
+        """Whether `path` is a directory of this store, or would lie in one."""
+        there, places = os.path.realpath(path), self.places
+        own = (self.root, places.commitlog, places.consumequeue, places.index)
+        return any(os.path.commonpath([place, there]) == place for place in map(os.path.realpath, own))
+
     def parts(self) -> list[LogPart]:
         return parts_of(self.places.commitlog, self.options)
 

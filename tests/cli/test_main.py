@@ -101,3 +101,22 @@ def test_interrupt_is_130(tmp_path):
     assert child.returncode == 130, err
     assert b"Traceback" not in err
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_help_keeps_names_as_they_are(rmqstore):
+    """"json", "toml" and "apache spark"."""
+    for command, name in (("export", "JSON"), ("config", "TOML"), ("spark", "Apache Spark")):
+        assert name in rmqstore(command, "--help")[1].split("\n\n")[1]
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["put", "--help"]])
+def test_help_that_cannot_be_written(words):
+    """Python complained at exit, with code 120."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "rmq_store", *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (3, "rmqstore: No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "rmq_store", *words], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from rmq_store.cli import put
+
 SMALL = ("-o", "segment_size_bytes=1048576", "-o", "index_slots=64", "-o", "index_entries_max=1024")
 
 
@@ -133,3 +135,48 @@ def test_stat_watch_shows_growth(store, rmqstore, json_lines):
     code, out, _ = rmqstore("stat", store, "-w", "0.01", "-n", "1", "-t", "none")
     assert code == 0 and out.splitlines()[0].split()[:2] == ["time", "messages/s"] and len(out.splitlines()) == 2
     assert rmqstore("stat", store, "--watch", "0")[0] == 64
+
+
+def test_put_says_where_delayed_messages_are(store, rmqstore, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"later\n"))
+    code, out, _ = rmqstore("put", store, "-t", "T", "-q", "1", "--delay-level", "3", *SMALL)
+    assert code == 0 and "stored 1 messages in SCHEDULE_TOPIC_XXXX, where they wait for T/1: queue offsets 0 to 0" in out
+
+
+@pytest.mark.parametrize("whole", [(), ("--whole",)])
+def test_put_reads_no_more_than_a_message_may_be(store, rmqstore, monkeypatch, whole):
+    """A device without lines was read until memory was over, and Ctrl-C was not heard."""
+    monkeypatch.setattr(put, "READ_MAX", 1 << 16)
+    limits = ("-o", "message_size_max_bytes=65536", *SMALL)
+    with open("/dev/zero", "rb") as zeros:
+        stdin = _Stdin(b"")
+        stdin.buffer = zeros
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, _, err = rmqstore("put", store, "-t", "T", *whole, *limits)
+    assert code == 64 and "is longer than 65538 bytes, the limit of a body is 65536 (message_size_max_bytes): split it" in err
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"x" * 65536 + b"\r\n" + b"y" * 65537 + b"\n"))
+    code, _, err = rmqstore("put", store, "-t", "T", "-q", "7", *limits)
+    assert code == 64 and "body size is 65537 bytes, the limit is 65536" in err
+    assert err.count("before that: stored 1 messages in T/7") == 1
+    monkeypatch.setattr(sys, "stdin", _Stdin(b""))
+    assert "stored 1 messages" in rmqstore("put", store, "-t", "T", "-q", "8", "--whole", *limits)[1]
+
+
+def test_what_a_message_is_called_moves_no_terminal(store, rmqstore, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"x\n"))
+    assert rmqstore("put", store, "-t", "E", "--tags", "\x1b[31mred", "-k", "a\x1b]0;b", *SMALL)[0] == 0
+    _, out, _ = rmqstore("get", store, "-t", "E", *SMALL)
+    assert "tags=\\x1b[31mred" in out and "keys=a\\x1b]0;b" in out and "\x1b" not in out
+
+
+def test_no_message_of_these_tags_is_said(store, rmqstore):
+    code, out, _ = rmqstore("get", store, "-t", "T", "--tags", "B", *SMALL)
+    assert (code, out) == (1, "no message of T/1 with one of the tags B from offset 0 to 3\n")
+
+
+def test_names_that_are_near_are_not_all_there_are(store, rmqstore, monkeypatch):
+    """"there are Topic_1" of a store with others."""
+    for topic in ("Topic_1", "orders"):
+        monkeypatch.setattr(sys, "stdin", _Stdin(b"x\n"))
+        assert rmqstore("put", store, "-t", topic, *SMALL)[0] == 0
+    assert "there are Topic_1 and 2 more" in rmqstore("get", store, "-t", "Topic_2", *SMALL)[2]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rmq_store import AsyncMessageStore, MessageStore
+from rmq_store import AsyncMessageStore, MessageStore, errors
 from rmq_store.io._io import ProbeIo
 from tests.consumer.test_async_consumer import SMALL, fill
 from tests.waiting.test_asyncio import loops
@@ -306,5 +306,20 @@ def test_a_run_of_several_that_is_cancelled_gives_back_what_is_under_way(tmp_pat
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True, None])
 def test_a_concurrency_that_is_none_is_refused(filled, count):
-    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match=r"concurrency is .*: give a whole number"):
+    with filled.consumer("G", "T") as consumer, pytest.raises(ValueError, match=r"concurrency is .*, 1 to 10000"):
         consumer.run(print, concurrency=count)
+
+
+def test_a_stop_that_is_none_and_an_offset_that_is_none(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"x")
+        with store.consumer("g", "T") as consumer, pytest.raises(errors.ArgumentIllegal, match="stop is True: give a"):
+            consumer.run(print, stop=True)
+
+    async def wrong():
+        async with await AsyncMessageStore.open(tmp_path / "s", **SMALL) as store:
+            for offset in ("x", True, {0: 1.5}):
+                with pytest.raises(errors.ArgumentIllegal, match=r"offset is .*: give a queue offset, -1 for the end"):
+                    store.subscribe("T", queue_id=0, offset=offset)
+
+    asyncio.run(wrong())

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rmq_store import scrub, verify
+from rmq_store import MessageStore, scrub, verify
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 4000, "index_slots": 50, "index_entries_max": 100,
          "manifest_interval_ms": 20}
@@ -77,3 +77,16 @@ def test_what_is_on_its_way_is_no_finding(tmp_path, pace, options, rounds):
             writer.stdin.close()
             assert writer.wait(60) == 0
     assert [f for f in verify(root) if f.severity != "note"] == []
+
+
+def test_what_is_being_written_is_not_said_to_be_cut(tmp_path):
+    """"the next open cuts them", of messages that were put while it looked."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"x")
+        store.wait_dispatched(10)
+        with open(tmp_path / "s" / "commitlog" / ("0" * 20), "r+b") as file:
+            file.seek(store.max_log_offset)
+            file.write(b"half a record")
+        notes = [f.detail for f in verify(tmp_path / "s") if f.kind == "not_closed"]
+        assert notes == ["the store is open for writing: its end moves while it is looked at",
+                         "bytes behind the end of the data: they are being written"]

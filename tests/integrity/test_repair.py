@@ -10,6 +10,7 @@ from rmq_store import MessageStore, errors
 from rmq_store.integrity import bridging
 from rmq_store.integrity.repair import repair
 from rmq_store.io._io import ProbeIo
+from tests import golden_store
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
@@ -115,6 +116,27 @@ def test_queues_and_index_are_built_again(root):
     assert readable(root) == expected([])
     aside = next((root / ".salvage").glob("rebuilt-*"))
     assert len((aside / "consumequeue" / "T1" / "1" / f"{0:020d}").read_bytes()) == 2000
+
+
+@pytest.mark.parametrize("case", ["v4-crash-shortfile", "v5-crash-shortfile"])
+def test_a_short_file_before_one_made_ahead_gets_its_length_back(tmp_path, case):
+    """As a broker leaves it, which makes its next file ahead: there was no cure."""
+    root = golden_store.unpack(case, tmp_path).store
+    last, ahead = sorted((root / "commitlog").iterdir())[-2:]
+    length = last.stat().st_size
+    with pytest.raises(errors.StoreRefusesToLoad, match="repair"):
+        MessageStore.open(root, readonly=True)
+    assert [(s.kind, s.path) for s in repair(root, dry_run=True).steps if s.kind != "rebuild"] == [("extend", str(last))]
+    with open(ahead, "r+b") as file:
+        file.seek(1000)
+        file.write(b"x")
+    assert repair(root, dry_run=True).steps[0].kind == "none"      # nothing is put in front of data
+    with open(ahead, "r+b") as file:
+        file.write(bytes(1001))
+    assert fix(root).left == [] and last.stat().st_size == 65536 > length
+    with MessageStore.open(root, readonly=True) as store:
+        assert store.max_log_offset > int(last.name) and store.cut_bytes == 0
+        assert [bytes(m.body) for m in store.scan()]
 
 
 def test_a_short_last_file_gets_its_length_back(root, places):

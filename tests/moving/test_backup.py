@@ -419,6 +419,43 @@ def test_two_that_are_the_first(tmp_path, monkeypatch):
 
 # ---- the commands
 
+def test_a_restore_killed_while_it_clears_what_one_before_left(tmp_path, monkeypatch):
+    """Twice broken off: the third found a directory without the mark, and took it for somebody else's."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 400)
+        store.backup(tmp_path / "b")
+
+    class Killed(BaseException):
+        pass
+
+    def broken_off(calls):
+        left = itertools.count(calls, -1)
+        for name in ("unlink", "rmdir"):
+            real = getattr(os, name)
+
+            def step(*args, real=real, **more):
+                if next(left) <= 0:
+                    raise Killed
+                return real(*args, **more)
+
+            monkeypatch.setattr(os, name, step)
+        with pytest.raises(Killed):
+            restore(tmp_path / "b", tmp_path / "r")
+        monkeypatch.undo()
+
+    for calls in range(6):
+        with monkeypatch.context() as patch:
+            patch.setattr(rmq_store.moving.backup.os.path, "getsize", lambda path: 0)        # every byte there, and refused
+            with pytest.raises(errors.CorruptionError):
+                restore(tmp_path / "b", tmp_path / "r")
+        (tmp_path / "r.partial" / "commitlog").mkdir(exist_ok=True)
+        for n in range(8):
+            (tmp_path / "r.partial" / "commitlog" / f"{n}").touch()
+        broken_off(calls)
+    restore(tmp_path / "b", tmp_path / "r")
+    assert quiet(tmp_path / "r") == []
+
+
 def test_the_commands(tmp_path, rmqstore):
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         fill(store, 1000)

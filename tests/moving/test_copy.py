@@ -1,12 +1,15 @@
 """Copies of messages: what goes and what does not, each exactly once, wherever it is broken off; the source never changes."""
+import io
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+import rmq_store
 from rmq_store import MessageStore, copy_messages, errors, verify
 from rmq_store.io._io import ProbeIo
 from rmq_store.moving import journal, lines, messages, settings, source
@@ -513,3 +516,24 @@ except errors.CorruptionError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "the file was cut" in done.stdout, done
+def test_an_empty_path_and_a_place_in_the_source_are_refused(mixed, tmp_path, monkeypatch):
+    """An empty variable made a store in the current directory; a copy into the source wrote into what is only read."""
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.walk(tmp_path))
+    for call in (lambda: copy_messages(mixed, ""), lambda: rmq_store.backup(mixed, ""), lambda: rmq_store.list_backups(""),
+                 lambda: rmq_store.import_lines(io.BytesIO(b'{"topic":"T","body":"x"}'), "")):
+        with pytest.raises(errors.ArgumentIllegal, match="path is '': name the directory"):
+            call()
+    (tmp_path / "link").symlink_to(mixed)
+    for target in (mixed / "x", mixed / "commitlog", tmp_path / "link" / "y"):
+        with pytest.raises(errors.ConfigError, match="or in it, where nothing is written: copy into another directory"):
+            copy_messages(mixed, target)
+    (tmp_path / "link").unlink()
+    assert sorted(os.walk(tmp_path)) == before
+
+
+def test_one_topic_may_be_given_as_it_is(mixed, tmp_path):
+    """Its characters were taken for names."""
+    assert copy_messages(mixed, tmp_path / "to", topics="Empty").copied == 1
+    with pytest.raises(errors.ConfigError, match="topic 5: give names of topics"):
+        copy_messages(mixed, tmp_path / "to", topics=[5])

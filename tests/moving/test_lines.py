@@ -73,7 +73,8 @@ def test_the_least_line(tmp_path):
 
 WRONG = [
     (b"no json", "line 3 is no message"), (b"[1]", "line 3 is no message"), (b'{"topic":"U"}', "line 3 has no 'body'"),
-    (b'{"body":"U"}', "line 3 has no 'topic'"), (b'{"topic":"U","body":5}', "bodies are text"),
+    (b'{"body":"U"}', "line 3 has no 'topic'"), (b'{"topic":"U","body":5}', "body is int: give text"),
+    (b'{"topic":"U","body":"","properties":[1]}', "properties is list: give an object of text"),
     (b'{"topic":"U","body":"zz","body_as":"hex"}', "line 3"), (b'{"topic":"U","body":"zz","body_as":"base64"}', "base64"),
     (b'{"topic":"U","body":"","queue_id":-1}', "queue_id is -1"), (b'{"topic":"U","body":"","flag":true}', "flag is True"),
     (b'{"topic":"U","body":"","born_host":"nowhere"}', "line 3"), (b'{"topic":"U","body":"","properties":{"a":5}}', "property"),
@@ -221,6 +222,19 @@ def test_an_export_begun_later_is_not_gone_on_with_from_the_start(tmp_path, rmqs
     assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
     assert "another choice" in rmqstore("export", tmp_path / "s", out)[2]
     assert rmqstore("export", tmp_path / "s", out, "--since", since)[0] == 0
+
+
+def test_an_export_says_which_topic_it_did_not_meet(mixed, tmp_path, rmqstore):
+    code, out, _ = rmqstore("export", mixed, "-t", "T", "-t", "nope", "--json", tmp_path / "o")
+    assert code == 1 and "no message of topic nope was met" in out and "wrote 61 messages" in out
+    code, out, err = rmqstore("export", mixed, "-t", "nope")
+    assert (code, out) == (1, "") and "no message of topic nope was met" in err
+
+
+def test_an_export_into_a_device(mixed, rmqstore):
+    code, _, err = rmqstore("export", mixed, "/dev/full")
+    assert code == 3 and "No space left on device: /dev/full" in err
+    assert rmqstore("export", mixed, "/dev/null")[0] == 0
 
 
 @pytest.mark.parametrize("there", [b"my notes", b"my notes\n", b'{"topic":"T"}\n', b'{"topic":"T","offset":0,"size":9}\n'])
