@@ -10,9 +10,9 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rmq_store.aio_consumer import AsyncConsumer
 from rmq_store.cleaning.cleaner import Cleaned
@@ -38,6 +38,9 @@ from rmq_store.waiting.loops import LOOK_ENTRIES, Ear, LoopHub
 from rmq_store.writer._future import PutFuture
 from rmq_store.writer._put import PutResult
 from rmq_store.writer._put_many import PutManyResult
+
+if TYPE_CHECKING:
+    from rmq_store.moving.backup import BackupInfo
 
 __all__ = ["AsyncMessageStore", "Subscription"]
 
@@ -318,6 +321,10 @@ class AsyncMessageStore:
     async def scrub(self, **how: Any) -> ScrubResult:
         """As MessageStore.scrub. Cancelled, it goes on."""
         return await apart(lambda: self.store.scrub(**how))
+
+    async def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
+        """As MessageStore.backup; progress is called in another thread. Cancelled, it goes on."""
+        return await apart(lambda: self.store.backup(directory, progress=progress))
 
     async def check_self(self) -> list[Finding]:
         """As MessageStore.check_self."""

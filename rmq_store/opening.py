@@ -263,7 +263,7 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
                 raise StoreStateError(
                     f"the store at {places.root} cannot be followed yet: its log has whole records up to offset {outcome.end}, "
                     f"its queues lead to {found.queued_end}, and the next writer cuts them off; wait until that has opened it, "
-                    "or leave out follow=True")
+                    "or read what is there: open it without follow=True, or with `rmqstore get`")
             found.queues.truncate(outcome.end)
         dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
         if store.options.follow:        # what no entry vouches for yet is taken in when one does

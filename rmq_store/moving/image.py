@@ -18,7 +18,7 @@ from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.integrity.manifest import DIRECTORY as MANIFESTS
 from rmq_store.integrity.manifest import listed
 from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles, read_text
+from rmq_store.io.files import ControlFiles, open_regular, read_text
 from rmq_store.moving.content import copy_file
 from rmq_store.moving.journal import DIRECTORY as MOVING
 from rmq_store.moving.source import LogPart, Source
@@ -262,12 +262,18 @@ class Image:
                 return None
             ended = bad is None and split.tail is None and split.position == part.end       # it is full
         self.end = part.end if ended else end
-        self.source.refuse_version(part, self.end)
+        self._refuse_version(part, self.end)
         return None
+
+    def _refuse_version(self, part: LogPart, at: int) -> None:
+        # In the store's own file: of the newest one the copy has only what is known. One that was cleaned was copied whole.
+        path = part.path if os.path.exists(part.path) else self._path(part)
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            self.source.refuse_version(part, file.fileno(), at)
 
     def _damage(self, part: LogPart, bad: Any) -> CorruptionError:
         where = part.start if bad is None else bad.begin
-        self.source.refuse_version(part, where)
+        self._refuse_version(part, where)
         error = CorruptionError(part.path, where, "a record", "the end of the data" if bad is None else f"none ({bad.kind})")
         error.add_note("a damaged store is not backed up, as its backup would lack what lies behind: `rmqstore repair` "
                        "first, or copy its files as they are (cp -a --sparse=always)")

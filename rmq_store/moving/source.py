@@ -159,13 +159,13 @@ class Source:
                         block.end = min(block.end, damage.offset)
                     yield block
                 if stop == part.end:
-                    self.refuse_version(part, split.position if damage is None or damage.offset is None else damage.offset)
+                    known = split.position if damage is None or damage.offset is None else damage.offset
+                    self.refuse_version(part, file.fileno(), known)
 
-    def refuse_version(self, part: LogPart, at: int) -> None:
+    def refuse_version(self, part: LogPart, fd: int, at: int) -> None:
         """Raises UnknownVersion where the records that this library knows end in front of others, at log offset `at`: what is
-        made without those must not look whole."""
-        with open(part.path, "rb", buffering=0, opener=open_regular) as file:
-            magic = other_version(lambda begin, end: os.pread(file.fileno(), end - begin, begin - part.start), at, part.end)
+        made without those must not look whole. fd: of that file, which may have been cleaned."""
+        magic = other_version(lambda begin, end: os.pread(fd, end - begin, begin - part.start), at, part.end)
         if magic is not None:
             raise refusal(self.places.commitlog, part.start, at, magic)
 

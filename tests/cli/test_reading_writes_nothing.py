@@ -72,6 +72,10 @@ def break_it(root, state, last):
         (root / "abort").touch()
 
 
+# What a command may refuse: a topic that is not in this state of the store, a log that its next writer will cut.
+REFUSED = ("topic T is not there", "cannot be followed yet")
+
+
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_nothing_changes(images, tmp_path, rmqstore, command, state):
@@ -79,7 +83,7 @@ def test_nothing_changes(images, tmp_path, rmqstore, command, state):
     take_image(images / state, root)
     before = content(root)
     code, _, err = rmqstore(*[word.format(root) for word in command])
-    assert (code in (0, 1, 4) or "topic T is not there" in err) and "Traceback" not in err, err
+    assert (code in (0, 1, 4) or any(words in err for words in REFUSED)) and "Traceback" not in err, err
     assert content(root) == before
 
 
@@ -105,6 +109,6 @@ def test_where_nothing_can_be_written(read_only, tmp_path, rmqstore):
             target.parent.mkdir(exist_ok=True)
             words = [str(target) if word.startswith("{}-") else word.format(read_only / state) for word in command]
             code, _, err = rmqstore(*words)
-            if (code not in (0, 1, 4) and "topic T is not there" not in err) or "Read-only" in err:
+            if (code not in (0, 1, 4) and not any(words in err for words in REFUSED)) or "Read-only" in err:
                 wrong.append((name_of(command), state, code, err[-300:]))
     assert wrong == []
