@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -110,8 +111,20 @@ static int sys_fsync(void *ctx, int fd) {
     (void)ctx;
     return result(fsync(fd));
 }
+static int has_room(int fd, int64_t n) {
+    /* What the file has already may lie elsewhere than in the range: then the kernel has the last word, as ever. */
+    struct stat st;
+    struct statvfs fs;
+    int64_t more;
+    if (fstat(fd, &st) < 0 || fstatvfs(fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_frsize == 0) return 1; /* it does not tell */
+    more = n - (int64_t)st.st_blocks * 512;
+    return more <= 0 || (uint64_t)more / fs.f_frsize <= fs.f_bfree;
+}
+
 static int sys_fallocate(void *ctx, int fd, int64_t offset, int64_t n) {
     (void)ctx;
+    /* ext4 takes all blocks there are before it says that they are too few, and nobody on that disk could write meanwhile. */
+    if (offset >= 0 && n > 0 && !has_room(fd, n)) return -ENOSPC;
     return -posix_fallocate(fd, offset, n);
 }
 static int sys_ftruncate(void *ctx, int fd, int64_t n) {

@@ -1,9 +1,8 @@
-"""Every Python example of these pages runs as it stands, in a directory of its own; so do the commands of some. Of commands
-that are only named, the options must be there."""
+"""Examples that are whole programs run as such; of commands that are only named, the options must be there. All other examples
+and commands of the pages are typed by tests/first_hour/test_pages.py."""
 import argparse
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 
@@ -11,56 +10,15 @@ import pytest
 
 from rmq_store.cli.main import COMMANDS, build_parser
 from rmq_store.config.load import resolve
-from tests import golden_store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["cleaning.md", "integrity.md", "upgrading.md", "watching.md", "work-queue.md"]
-IN_TURN = ["delayed-messages.md", "asyncio-threads-fork.md", "is-my-message-safe.md", "coming-from-broker-conf.md",
-           "reading-messages.md", "reading-a-dead-brokers-disk.md", "copying.md", "backup.md"]
 # Their examples start processes of their own, or set up the process.
 SCRIPTS = ["one-writer-many-readers.md", "logging.md"]
-# Blocks that are seen to elsewhere.
-ELSEWHERE = {("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
-             ("choosing-a-backend.md", "console"): "it measures for minutes: its commands are looked at below",
-             ("running-as-a-service.md", "sh"): "docker, and what a machine says (tests/docs/test_service.py)",
-             ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
-             ("configuration.md", "toml"): "test_the_profile_is_one"}
 
 
 def blocks(page, kinds="python"):
     return re.findall(rf"```({kinds})\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-
-
-def examples():
-    for page in PAGES:
-        for number, (_, code) in enumerate(blocks(page)):
-            yield pytest.param(page, code, id=f"{page}-{number}")
-
-
-@pytest.mark.parametrize(("page", "code"), list(examples()))
-def test_example(page, code, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, page, "exec"), {})
-
-
-@pytest.mark.parametrize("page", IN_TURN)
-def test_page(page, tmp_path, monkeypatch, rmqstore):
-    """The examples of these pages go on from one another; `path` is the store's directory, broker-disk a dead broker's."""
-    monkeypatch.chdir(tmp_path)
-    if "dead" in page:
-        golden_store.unpack("v4-crash-cqbehind", tmp_path).store.rename(tmp_path / "broker-disk")
-    known = {"path": tmp_path / "store"}
-    for number, (kind, code) in enumerate(blocks(page, "python|sh")):
-        if kind == "python":
-            exec(compile(code, f"{page}-{number}", "exec"), known)
-            continue
-        for line in code.splitlines():
-            command, _, note = line.partition("#")
-            program, *arguments = shlex.split(command)
-            code, out, err = rmqstore(*arguments)
-            assert program == "rmqstore" and code == (int(note.split()[1].rstrip(":")) if note else 0), (line, out, err)
-    known.clear()
 
 
 @pytest.mark.parametrize("page", SCRIPTS)
@@ -69,12 +27,6 @@ def test_script(page, tmp_path):
         (tmp_path / f"{number}.py").write_text(code)
         done = subprocess.run([sys.executable, f"{number}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0 and done.stdout and not done.stderr, (number, done)
-
-
-def test_no_example_is_left_out():
-    kinds = {(path.name, kind) for path in DOCS.glob("*.md") for kind, _ in blocks(path.name, r"\w+")}
-    ran = {*((page, "python") for page in (*PAGES, *SCRIPTS)), *((page, kind) for page in IN_TURN for kind in ("python", "sh"))}
-    assert kinds - ran == set(ELSEWHERE)
 
 
 def test_the_profile_is_one(tmp_path):

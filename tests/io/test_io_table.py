@@ -117,6 +117,17 @@ def test_no_space_is_said_at_reservation(table, open_file):
     assert caught.value.errno in (errno.ENOSPC, errno.EFBIG)
 
 
+def test_what_cannot_be_had_takes_nothing(table, open_file, tmp_path):
+    """ext4 took all blocks of the disk before it refused, from everybody on it."""
+    fd = open_file(table)
+    disk = os.statvfs(tmp_path)
+    with pytest.raises(OSError) as caught:
+        table.fallocate(fd, 0, 2 * disk.f_bfree * disk.f_frsize + (1 << 30))
+    taken = os.fstat(fd).st_blocks
+    os.truncate(fd, 0)
+    assert caught.value.errno in (errno.ENOSPC, errno.EFBIG) and taken == 0
+
+
 def test_descriptors_do_not_survive_exec(table, open_file):
     assert not os.get_inheritable(open_file(table))
 
