@@ -80,8 +80,9 @@ OPTIONS = dict(scenario.SMALL)
 
 
 @configs
-def test_kill_at_every_change(place, config):
-    for n, killed in kills(place, config):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_kill_at_every_change(place, config, step):
+    for n, killed in kills(place, config, step):
         wrong = scenario.judge(killed.root, killed.notes, OPTIONS, go_on=True)
         assert wrong is None, f"killed at change {n}: {wrong}"
 
@@ -118,7 +119,7 @@ def cut_after_kills(place, config, step, per_cut):
 
 @configs
 def test_power_cut_after_kill_and_recovery(place, config):
-    cut_after_kills(place, config, 18, 4)
+    cut_after_kills(place, config, 30, 4)
 
 
 @pytest.mark.slow

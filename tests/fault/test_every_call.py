@@ -30,12 +30,12 @@ READS = ["pread", "size", "lock", "munmap", "close", "direct_align", "ring_setup
          "ring_submit", "ring_reap"]
 
 
-def lives(tmp_path, config, kind, **fault):
-    """One life for each N: (N, life)."""
+def lives(tmp_path, config, kind, step=1, **fault):
+    """One life for each N, or each `step`-th one: (N, life)."""
     with Scratch(tmp_path) as scratch:
-        n = 0
+        n = 1 - step
         while True:
-            n += 1
+            n += step
             probe = ProbeIo()
             probe.fail(kind, n, **fault)
             live = Live(scratch.write({}), config, probe)
@@ -164,9 +164,10 @@ def test_a_full_disk_is_no_fence(tmp_path, config):
 @configs
 @pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.EROFS, marks=pytest.mark.slow),
                                   pytest.param(errno.ENOSPC, marks=pytest.mark.slow)], ids=errno.errorcode.get)
-def test_from_some_call_on_everything_fails(tmp_path, config, code):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_from_some_call_on_everything_fails(tmp_path, config, code, step):
     """A device that is gone: every change and every sync from the N-th on. close() comes back, and the lock is free."""
-    for n, live in lives(tmp_path, config, "mutate|sync", errno=code, sticky=True):
+    for n, live in lives(tmp_path, config, "mutate|sync", step, errno=code, sticky=True):
         check(live, n, "every change from", code)
 
 

@@ -77,7 +77,8 @@ def test_everything_is_what_it_was(tmp_path, what):
     assert {k: v for k, v in again.items() if "commitlog" in k} == {k: v for k, v in repaired.items() if "commitlog" in k}
 
 
-@pytest.mark.parametrize("nth", range(1, 14))
+@pytest.mark.parametrize("nth", [pytest.param(n, marks=[] if n in (1, 2, 5, 9, 13) else pytest.mark.slow)
+                                 for n in range(1, 14)])
 def test_killed_at_any_change_it_can_be_done_again(tmp_path, nth):
     root = tmp_path / "s"
     damage(root, filled(root), "all")

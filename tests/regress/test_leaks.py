@@ -78,7 +78,8 @@ if scenario.RING_HERE:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids="-".join)
-def test_three_hundred_lives(tmp_path, config):
-    more, before = grown(tmp_path, config, 300)
+@pytest.mark.parametrize("lives", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_many_lives(tmp_path, config, lives):
+    more, before = grown(tmp_path, config, lives)
     # 1-2 MiB, and 900 lives grow little more; on a busy machine memory is given back later.
     assert more < before // 5, f"{more} bytes more of {before}"

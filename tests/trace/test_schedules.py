@@ -49,7 +49,7 @@ def explored(tmp_path, scenario, config, runs, some):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 def test_schedules(tmp_path, scenario):
-    assert explored(tmp_path, scenario, MOST, 14, 3) > 30
+    assert explored(tmp_path, scenario, MOST, 9, 3) > 30
 
 
 @pytest.mark.parametrize("name", ["roll", "checkpoint", "close"])
