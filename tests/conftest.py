@@ -30,6 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES if hard < 0 else min(FILES, hard), hard))
 
 
+# Few tests that take long: begun last, one worker would be at them when the others have ended.
+LONG = ("interop", "power", "fuzz", "native", "trace", "pytest_plugin", "regress", "crash", "fault", "property", "threads")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder)."""
+    items.sort(key=lambda item: LONG.index(item.path.parent.name) if item.path.parent.name in LONG else len(LONG))
+
+
 @pytest.fixture
 def golden(tmp_path: Path) -> Callable[[str], GoldenCase]:
     """golden("v4-plain") unpacks that case under tmp_path; a second call with the same name gives a second copy."""
