@@ -24,8 +24,8 @@ FINGERPRINT = Path("build/fingerprint")
 LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "libdeflate.a", "1.14", "libdeflate-dev")]
 
 # Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
-NATIVE = {"rmq_store.flush._ring": ["ring.c"], "rmq_store.consumequeue._owner": ["queue_dirs.c"],
-          "rmq_store.io._io": ["io.c", "guard.c", "probe.c", "probe_calls.c", "probe_gate.c", "probe_ring.c"]}
+NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
+          "rmq_store.base.io._io": ["io.c", "guard.c", "probe.c", "probe_calls.c", "probe_gate.c", "probe_ring.c"]}
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
               "nonecheck": DEBUG, "initializedcheck": DEBUG}
@@ -133,6 +133,9 @@ class BuildExt(build_ext):
         super().build_extensions()
 
     def discard_if_changed(self, settings):
+        for made in Path("rmq_store").rglob("_*.so"):       # of a module that has another name by now
+            if not made.with_name(made.name.split(".")[0] + ".pyx").exists():
+                made.unlink()
         now = hashlib.sha256(settings.encode()).hexdigest()
         if FINGERPRINT.is_file() and FINGERPRINT.read_text() == now:
             return

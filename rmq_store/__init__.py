@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from rmq_store.advice import advise
     from rmq_store.aio import AsyncMessageStore
-    from rmq_store.diagnosis import doctor
-    from rmq_store.integrity.findings import Finding
-    from rmq_store.integrity.scrubbing import ScrubResult, scrub
-    from rmq_store.integrity.verification import verify
-    from rmq_store.moving.backup import BackupInfo, backup, check_backup, list_backups, restore
-    from rmq_store.moving.lines import LineResult, export_lines, import_lines
-    from rmq_store.moving.messages import CopyResult, copy_messages
+    from rmq_store.services.backup.backup import BackupInfo, check_backup, list_backups, restore
+    from rmq_store.services.integrity.findings import Finding
+    from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
+    from rmq_store.services.integrity.verification import verify
     from rmq_store.store import MessageStore
+    from rmq_store.upkeep.doctor.advice import advise
+    from rmq_store.upkeep.doctor.diagnosis import doctor
+    from rmq_store.upkeep.moving.backup import backup
+    from rmq_store.upkeep.moving.lines import LineResult, export_lines, import_lines
+    from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 
 __all__ = ["AsyncMessageStore", "BackupInfo", "CopyResult", "Finding", "LineResult", "MessageStore", "ScrubResult",
            "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
@@ -28,7 +29,7 @@ __all__ = ["AsyncMessageStore", "BackupInfo", "CopyResult", "Finding", "LineResu
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    import rmq_store.io._io as _extension  # noqa: F401
+    import rmq_store.base.io._io as _extension  # noqa: F401
 
     if not getattr(sys, "_is_gil_enabled")():       # noqa: B009, mypy does not know it before 3.13
         raise ImportError("rmq_store needs the GIL, and this Python runs with it forced off: start it without PYTHON_GIL=0 and "
@@ -36,11 +37,14 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 
 _MODULES = {
-    "advice": ["advise"], "aio": ["AsyncMessageStore"], "diagnosis": ["doctor"], "integrity.findings": ["Finding"],
-    "integrity.scrubbing": ["ScrubResult", "scrub"], "integrity.verification": ["verify"],
-    "moving.backup": ["BackupInfo", "backup", "check_backup", "list_backups", "restore"],
-    "moving.lines": ["LineResult", "export_lines", "import_lines"], "moving.messages": ["CopyResult", "copy_messages"],
-    "store": ["MessageStore"],
+    "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
+    "services.backup.backup": ["BackupInfo", "check_backup", "list_backups", "restore"],
+    "services.integrity.findings": ["Finding"], "services.integrity.scrubbing": ["ScrubResult", "scrub"],
+    "services.integrity.verification": ["verify"],
+    "upkeep.doctor.advice": ["advise"], "upkeep.doctor.diagnosis": ["doctor"],
+    "upkeep.moving.backup": ["backup"],
+    "upkeep.moving.lines": ["LineResult", "export_lines", "import_lines"],
+    "upkeep.moving.messages": ["CopyResult", "copy_messages"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 from rmq_store.errors import StoreStateError
 
 if TYPE_CHECKING:
-    from rmq_store.histogram._histogram import Histogram
-    from rmq_store.statistics.groups import GroupStats
+    from rmq_store.base.histogram._histogram import Histogram
+    from rmq_store.services.statistics.groups import GroupStats
     from rmq_store.store import MessageStore
 
 __all__ = ["StoreCollector", "register", "text"]

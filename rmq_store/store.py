@@ -8,19 +8,18 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rmq_store.cleaning.cleaner import Cleaned, Cleaner, keep_ms
+from rmq_store.access.waiting.listeners import ArrivingListener, Listeners
+from rmq_store.access.waiting.loops import LoopHub
+from rmq_store.access.writer._future import Completer
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io._lock import StoreLock, put_off
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.machine.sizing import say_large
 from rmq_store.config.load import Default, Options, changed, resolve
 from rmq_store.config.typed import LiveOptions, OpenOptions
-from rmq_store.consumer.consumer import Consumer
-from rmq_store.consumer.offsets import ConsumerOffsets
-from rmq_store.consumer.progress import Lag, lag_of, reset
-from rmq_store.consumer.room import Consuming
-from rmq_store.consumer.tables import GroupTable, TopicTable
-from rmq_store.delay.service import DelayLevel, DelayService, delay_levels
-from rmq_store.ending import close_at_end_of_worker, close_on_signals, need_main_thread, open_stores
 from rmq_store.errors import (
     ArgumentIllegal,
     CorruptionError,
@@ -28,39 +27,35 @@ from rmq_store.errors import (
     DurabilityError,
     ForkedProcess,
     RmqStoreError,
-    StoreNotWriteable,
     ViewsAlive,
     illegal,
 )
 from rmq_store.events import Event, emit
-from rmq_store.flush.backend import check_backend
-from rmq_store.following import LOOK_MS, look_at_files
-from rmq_store.integrity.scrubbing import ScrubResult, scrub
-from rmq_store.integrity.sealing import Sealer
-from rmq_store.io._io import IoTable
-from rmq_store.io._lock import StoreLock, put_off
-from rmq_store.io.files import ControlFiles
-from rmq_store.opening import NOT_ALLOWED, open_store, plainly, refuse_path
-from rmq_store.places import Places, fit_sizes, infer_sizes, root_of
-from rmq_store.publishing import Publisher
-from rmq_store.recovery import lockfile
-from rmq_store.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
-from rmq_store.sizing import say_large
-from rmq_store.statistics.report import Rates
-from rmq_store.tasks import known_offsets, log_flusher, tasks_of
-from rmq_store.waiting.listeners import ArrivingListener, Listeners
-from rmq_store.waiting.loops import LoopHub
-from rmq_store.walking import StoreWalks
-from rmq_store.watch import Watch
-from rmq_store.writer._future import Completer
+from rmq_store.log.flush.backend import check_backend
+from rmq_store.log.recovery import lockfile
+from rmq_store.log.recovery.places import Places, fit_sizes, infer_sizes, root_of
+from rmq_store.opened.ending import close_at_end_of_worker, close_on_signals, need_main_thread, open_stores
+from rmq_store.opened.following import LOOK_MS, look_at_files
+from rmq_store.opened.measured import measured
+from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
+from rmq_store.opened.publishing import Publisher
+from rmq_store.opened.serving import StoreServes
+from rmq_store.opened.tasks import known_offsets, log_flusher, tasks_of
+from rmq_store.opened.watch import Watch
+from rmq_store.services.cleaning.cleaner import Cleaner
+from rmq_store.services.consumer.room import Consuming
+from rmq_store.services.delay.service import DelayService
+from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
+from rmq_store.services.integrity.sealing import Sealer
+from rmq_store.services.statistics.report import Rates
 
 if TYPE_CHECKING:
-    from rmq_store.moving.backup import BackupInfo
+    from rmq_store.services.backup.backup import BackupInfo
 
 __all__ = ["MessageStore"]
 
 
-class MessageStore(StoreWalks):
+class MessageStore(StoreServes):
     """An Apache RocketMQ message store in a directory: put, know when it is durable, read back by queue, key, time and id.
 
     Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
@@ -69,7 +64,6 @@ class MessageStore(StoreWalks):
     checkpoint_fd: int = -1
     open_begun: float = 0.0         # time.monotonic
     _lock_fd: int | None = None
-    _files: ControlFiles
     _completer: Completer
     _close_lock: StoreLock
     _listeners_lock: StoreLock
@@ -78,10 +72,7 @@ class MessageStore(StoreWalks):
     _sealer: Sealer | None = None
     _publisher: Publisher | None = None
     _listeners: Listeners | None = None
-    _delay: DelayService | None = None
-    _cleaner: Cleaner
     _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
-    _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         name = type(self).__name__
@@ -141,7 +132,7 @@ class MessageStore(StoreWalks):
 
     @classmethod
     def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool) -> "MessageStore":
-        kind = _measured(cls) if chosen.measure_puts else cls
+        kind = measured(cls) if chosen.measure_puts else cls
         store = kind.__new__(kind)
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
@@ -207,24 +198,14 @@ class MessageStore(StoreWalks):
         and index in the copy. See rmq_store.backup and docs/backup.md. Any thread, one call at a time for a directory. Raises
         ConfigError, StoreStateError, CorruptionError, DiskFull, OSError.
         """
-        from rmq_store.moving.backup import backup_source
-        from rmq_store.moving.source import Source
+        from rmq_store.services.backup.backup import backup_source  # who makes none loads nothing for it
+        from rmq_store.services.backup.source import Source
 
         self._check_open()
         least = self.max_log_offset if self.readonly else self._flush()
         if not self.readonly:
             self.offsets.flush()
-        return backup_source(Source.of(self.path, self.options), directory, least, progress, None)
-
-    def flush(self) -> int:
-        """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""
-        return self._flush()
-
-    def wait_dispatched(self, timeout: float | None = None) -> bool:
-        """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
-        if timeout is not None and not isinstance(timeout, int | float):
-            raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
-        return self._wait_dispatched(timeout)
+        return backup_source(Source.of(self.path, self.options), directory, least, MessageStore.open, progress, None)
 
     # ---- arrivals
 
@@ -256,14 +237,6 @@ class MessageStore(StoreWalks):
                 self._loop_hubs.pop(other).close()
             hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)
         return hub
-
-    # ---- delay
-
-    def delay_levels(self) -> list[DelayLevel]:
-        """How far each delay level is that has, or had, messages: list of (level, delay_ms, offset, max_offset, waiting,
-        next_due). Any thread; read-only, it tells what config/delayOffset.json says. Upstream: ScheduleMessageService."""
-        self._check_open()
-        return delay_levels(self, self._delay, self._files)
 
     # ---- options
 
@@ -420,102 +393,3 @@ class MessageStore(StoreWalks):
 
     def __reduce__(self) -> Any:
         raise TypeError("a MessageStore cannot be pickled: send its path, and open it there (with readonly=True)")
-
-    # ---- what consumers have read, and deleting what is old
-
-    @property
-    def offsets(self) -> ConsumerOffsets:
-        """How far each consumer group is: ConsumerOffsets. Raises CorruptionError where the file and its .bak are damaged."""
-        self._check_open()
-        return self._consuming.offsets
-
-    @property
-    def group_table(self) -> GroupTable:
-        """config/subscriptionGroup.json: GroupTable. Raises CorruptionError."""
-        self._check_open()
-        return self._consuming.groups
-
-    @property
-    def topic_table(self) -> TopicTable:
-        """config/topics.json: TopicTable. Raises CorruptionError."""
-        self._check_open()
-        return self._consuming.topics
-
-    def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None, start: str = "first",
-                 ordered: bool = False, max_retries: int | None = None) -> Consumer:
-        """A consumer of one group: hands out messages, remembers which are done, tries again those that failed.
-
-        topics: one or several. tags: "A || B". start: where a group begins that has committed nothing: "first" message there
-        is, or "last", only new ones. ordered: hand out one batch of a queue at a time. max_retries: before a message goes to
-        %DLQ%group; default retryMaxTimes of the group in group_table, 16. One open consumer a group; any number of threads may
-        poll it. Raises ValueError, StoreStateError, CorruptionError.
-        """
-        self._check_open()
-        return self._consuming.consumer(self, group, topics, tags=tags, start=start, ordered=ordered, max_retries=max_retries)
-
-    def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """How far groups are behind, queue by queue: list of Lag, by group, topic and queue."""
-        return lag_of(self, self.offsets, group, topic)
-
-    def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
-                     queue_id: int | None = None) -> dict[int, int]:
-        """Has a group go on at another place, in one queue of `topic` or in all; returns {queue id: next offset}.
-
-        timestamp: ms since 1970, at the first message stored then or later, -1: at the end. offset: that queue offset. Written
-        with the next `offsets.flush()`. Raises ValueError for a place outside of the queue, StoreStateError while the group has
-        an open consumer here. Upstream: resetOffsetByTime.
-        """
-        offsets = self.offsets
-        self._consuming.refuse_if_consumed(group)
-        return reset(self, offsets, group, topic, timestamp=timestamp, offset=offset, queue_id=queue_id)
-
-    def clean(self, hours: float | None = None, *, files_max: int | None = None, pace_ms: int | None = None) -> Cleaned:
-        """Deletes now, whatever the hour: whole commit-log files that were last modified `hours` ago or earlier, oldest first,
-        and what leads into them from queues and index.
-
-        hours: default retention_hours; 0 deletes all that is flushed and dispatched, up to the newest file, which always stays.
-        files_max: at most so many. pace_ms: pause between two, default clean_pace_ms. Files that message views look at are
-        waited for by later calls. Whether anybody consumed the messages makes no difference; `lost` of the result says who had
-        not. Durable: what is deleted stays deleted. Raises ValueError, StoreStateError, OSError.
-        Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
-        """
-        self._check_writable()
-        return self._cleaner.clean(self, keep_ms(self.options, hours), files_max, pace_ms)
-
-    def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
-        """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int. Also of a
-        readonly store; of one that was not closed cleanly, as far as its queues lead."""
-        self._check_open()
-        return self._cleaner.due(self, keep_ms(self.options, hours), files_max)
-
-    def clean_expired_queues(self) -> RemovedQueues:
-        """Removes queues all of whose messages cleaning has deleted; the next message of such a queue has queue offset 0, and
-        groups that were further on begin there. Durable. Any thread. Upstream: cleanExpiredConsumerQueue."""
-        self._check_writable()
-        return remove_expired(self)
-
-    def delete_topics(self, *topics: str) -> RemovedQueues:
-        """Removes the queues of these topics, their entries in topic_table, and groups' offsets of them; the messages stay in
-        the log until it is cleaned. A topic of an open consumer stays. Durable. Any thread. Upstream: deleteTopics."""
-        self._check_writable()
-        for topic in topics:
-            if not isinstance(topic, str):
-                raise illegal("topic", topic, "give each as a str")
-        return remove_topics(self, topics)
-
-    def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
-        """delete_topics for all that is neither in `keep` nor upstream's own (removing.py). Upstream: cleanUnusedTopic."""
-        kept = set(keep)
-        return self.delete_topics(*(t for t in self.topics() if t not in kept and not is_system_topic(t)))
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.readonly:
-            raise StoreNotWriteable(self.path)
-
-
-def _measured(kind: type[MessageStore]) -> type[MessageStore]:
-    """The same store with puts that are timed: another class, so that nobody else pays for it."""
-    from rmq_store.measured import MeasuredStore
-
-    return MeasuredStore if kind is MessageStore else kind

@@ -43,7 +43,7 @@ def wheel_problems(path: Path) -> list[str]:
 def sdist_problems(path: Path) -> list[str]:
     with tarfile.open(path) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
-    wanted = {"setup.py", "pyproject.toml", "native/include/rmq_io.h", "native/src/io.c", "rmq_store/io/_io.pyx",
+    wanted = {"setup.py", "pyproject.toml", "native/include/rmq_io.h", "native/src/io.c", "rmq_store/base/io/_io.pyx",
               "tools/bootstrap", "tests/packaging/smoke.py", *LICENCES}
     built = {n for n in names if n.endswith((".so", ".o")) or (n.startswith("rmq_store/") and n.endswith(".c"))}
     return [f"{n} is missing" for n in sorted(wanted - names)] + [f"holds {n}" for n in sorted(built)]

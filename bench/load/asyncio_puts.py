@@ -16,9 +16,9 @@ from typing import Any
 
 from bench.load.driver import keep, keeper
 from rmq_store import AsyncMessageStore, MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
 
 Row = dict[str, Any]
 Loop = Callable[[], asyncio.AbstractEventLoop]

@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.load.driver import parser, report
 from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
 
 HERE = Path(__file__).parent
 FILE_SIZE = 256 << 20

@@ -16,11 +16,11 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.disks import DISKS, made
 from rmq_store.bench.loops import loops
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
 
 
 def _filled(path: Path, args: argparse.Namespace) -> None:

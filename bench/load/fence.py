@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench.runner import scratch
-from rmq_store.io._io import ProbeIo
 
 GOAL_MS = 100.0
 SYNCS = "msync|fdatasync|ring_sync"

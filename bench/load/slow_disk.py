@@ -19,9 +19,9 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore, errors
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
-from rmq_store.io._io import ProbeIo
 
 DEVICE = "pwrite|fdatasync|fsync|msync|fallocate|ring_submit"
 PRODUCERS, BODY = 4, 4096

@@ -21,8 +21,8 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
 
 GROWTH_MIB = 8.0            # of private memory: malloc's arenas breathe; a leak of a byte a message would be hundreds
 LOG_BYTES_MAX = 3 << 30     # producers wait where cleaning is so far behind: the disk is not ours

@@ -27,23 +27,23 @@ LIMIT_PCT = 3.0
 # file, what is there, what stands there without statistics. Each once, or this driver is out of date.
 _CLOCK = "log.io.mono_ns(log.io.ctx)"
 REMOVED = (
-    ("commitlog/_log.pyx", "    rmq_count(&log.puts, 1)\n    rmq_count(&log.put_bytes, a.size)\n", ""),
-    ("commitlog/_log.pyx", f"    if log.puts & TIMED_EVERY == 0:\n        log.timed_since = {_CLOCK}\n", ""),
-    ("commitlog/_log.pyx", "    if log.timed_since != 0:\n"
+    ("log/commitlog/_log.pyx", "    rmq_count(&log.puts, 1)\n    rmq_count(&log.put_bytes, a.size)\n", ""),
+    ("log/commitlog/_log.pyx", f"    if log.puts & TIMED_EVERY == 0:\n        log.timed_since = {_CLOCK}\n", ""),
+    ("log/commitlog/_log.pyx", "    if log.timed_since != 0:\n"
      f"        rmq_histogram_add(&log.append_times, {_CLOCK} - log.timed_since)\n        log.timed_since = 0\n", ""),
-    ("commitlog/_log.pyx", f"        begun = {_CLOCK}\n        rmq_put_lock_acquire(&log.lock)\n"
+    ("log/commitlog/_log.pyx", f"        begun = {_CLOCK}\n        rmq_put_lock_acquire(&log.lock)\n"
      f"        rmq_histogram_add(&log.lock_times, {_CLOCK} - begun)\n", "        rmq_put_lock_acquire(&log.lock)\n"),
-    ("commitlog/_log.pyx",
+    ("log/commitlog/_log.pyx",
      f"    rmq_add(&log.flushes, 1)\n    rmq_histogram_add(&log.flush_times, {_CLOCK} - begun_ns)\n", ""),
-    ("flush/_flush.pyx", "    rmq_add(&log.commits, 1)\n    return 0\n", "    return 0\n"),
-    ("flush/_flush.pyx", f"    begun = {_CLOCK}\n    rc = log.commit(log, to)\n", "    rc = log.commit(log, to)\n"),
-    ("flush/_flush.pyx", f"    begun = {_CLOCK}\n    rc = flush_commit(log, to)\n",
+    ("log/flush/_flush.pyx", "    rmq_add(&log.commits, 1)\n    return 0\n", "    return 0\n"),
+    ("log/flush/_flush.pyx", f"    begun = {_CLOCK}\n    rc = log.commit(log, to)\n", "    rc = log.commit(log, to)\n"),
+    ("log/flush/_flush.pyx", f"    begun = {_CLOCK}\n    rc = flush_commit(log, to)\n",
      "    begun = 0\n    rc = flush_commit(log, to)\n"),
-    ("flush/_flush.pyx", f"    rmq_histogram_add(&log.commit_times, {_CLOCK} - begun)\n", ""),
-    ("dispatch/_dispatch.pyx", "        rmq_count(&q.records, 1)\n        rmq_count(&q.bytes, v.size)\n", ""),
-    ("dispatch/_dispatch.pyx", "            at += v.size\n            rmq_count(&d.records, 1)\n",
+    ("log/flush/_flush.pyx", f"    rmq_histogram_add(&log.commit_times, {_CLOCK} - begun)\n", ""),
+    ("log/dispatch/_dispatch.pyx", "        rmq_count(&q.records, 1)\n        rmq_count(&q.bytes, v.size)\n", ""),
+    ("log/dispatch/_dispatch.pyx", "            at += v.size\n            rmq_count(&d.records, 1)\n",
      "            at += v.size\n"),
-    ("dispatch/_dispatch.pyx", "    if d.log.dispatched > before:\n        rmq_histogram_add(&d.lag_times, "
+    ("log/dispatch/_dispatch.pyx", "    if d.log.dispatched > before:\n        rmq_histogram_add(&d.lag_times, "
      "(d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)\n", ""),
 )
 CASES: dict[str, dict[str, Any]] = {"mmap": {}, "pool": {"write_path": "pool"}, "mmap, durable": {"flush_mode": "sync"}}

@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore
+from rmq_store.access.reader._get import GetResult
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
-from rmq_store.reader._get import GetResult
 
 PULL = 32
 BODIES = {100: 64 << 20, 1024: 256 << 20, 65536: 512 << 20}     # body's bytes: the log's

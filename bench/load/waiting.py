@@ -20,10 +20,10 @@ from typing import Any
 
 from bench.load.driver import keep, keeper, report
 from rmq_store import MessageStore, errors
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
-from rmq_store.histogram._histogram import Histogram
-from rmq_store.io._io import ProbeIo
 
 STACK = 64 << 10
 PROMPT = {"pool": {"commit_interval_max_ms": 0}}     # else a put of 100 bytes waits 200 ms for its commit

@@ -18,7 +18,7 @@ from typing import Any
 from bench.spark import shuffle
 from bench.targets import Outcome, Target, judge, number
 from rmq_store import MessageStore
-from rmq_store.bulk._columns import Split
+from rmq_store.access.bulk._columns import Split
 from rmq_store.spark import jobs, local_session, read_store, register, scan
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.shards import commit_shards
@@ -114,7 +114,7 @@ def planning(directory: Path) -> float:
 
 def measure(spark, place: Path, mib: int, reps: int) -> tuple[dict[str, float], dict[str, float]]:
     """The figures, and the seconds that they are made of."""
-    from rmq_store.bulk._rebuild import queue_part
+    from rmq_store.access.bulk._rebuild import queue_part
 
     root = str(place / "store")
     rows = make_store(Path(root), mib)

@@ -13,6 +13,10 @@ OURS = "rmq_store"
 FILE_STATES = ("default", "sparse", "fallocated", "prezeroed")
 
 
+class Skip(Exception):
+    """This run cannot be done here; the text says why."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """A named workload: what it asks, and the settings it takes where none are given."""

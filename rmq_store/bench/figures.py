@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.base.histogram._histogram import Histogram
 
 Result = Mapping[str, Any]
 

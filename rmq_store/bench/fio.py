@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rmq_store.bench.case import Case
+from rmq_store.bench.case import Case, Skip
 from rmq_store.bench.ours import Figures
 from rmq_store.bench.peers import make_file
 
@@ -36,7 +36,6 @@ def _quantiles(latency: dict[str, Any]) -> dict[str, float]:
 
 def run(case: Case, base: Path) -> Figures:
     """Skips where fio is not installed."""
-    from rmq_store.bench.worker import Skip
     program = shutil.which("fio")
     if program is None:
         raise Skip("fio is not installed (package fio)")

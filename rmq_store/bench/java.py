@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rmq_store.bench.case import Case
+from rmq_store.bench.case import Case, Skip
 from rmq_store.bench.ours import Figures
 
 SCRIPTS = Path(__file__).parents[2] / "tools" / "interop"
@@ -17,7 +17,6 @@ _FIGURES = ("msgs_per_s", "p50_us", "p99_us", "p999_us", "max_us", "drain_ms", "
 
 
 def _lines(command: list[str], more_env: dict[str, str]) -> list[dict[str, Any]]:
-    from rmq_store.bench.worker import Skip
     done = subprocess.run(command, env=os.environ | more_env, capture_output=True, text=True, check=False)
     if done.returncode == 77:
         raise Skip(done.stderr.strip().removeprefix("SKIP: "))
@@ -53,7 +52,6 @@ def _chronicle(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
 
 def run(case: Case, base: Path) -> Figures:
     """One run of one peer. Raises Skip where it cannot run here."""
-    from rmq_store.bench.worker import Skip
     if case.subject == "chronicle" and case.workload != "put_async":
         raise Skip("chronicle has no workload but put_async")
     if case.workload in ("query_key", "scan", "recover", "mixed") or case.rate:

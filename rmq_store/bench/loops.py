@@ -8,7 +8,7 @@ measured value.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.base.histogram._histogram import Histogram
 
 ROUND = 64      # puts between two looks at the clock
 

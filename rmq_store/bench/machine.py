@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from rmq_store import device
+from rmq_store.base.machine import device
 from rmq_store.version import VERSION
 
 

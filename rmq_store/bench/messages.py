@@ -9,9 +9,9 @@ import random
 import time
 from typing import Any
 
-from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench.loops import KEYWORDS, ROUND, loops
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.store import MessageStore
 
 TOPIC = "BenchTopic0"
 QUEUES = 4

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
 from rmq_store.bench.messages import QUEUES, TOPIC
 from rmq_store.bench.ours import Figures, histograms, measuring, opened, warmed
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.store import MessageStore
 
 POLL_S = 0.0002
 BATCH = 32

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.machine.device import DeviceWatch
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
 from rmq_store.bench.machine import Watch, own_memory
-from rmq_store.device import DeviceWatch
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.store import MessageStore
 
 Figures = dict[str, Any]
 

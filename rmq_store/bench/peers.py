@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.machine.device import DeviceWatch
 from rmq_store.bench import messages
-from rmq_store.bench.case import Case
+from rmq_store.bench.case import Case, Skip
 from rmq_store.bench.loops import ROUND, batches, loops
 from rmq_store.bench.machine import Watch
 from rmq_store.bench.ours import Figures, histograms
-from rmq_store.device import DeviceWatch
 from rmq_store.errors import ConfigError
-from rmq_store.histogram._histogram import Histogram
 
 CLOCK = time.perf_counter_ns
 
@@ -178,7 +178,6 @@ _KNOWN = {"put_async", "put_sustained", "put_sync", "put_many"}
 
 def run(case: Case, base: Path) -> Figures:
     """One workload on one peer of this module."""
-    from rmq_store.bench.worker import Skip
     if case.workload not in _KNOWN:
         raise Skip(f"{case.subject} has no workload {case.workload}: it knows {', '.join(sorted(_KNOWN))}")
     peer: Peer = _MADE[case.subject](case, base)

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
 from rmq_store.bench.loops import ROUND, batches, loops
 from rmq_store.bench.messages import TOPIC
 from rmq_store.bench.ours import Figures, histograms, measuring, opened, warmed
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.store import MessageStore
 
 CLOCK = time.perf_counter_ns
 

@@ -10,14 +10,14 @@ import statistics
 import time
 from pathlib import Path
 
-from rmq_store import MessageStore
+from rmq_store.access.reader._message import Message
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
 from rmq_store.bench.children import in_child, killed
 from rmq_store.bench.messages import POOL, QUEUES, TOPIC
 from rmq_store.bench.ours import Figures, histograms, opened, options_of
-from rmq_store.histogram._histogram import Histogram
-from rmq_store.reader._message import Message
+from rmq_store.store import MessageStore
 
 PULL = 32
 GIB = 1 << 30

@@ -12,15 +12,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from rmq_store.bench.case import OURS, WORKLOADS, Case
+from rmq_store.bench.case import OURS, WORKLOADS, Case, Skip
 from rmq_store.bench.ours import Figures, memory_before
 from rmq_store.errors import BackendUnavailable
 
 PR_SET_PDEATHSIG = 1
-
-
-class Skip(Exception):
-    """This run cannot be done here; the text says why."""
 
 
 def run(case: Case, base: Path) -> Figures:

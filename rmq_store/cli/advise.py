@@ -1,10 +1,10 @@
 """`rmqstore advise`: measures a directory's device with every back end, proposes a profile and says why. Main thread only."""
 import argparse
 
-from rmq_store.advice import advise, destination
 from rmq_store.cli.common import FINE, PATH
 from rmq_store.cli.output import Output
 from rmq_store.config import toml
+from rmq_store.upkeep.doctor.advice import advise, destination
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument
 from rmq_store.cli.output import Output, Progress, size_text
-from rmq_store.moving.backup import backup
+from rmq_store.upkeep.moving.backup import backup
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,14 +3,14 @@ import argparse
 import os
 from typing import Any
 
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.cli.common import FINE, open_store, store_arguments
 from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, DiskFull
-from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
-from rmq_store.places import Places
-from rmq_store.recovery import lockfile
+from rmq_store.log.recovery import lockfile
+from rmq_store.log.recovery.places import Places
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rmq_store import MessageStore
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
+from rmq_store.store import MessageStore
 
 WAIT_MAX_S = 366 * 86_400
 FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 64, 130, 141

@@ -11,7 +11,7 @@ from rmq_store.config import sources, toml
 from rmq_store.config.load import resolve
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM, Option
 from rmq_store.errors import ConfigError
-from rmq_store.places import fit_sizes, infer_sizes
+from rmq_store.log.recovery.places import fit_sizes, infer_sizes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,8 @@ import argparse
 
 from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, keywords, moment, option_arguments
 from rmq_store.cli.output import Output, Progress
-from rmq_store.moving.messages import CopyResult, copy_messages
-from rmq_store.moving.rules import LEFT
+from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
+from rmq_store.upkeep.moving.rules import LEFT
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

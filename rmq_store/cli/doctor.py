@@ -3,7 +3,7 @@ import argparse
 
 from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, option_arguments
 from rmq_store.cli.output import Output
-from rmq_store.diagnosis import doctor
+from rmq_store.upkeep.doctor.diagnosis import doctor
 
 _MARKS = {"ok": "ok  ", "note": "note", "finding": "!!  "}
 

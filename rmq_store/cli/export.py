@@ -10,8 +10,8 @@ from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
-from rmq_store.moving.lines import LineResult, export_lines
-from rmq_store.moving.source import Source
+from rmq_store.services.backup.source import Source
+from rmq_store.upkeep.moving.lines import LineResult, export_lines
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from rmq_store.io._io import IoTable
+from rmq_store.base.io._io import IoTable
 
 _IO = IoTable()
 CHUNK = 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 from rmq_store.cli.files import StoreFile, queue_of
 from rmq_store.codec import layout
 from rmq_store.codec.layout import FieldValue
-from rmq_store.index.geometry import find_geometry
+from rmq_store.queues.index.geometry import find_geometry
 
 EXT_BASE = 1 << 63              # an extension address is the position in the extension files minus this
 

@@ -6,7 +6,7 @@ import sys
 from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument, say_left
 from rmq_store.cli.output import Output, Progress
-from rmq_store.moving.lines import import_lines
+from rmq_store.upkeep.moving.lines import import_lines
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli.output import Output
-from rmq_store.statistics.live import live_path, read_live
+from rmq_store.services.cleaning.rules import used_percent
+from rmq_store.services.statistics.live import live_path, read_live
 
 __all__ = ["HEAD", "block", "line", "look", "row"]
 

@@ -25,7 +25,7 @@ from rmq_store.errors import (
     StoreRefusesToLoad,
     StoreStateError,
 )
-from rmq_store.places import denied
+from rmq_store.log.recovery.places import denied
 from rmq_store.version import VERSION
 
 COMMANDS = {

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from typing import IO
 
+from rmq_store.access.writer._put import PutResult
 from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
-from rmq_store.writer._put import PutResult
 
 READ_MAX = 64 << 20          # of a line that may be none: no message by default is a tenth of that
 

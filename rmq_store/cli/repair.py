@@ -5,13 +5,13 @@ can be done (--dry-run) or is left; 4 where what is left is damage of the log it
 """
 import argparse
 
-from rmq_store import MessageStore
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.cli.verify import show
 from rmq_store.errors import ConfigError
-from rmq_store.integrity.repair import Step, repair
-from rmq_store.integrity.undoing import undo
+from rmq_store.services.integrity.repair import Step, repair
+from rmq_store.services.integrity.undoing import undo
+from rmq_store.store import MessageStore
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.cli.verify import show
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
-from rmq_store.moving.backup import check_backup, list_backups, restore
+from rmq_store.services.backup.backup import check_backup, list_backups, restore
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from rmq_store.cli.common import keywords, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.cli.verify import Bar, rate, show, summary
-from rmq_store.integrity.scrubbing import scrub
+from rmq_store.services.integrity.scrubbing import scrub
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

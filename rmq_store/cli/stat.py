@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rmq_store.cleaning.rules import used_percent
 from rmq_store.cli import live
 from rmq_store.cli.common import FINDINGS, FINE, NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
+from rmq_store.services.cleaning.rules import used_percent
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

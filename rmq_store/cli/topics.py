@@ -8,9 +8,9 @@ from typing import Any
 
 from rmq_store.cli.common import FINDINGS, FINE, NAME, open_store, store_arguments, table_name
 from rmq_store.cli.output import Output
-from rmq_store.consumer.tables import PERM_READ, PERM_WRITE
 from rmq_store.errors import ConfigError
-from rmq_store.removing import RemovedQueues, expired_queues, is_system_topic
+from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
+from rmq_store.services.consumer.tables import PERM_READ, PERM_WRITE
 
 PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 

@@ -9,8 +9,8 @@ from collections import Counter
 from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
-from rmq_store.integrity.findings import Finding
-from rmq_store.integrity.verification import verify
+from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.verification import verify
 
 RATE_MAX_MIB = 1 << 20
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rmq_store.bulk._columns import Region, Split
+from rmq_store.access.bulk._columns import Region, Split
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError

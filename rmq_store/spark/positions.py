@@ -6,7 +6,7 @@ A position is a log offset at which a record begins, or will begin. Files are on
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from rmq_store.bulk._columns import Region, Split
+from rmq_store.access.bulk._columns import Region, Split
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.splits import whole_before

@@ -7,13 +7,13 @@ that the crash let through.
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from rmq_store import MessageStore
-from rmq_store.bulk._columns import Split
-from rmq_store.bulk._staged import matching, places_before, staged_count
+from rmq_store.access.bulk._columns import Split
+from rmq_store.access.bulk._staged import matching, places_before, staged_count
+from rmq_store.base.io.files import open_regular
 from rmq_store.errors import StoreStateError
-from rmq_store.io.files import open_regular
-from rmq_store.places import Places
+from rmq_store.log.recovery.places import Places
 from rmq_store.spark.stores import log_files_in
+from rmq_store.store import MessageStore
 
 __all__ = ["behind", "present"]
 

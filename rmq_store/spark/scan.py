@@ -26,7 +26,7 @@ def register(spark: Any) -> None:
     """
     need_pyspark()
     from rmq_store.spark.datasource import RocketMQStoreDataSource
-    from rmq_store.spark.jobs.run import JobDataSource
+    from rmq_store.spark.jobs.source import JobDataSource
 
     if spark not in _registered:
         spark.dataSource.register(RocketMQStoreDataSource)

@@ -15,12 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rmq_store import MessageStore
-from rmq_store.bulk._staged import append_staged
+from rmq_store.access.bulk._staged import append_staged
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ConfigError
-from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
-from rmq_store.recovery import lockfile
+from rmq_store.log.recovery import lockfile
 from rmq_store.spark.staging import (
     directory_of,
     forget_once,
@@ -33,6 +32,7 @@ from rmq_store.spark.staging import (
     sync_names,
     write_journal,
 )
+from rmq_store.store import MessageStore
 
 __all__ = ["Shard", "ShardsMade", "build_shard", "commit_shards"]
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmq_store.recovery.lockfile import in_use
+from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.spark.options import TOP, ReadOptions
 from rmq_store.spark.stores import Broker, LogFile, log_files
 

@@ -27,14 +27,14 @@ from typing import Any
 
 import crc32c
 
-from rmq_store import MessageStore
-from rmq_store.bulk._staged import append_staged, check_staged, whole_records
+from rmq_store.access.bulk._staged import append_staged, check_staged, whole_records
+from rmq_store.base.io.files import open_regular, read_text
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
-from rmq_store.io.files import open_regular, read_text
-from rmq_store.places import Places
+from rmq_store.log.recovery.places import Places
 from rmq_store.spark.leftovers import drop, sync
 from rmq_store.spark.resume import behind, present
 from rmq_store.spark.store_options import chosen_options
+from rmq_store.store import MessageStore
 
 __all__ = ["CommitResult", "StageFile", "Staged", "abandon", "commit_staged", "enter", "sweep"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from rmq_store.base.io.files import open_regular
 from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
 from rmq_store.config.options import INT_MAX
 from rmq_store.errors import ConfigError, CorruptionError
-from rmq_store.io.files import open_regular
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
            "log_files_in", "queue_files", "queues"]

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from rmq_store.bulk._queues import index_columns, queue_columns, record_time
+from rmq_store.access.bulk._queues import index_columns, queue_columns, record_time
+from rmq_store.base.io.files import open_regular
 from rmq_store.codec.layout import CHECKPOINT, INDEX_SLOT_SIZE, describe_fields
 from rmq_store.errors import CorruptionError
-from rmq_store.index.geometry import geometry_of
-from rmq_store.io.files import open_regular
+from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, snapshot_ends

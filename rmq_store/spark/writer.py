@@ -13,7 +13,7 @@ from typing import Any
 import pyspark.sql.datasource as api
 from pyspark import TaskContext
 
-from rmq_store.bulk._staged import encode_rows
+from rmq_store.access.bulk._staged import encode_rows
 from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import known

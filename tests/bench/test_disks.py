@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store.base.machine.device import mount_of
 from rmq_store.bench import disks
-from rmq_store.device import mount_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from rmq_store.bench import disks
-from rmq_store.device import block_device, mount_of
+from rmq_store.base.machine.device import block_device, mount_of
 with disks.made([sys.argv[1]], Path(sys.argv[2]), 512) as (places, refused):
     for place in places:
         print(mount_of(place.path)[1], (block_device(place.path) or Path("none")).name, place.cgroup, flush=True)

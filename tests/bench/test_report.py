@@ -9,11 +9,11 @@ from bench import goals, reference, suite, targets
 from bench.compare_rocketmq import ALONE, PAIRS, flat
 from bench.load import asyncio_puts, put_lock, uring_steps
 from bench.micro import gate
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import report
 from rmq_store.bench.case import OURS, WORKLOADS
 from rmq_store.bench.figures import medians
 from rmq_store.bench.peers import PEERS
-from rmq_store.histogram._histogram import Histogram
 
 
 def test_medians_leave_out_what_is_no_number() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import figures, runner, worker
 from rmq_store.bench.case import FILE_STATES, WORKLOADS, Case
 from rmq_store.bench.disks import Place
@@ -13,7 +14,6 @@ from rmq_store.bench.ours import warmed
 from rmq_store.bench.puts import run as run_puts
 from rmq_store.bench.reads import RECOVERIES
 from rmq_store.bench.runner import run_all, run_case
-from rmq_store.histogram._histogram import Histogram
 
 SMALL = {"seconds": 0.02, "cap_mib": 4, "segment_mib": 16}
 OPTIONS = {"index_slots": 1000, "index_entries_max": 50_000}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store.bulk._columns import (
+from rmq_store.access.bulk._columns import (
     BYTES_COLUMNS,
     INT32_COLUMNS,
     INT64_COLUMNS,

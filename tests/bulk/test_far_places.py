@@ -2,8 +2,8 @@
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bulk._queues import index_columns, queue_columns, record_time
-from rmq_store.bulk._rebuild import queue_part
+from rmq_store.access.bulk._queues import index_columns, queue_columns, record_time
+from rmq_store.access.bulk._rebuild import queue_part
 
 FAR = [1 << 40, 1 << 58, (1 << 58) + 1, 1 << 60, (1 << 63) - 1, -1]
 

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from rmq_store.bulk._columns import Split
+from rmq_store.access.bulk._columns import Split
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import CorruptionError
-from rmq_store.io._io import ProbeIo
 from rmq_store.spark.splits import pieces_of
 from rmq_store.spark.stores import Broker, log_files
 from tests.bulk.conftest import rows_of

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bulk._columns import Split
-from rmq_store.bulk._rebuild import queue_part
+from rmq_store.access.bulk._columns import Split
+from rmq_store.access.bulk._rebuild import queue_part
 from rmq_store.errors import ConfigError
 from tests import golden_store
 from tests.bulk.conftest import rows_of
@@ -252,7 +252,7 @@ def test_wrong_arguments_and_missing_files_are_named(log, tmp_path):
 
 
 def test_nothing_but_reads_reaches_the_store(log):
-    from rmq_store.io._io import ProbeIo
+    from rmq_store.base.io._io import ProbeIo
 
     file = log(size=4096)
     file.add()

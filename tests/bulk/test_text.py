@@ -3,10 +3,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq_store import MessageStore
-from rmq_store.bulk._rebuild import count_keys, index_part
+from rmq_store.access.bulk._rebuild import count_keys, index_part
 from rmq_store.codec._codec import index_key_hash
 from rmq_store.codec.properties import decode_properties, decode_text
-from rmq_store.integrity.verification import verify
+from rmq_store.services.integrity.verification import verify
 from tests.bulk.conftest import rows_of
 
 # Pieces that reach every branch: each length of a character, its bounds, and every way to break it.

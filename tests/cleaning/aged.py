@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from rmq_store import MessageStore
-from rmq_store.cleaning.cleaner import Cleaned
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.cleaning.cleaner import Cleaned
 
 HOUR_S = 3600
 SMALL = {"segment_size_bytes": 8192, "consumequeue_file_size_bytes": 100, "index_slots": 10, "index_entries_max": 8,

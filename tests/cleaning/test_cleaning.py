@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.cleaning.cleaner import Lost
+from rmq_store.services.cleaning.cleaner import Lost
 from rmq_store.status import GetStatus, PutStatus
 from tests.cleaning.aged import BODY, SMALL
 

@@ -1,7 +1,7 @@
 """A clock that jumps makes no file old: ahead, back, both, and again; and it delays cleaning by the files' age at most."""
 import pytest
 
-from rmq_store.cleaning.clock import JUMP_MS, AgeClock
+from rmq_store.services.cleaning.clock import JUMP_MS, AgeClock
 from tests.cleaning.aged import HOUR_S
 
 HOUR = 3_600_000

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DurabilityError, RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.cleaning.aged import BODY, SMALL, Aged
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore

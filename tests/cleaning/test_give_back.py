@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.base.io._io import IoTable, ProbeIo
 
 MIB = 1 << 20
 SIZE = 80 * MIB

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq_store.cleaning.rules import Limits, Verdict, expired, judge, used_percent
+from rmq_store.services.cleaning.rules import Limits, Verdict, expired, judge, used_percent
 
 UPSTREAM = Limits((4,), 75, 85, 90, True)
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.statistics.live import live_path, read_live
+from rmq_store.services.statistics.live import live_path, read_live
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 OPTIONS = [part for name, value in SMALL.items() for part in ("-o", f"{name}={value}")]

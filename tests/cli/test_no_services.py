@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
-from rmq_store.integrity.repair import repair
-from rmq_store.io._io import ProbeIo
-from rmq_store.tasks import tasks_of
+from rmq_store.opened.tasks import tasks_of
+from rmq_store.services.integrity.repair import repair
 from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400}

@@ -3,8 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmq_store import MessageStore, machine, opening, sizing
+from rmq_store import MessageStore
+from rmq_store.base.machine import limits, sizing
 from rmq_store.config.load import resolve
+from rmq_store.opened import opening
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -126,8 +128,8 @@ def test_an_index_that_was_cut_to_its_disk_is_known_without_its_header(tmp_path,
     ({}, 10 * GIB),
 ])
 def test_the_least_memory_limit_counts(tmp_path, monkeypatch, files, expected):
-    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * GIB))
-    assert machine.memory_limit(tree(tmp_path, files)) == expected
+    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * GIB))
+    assert limits.memory_limit(tree(tmp_path, files)) == expected
 
 
 def test_limits_of_a_device(tmp_path):
@@ -135,8 +137,8 @@ def test_limits_of_a_device(tmp_path):
         "proc/self/cgroup": "0::/a\n3:blkio:/b\n", "proc/self/mountinfo": V2 + V1,
         "sys/fs/cgroup/a/io.max": "8:0 rbps=max wbps=1000 riops=max wiops=120\n254:0 wbps=7\n",
         "sys/fs/cgroup/blkio/b/blkio.throttle.write_bps_device": "8:0 900\n"})
-    assert machine.io_limits("8:0", root) == {"wbps": 900, "wiops": 120}
-    assert machine.io_limits("9:0", root) == {}
+    assert limits.io_limits("8:0", root) == {"wbps": 900, "wiops": 120}
+    assert limits.io_limits("9:0", root) == {}
 
 
 def test_a_store_asks_the_cgroup_for_memory(tmp_path, monkeypatch):

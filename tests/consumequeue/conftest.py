@@ -1,8 +1,8 @@
 """A fresh table of queues under tmp_path, and opening the same directory again."""
 import pytest
 
-from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.consumequeue.loader import load_queues
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue.loader import load_queues
 
 
 @pytest.fixture

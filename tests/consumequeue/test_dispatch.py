@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.consumequeue.queue_logs import entries, files
 
 FILLER = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)

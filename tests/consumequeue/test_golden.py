@@ -3,9 +3,9 @@ and recover to what it returned; its answers by time are ours.
 """
 import pytest
 
-from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.consumequeue._time import offset_by_time
-from rmq_store.consumequeue.loader import load_queues
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue._time import offset_by_time
+from rmq_store.queues.consumequeue.loader import load_queues
 from tests.consumequeue.queue_logs import (
     CRASHED,
     LOADABLE,

@@ -5,9 +5,9 @@ import resource
 
 import pytest
 
-from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.consumequeue.loader import load_queues, remove_empty
 from rmq_store.errors import CorruptionError
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue.loader import load_queues, remove_empty
 
 
 def file(tmp_path, topic, queue_id, start, size=200, base="consumequeue"):

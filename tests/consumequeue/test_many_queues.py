@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from rmq_store import MessageStore, verify
-from rmq_store.consumequeue import loader
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.queues.consumequeue import loader
 from tests.images import take_image
 
 MANY = 1500                     # more than one thread's share

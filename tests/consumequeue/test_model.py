@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_store.consumequeue._owner import QueueTableOwner
-from rmq_store.consumequeue.loader import load_queues
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue.loader import load_queues
 from tests.consumequeue.queue_logs import entries
 
 STEPS = st.lists(st.one_of(

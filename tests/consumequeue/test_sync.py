@@ -3,7 +3,7 @@ import errno
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 
 def put(table, topic, first, last):

@@ -1,7 +1,7 @@
 """Readers beside the dispatcher: all that is published is whole and in order, whatever happens to descriptors."""
 import threading
 
-from rmq_store.consumequeue._time import offset_by_time
+from rmq_store.queues.consumequeue._time import offset_by_time
 
 COUNT = 500
 

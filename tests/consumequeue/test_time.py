@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from rmq_store.consumequeue._time import offset_by_time
+from rmq_store.queues.consumequeue._time import offset_by_time
 
 # Store times of 25 entries in files of 10: several equal, also across a file's end.
 TIMES = [10, 10, 20, 20, 20, 30, 40, 40, 50, 50, 50, 50, 60, 70, 70, 80, 90, 90, 90, 90, 95, 99, 99, 99, 120]

@@ -4,7 +4,7 @@ import asyncio
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.waiting.test_asyncio import loops
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_enabled": False, "delay": "store_only"}

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.consumer.consumer import origin_topic
-from rmq_store.consumer.counts import GroupCounts
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.consumer.consumer import origin_topic
+from rmq_store.services.consumer.counts import GroupCounts
 from tests.soon import until
 
 # store_only: what is tried again is there at once.

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.config.upstream_json import dump_json, int_keys, parse_json
-from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
 

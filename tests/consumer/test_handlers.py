@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.consumer.test_async_consumer import SMALL, fill
 from tests.waiting.test_asyncio import loops
 

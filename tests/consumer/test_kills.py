@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False, "consumequeue_file_size_bytes": 200, "delay": "store_only"}
 COUNT = 8

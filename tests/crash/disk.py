@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmq_store.io._io import Call
+from rmq_store.base.io._io import Call
 
 __all__ = ["SECTOR", "Disk", "Image", "read_directory"]
 

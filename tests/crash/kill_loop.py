@@ -24,7 +24,7 @@ import zlib
 from typing import Any
 
 from rmq_store import MessageStore
-from rmq_store.flush._uring import uring_probe
+from rmq_store.log.flush._uring import uring_probe
 
 CONFIGS = ["mmap-sync-msync", "mmap-sync-fdatasync", "mmap-async-msync", "mmap-async-fdatasync",
            "pool-sync-fdatasync", "pool-async-fdatasync", "pool-sync-msync", "pool-async-msync"]

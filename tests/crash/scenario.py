@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.log.flush._uring import uring_probe
 from tests.crash.disk import Image
 from tests.crash.states import Scratch
 

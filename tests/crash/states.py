@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmq_store.io._io import Call
+from rmq_store.base.io._io import Call
 from tests.crash.disk import DSYNC, Disk, Image
 
 __all__ = ["Report", "Scratch", "acknowledge_early", "explore", "not_durable", "without"]

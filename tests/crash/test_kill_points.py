@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore

@@ -3,8 +3,8 @@ import errno
 
 import pytest
 
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import read_directory
 from tests.crash.states import Scratch

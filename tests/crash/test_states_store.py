@@ -8,8 +8,8 @@ import random
 import pytest
 
 from rmq_store import MessageStore, verify
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, acknowledge_early, explore, not_durable, without

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rmq_store.io._io import Call, ProbeIo
+from rmq_store.base.io._io import Call, ProbeIo
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, acknowledge_early, explore, without
 from tests.crash.toy import Toy, messages, recover

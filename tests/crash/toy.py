@@ -7,7 +7,7 @@ import os
 import struct
 import zlib
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash.disk import Image
 
 HEAD = struct.Struct(">IIIQI")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_enabled": False, "consumequeue_file_size_bytes": 2000}
 NOW = 1_795_000_000_000
@@ -26,7 +26,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 LIFE = """
 import random, sys
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 root, first, clock, seed, options = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), eval(sys.argv[5])
 rnd = random.Random(seed)
 io = ProbeIo(keep_bytes=False)

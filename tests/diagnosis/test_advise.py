@@ -6,11 +6,12 @@ import os
 import pytest
 
 import rmq_store
-from rmq_store import MessageStore, advice, errors
-from rmq_store.advice import Measured
+from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
 from rmq_store.config.load import resolve
-from rmq_store.io._io import ProbeIo
+from rmq_store.upkeep.doctor import advice
+from rmq_store.upkeep.doctor.advice import Measured
 from tests.crash import scenario
 from tests.diagnosis.test_doctor import healthy
 

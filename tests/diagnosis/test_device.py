@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from rmq_store import device, machine
+from rmq_store.base.machine import device, limits
 
 ELSEWHERE = "36 25 0:33 / /elsewhere rw,noatime - xfs /dev/sdb1 rw,attr2\n"
 
@@ -43,6 +43,6 @@ def test_numbers_of_file_systems():
 
 def test_what_is_free_in_memory_is_no_more_than_memory(mounts, monkeypatch):
     mounts(None)
-    monkeypatch.setattr(machine, "memory_limit", lambda: 5)
-    assert machine.free_bytes("/dev/shm/not/yet") == 5
-    assert machine.free_bytes(os.getcwd()) > 5
+    monkeypatch.setattr(limits, "memory_limit", lambda: 5)
+    assert limits.free_bytes("/dev/shm/not/yet") == 5
+    assert limits.free_bytes(os.getcwd()) > 5

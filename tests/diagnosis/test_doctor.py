@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import rmq_store
-from rmq_store import MessageStore, diagnosis
-from rmq_store.capability import Capability, probe
+from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
 from rmq_store.config.load import resolve
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.log.flush._uring import uring_probe
+from rmq_store.upkeep.doctor import diagnosis
+from rmq_store.upkeep.doctor.capability import Capability, probe
 from tests.diagnosis.limited import little_memlock, no_io_uring, run
 
 GIB = 1 << 30

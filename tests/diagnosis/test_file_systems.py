@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rmq_store.device import file_system
+from rmq_store.base.machine.device import file_system
 
 pytestmark = pytest.mark.root
 

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGE = event_table.PAGE.read_text()
 # Who logs by another way than emit(), and why; the page names them.
 OTHERS = {
-    "waiting/listeners.py": "a traceback", "writer/_future.pyx": "a traceback", "advice.py": "it listens",
+    "access/waiting/listeners.py": "a traceback", "access/writer/_future.pyx": "a traceback",
+    "upkeep/doctor/advice.py": "it listens",
     "cli/stat.py": "it sets the level", "cli/main.py": "its handler", "pytest_plugin.py": "it listens", "events.py": "emit()",
 }
 
@@ -51,7 +52,7 @@ def test_every_logger_is_named():
     spoken = {path.relative_to(ROOT / "rmq_store").as_posix() for pattern in ("*.py", "*.pyx")
               for path in (ROOT / "rmq_store").rglob(pattern) if "getLogger(" in path.read_text()}
     assert {name for name in spoken if not name.startswith("spark/")} == set(OTHERS)
-    for file in ("waiting/listeners.py", "writer/_future.pyx"):
+    for file in ("access/waiting/listeners.py", "access/writer/_future.pyx"):
         source = (ROOT / "rmq_store" / file).read_text()
         name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', source).groups()
         assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are no events")

@@ -7,14 +7,14 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore, copy_messages, errors, verify
-from rmq_store.integrity import manifest
-from rmq_store.moving import content, journal
-from rmq_store.removing import FILE
-from rmq_store.statistics import live
+from rmq_store.services.backup import content
+from rmq_store.services.cleaning.removing import FILE
+from rmq_store.services.integrity import manifest
+from rmq_store.services.statistics import live
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "upgrading.md").read_text()
-OURS = {".alloc", manifest.DIRECTORY, ".salvage", journal.DIRECTORY, ".spark", pathlib.Path(live.live_path("")).name,
+OURS = {".alloc", manifest.DIRECTORY, ".salvage", content.JOURNALS, ".spark", pathlib.Path(live.live_path("")).name,
         f"config/{FILE}", content.LIST}
 UPSTREAM = {"commitlog", "consumequeue", "consumequeue_ext", "index", "config", "checkpoint", "abort", "lock"}
 SMALL = {"segment_size_bytes": 1 << 17, "index_slots": 100, "index_entries_max": 1000, "consumequeue_file_size_bytes": 2000}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 
 SIZES = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400,
          "manifest_interval_ms": 5, "consumequeue_flush_interval_ms": 10}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 MIB = 1 << 20
 SIZE = 80 * MIB         # more than one of the pieces in which space goes back

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from rmq_store import MessageStore, scrub, verify
-from rmq_store.bulk._queues import queue_columns, record_time
-from rmq_store.integrity.repair import repair
-from rmq_store.integrity.replacing import copy_with
-from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.access.bulk._queues import queue_columns, record_time
+from rmq_store.base.io._io import IoTable, ProbeIo
+from rmq_store.services.integrity.repair import repair
+from rmq_store.services.integrity.replacing import copy_with
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.splits import plan
@@ -32,7 +32,7 @@ def writer(tmp_path):
 
 @pytest.fixture
 def after(monkeypatch):
-    """after("rmq_store.opening.load_names", act): what that returns first is old when it is used, act() came between."""
+    """after("rmq_store.opened.opening.load_names", act): what that returns first is old when it is used, act() came between."""
 
     def arrange(name, act):
         module, _, attribute = name.rpartition(".")
@@ -70,7 +70,7 @@ def test_a_readonly_open_while_a_writer_opens_and_rolls(tmp_path, after, caplog,
             writers[0].close()
         caplog.clear()
 
-    after(f"rmq_store.opening.{name}", write)
+    after(f"rmq_store.opened.opening.{name}", write)
     with MessageStore.open(root, readonly=True, **SIZES) as store:
         assert {getattr(r, "event", "") for r in caplog.records} <= {"OPENED", "OPTION_NO_EFFECT", ""}
         assert 100 <= store.max_offset("T", 0) <= 1000 and len(list(store.scan("T", 0))) == store.max_offset("T", 0)
@@ -89,7 +89,7 @@ def test_a_readonly_open_says_that_the_log_is_short(tmp_path, caplog):
         assert "LOG_SHORT" in {getattr(r, "event", "") for r in caplog.records}
 
 
-@pytest.mark.parametrize("name", ["opening.load_names", "opening.load_queues", "index.loader._names"])
+@pytest.mark.parametrize("name", ["opened.opening.load_names", "opened.opening.load_queues", "queues.index.loader._names"])
 def test_a_readonly_open_while_files_go(writer, after, name):
     after(f"rmq_store.{name}", lambda: writer.clean(0, pace_ms=0))
     with MessageStore.open(writer.path, readonly=True) as store:
@@ -123,18 +123,19 @@ def test_a_readonly_store_while_its_topic_is_removed_and_made_again(writer):
         reader.get("T", 0, COUNT - 1)
 
 
-@pytest.mark.parametrize("name", ["os.scandir", "rmq_store.integrity.verification.load_queues"])
+@pytest.mark.parametrize("name", ["os.scandir", "rmq_store.services.integrity.verification.load_queues"])
 def test_verify_while_files_go(writer, after, name):
     after(name, lambda: writer.clean(0, pace_ms=0))
     assert [f for f in verify(writer.path) if f.severity != "note"] == []
 
 
 def test_scrub_while_files_go(writer, after):
-    after("rmq_store.integrity.scrubbing._resume", lambda: writer.clean(0, pace_ms=0))
+    after("rmq_store.services.integrity.scrubbing._resume", lambda: writer.clean(0, pace_ms=0))
     assert scrub(writer.path, bytes_per_s=None).findings == []
 
 
-@pytest.mark.parametrize("name", ["integrity.verification.removed_queues", "integrity.verification.load_queues"])
+@pytest.mark.parametrize("name", ["services.integrity.verification.removed_queues",
+                                  "services.integrity.verification.load_queues"])
 def test_verify_while_messages_come(writer, after, name):
     """Log, ends of queues and index are of different moments: what came between them is not lost."""
     for queue_id in range(20):

@@ -13,9 +13,9 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.aio import AsyncMessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import ConfigError, StoreClosed, StoreRefusesToLoad, StoreStateError
-from rmq_store.following import look_at_files
-from rmq_store.io._io import ProbeIo
+from rmq_store.opened.following import look_at_files
 from rmq_store.status import GetStatus
 from tests.images import take_image
 

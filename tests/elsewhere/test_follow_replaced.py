@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import StoreRefusesToLoad, StoreStateError
-from rmq_store.following import look_at_files
-from rmq_store.io._io import ProbeIo
+from rmq_store.opened.following import look_at_files
 from tests.elsewhere.test_follow import SIZES, Writer
 from tests.golden_store import unpack
 from tests.images import take_image

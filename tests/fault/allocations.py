@@ -17,8 +17,8 @@ import sys
 import tempfile
 
 import rmq_store
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.conftest import held
 from tests.crash import scenario
 from tests.fault.live import Live, usual

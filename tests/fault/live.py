@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.scenario import Sent
 

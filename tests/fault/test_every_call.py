@@ -8,8 +8,8 @@ import random
 
 import pytest
 
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import CreateMappedFileFailed, DiskFull, DurabilityError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.disk import Disk
 from tests.crash.states import Scratch

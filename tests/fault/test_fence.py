@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DurabilityError, SyncFailed, WriteFailed
-from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.crash import scenario
 from tests.soon import until

@@ -4,8 +4,8 @@ import errno
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DurabilityError
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.fault.live import Live
 

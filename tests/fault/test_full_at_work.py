@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors, verify
-from rmq_store.statistics.live import read_live
+from rmq_store.services.statistics.live import read_live
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
 OPTIONS = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 20 * 64, "index_enabled": False,

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import CreateMappedFileFailed, DiskFull, DurabilityError, WriteFailed
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 from tests.mounts import loop_mount, opened, run
 

@@ -15,7 +15,7 @@ _DRIVER = """
 import asyncio, contextlib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
 import pkgutil, queue, sys, threading, traceback, warnings
 import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main
-for package in (rmq_store.cli, rmq_store.reader, encodings):
+for package in (rmq_store.cli, rmq_store.access.reader, encodings):
     for found in pkgutil.iter_modules(package.__path__):
         if found.name not in ("mbcs", "oem", "cp65001"):       # of another system
             importlib.import_module(f"{package.__name__}.{found.name}")

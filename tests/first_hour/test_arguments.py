@@ -141,7 +141,7 @@ def test_mypy_refuses_a_misspelt_option(tmp_path):
     assert [line.split(":")[0] for line in found if " error: " in line] == ["9", "10", "11", "13"], done.stdout + done.stderr
     text = "\n".join(found)
     for words in ('"segment_size_byte"', '"segment_size_bytes"', '"put_lock"', '"flush_interval"', '"flush_mod"',
-                  'is "rmq_store.reader._message.Message"'):
+                  'is "rmq_store.access.reader._message.Message"'):
         assert words in text, text
 
 

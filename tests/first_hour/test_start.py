@@ -42,8 +42,8 @@ def run(*words, code=None, **how):
                           capture_output=True, timeout=120, **how)
 
 
-@pytest.mark.parametrize("module", ["rmq_store.cli.main", "rmq_store.errors", "rmq_store._core", "rmq_store.store", "psutil",
-                                    "rmq_store.cli.get", "open"])
+@pytest.mark.parametrize("module", ["rmq_store.cli.main", "rmq_store.errors", "rmq_store.access.core._core", "rmq_store.store",
+                                    "psutil", "rmq_store.cli.get", "open"])
 def test_ctrl_c_while_it_starts(root, module):
     done = run(module, "get", root, "-t", "T", code=INTERRUPTED)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

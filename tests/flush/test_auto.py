@@ -8,9 +8,9 @@ import tempfile
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.flush import backend
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.flush import backend
+from rmq_store.log.flush._uring import uring_probe
 from tests.diagnosis.limited import little_memlock, no_io_uring, run
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_enabled": False, "message_size_max_bytes": 1000}

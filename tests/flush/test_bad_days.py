@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import BackendUnavailable, ForkedProcess, PoolExhausted
-from rmq_store.flush import backend
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.log.flush import backend
+from rmq_store.log.flush._uring import uring_probe
 from tests.crash import scenario
 from tests.crash.states import Scratch
 from tests.forks import fork

@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DurabilityError
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.log.flush._uring import uring_probe
 from tests.crash import scenario
 
 CONFIGS = list(scenario.CONFIGS)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash import scenario
 from tests.soon import until
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.flush._uring import uring_probe
 from tests.crash import scenario
 
 BLOCK = 4096

@@ -4,9 +4,9 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench.children import in_child
 from rmq_store.bench.machine import own_memory
-from rmq_store.io._io import ProbeIo
 from tests.crash import scenario
 
 PRODUCERS = 8

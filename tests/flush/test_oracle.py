@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash import scenario
 
 liburing = pytest.importorskip("liburing", reason="the PyPI package liburing is not installed")

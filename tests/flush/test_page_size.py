@@ -25,7 +25,7 @@ long sysconf(int name) {
 LIFE = """
 import json, sys
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 io = ProbeIo(keep_bytes=False)
 with MessageStore.open(sys.argv[1], flush_mode="sync", flush_backend="msync", write_path=sys.argv[2], _io=io,
                        segment_size_bytes=1 << 20, index_enabled=False) as store:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.flush._uring import uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.flush._uring import uring_probe
 from tests.soon import until
 
 ring_needed = pytest.mark.skipif(uring_probe("/tmp")["setup"] != 0, reason="io_uring is not allowed here")

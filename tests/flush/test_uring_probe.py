@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from rmq_store.flush._uring import setup_flag_names, uring_probe
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.flush._uring import setup_flag_names, uring_probe
 
 STEPS = ("setup", "buffers", "files", "file", "write", "sync", "direct", "direct_write", "direct_sync", "direct_durable")
 

@@ -1,8 +1,9 @@
 """How long direct writes are: what the device takes as one request, some of them over a large pool."""
 import pytest
 
-from rmq_store import MessageStore, device
-from rmq_store.io._io import ProbeIo
+from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.base.machine import device
 from tests.crash import scenario
 
 pytestmark = pytest.mark.skipif(not scenario.RING_HERE, reason="io_uring with direct I/O cannot be had here")

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from rmq_store import MessageStore, errors, scrub, verify
-from rmq_store.bulk._columns import (
+from rmq_store.access.bulk._columns import (
     BYTES_COLUMNS,
     INT32_COLUMNS,
     INT64_COLUMNS,
@@ -23,15 +23,15 @@ from rmq_store.bulk._columns import (
     TEXT_COLUMNS,
     Split,
 )
-from rmq_store.bulk._queues import index_columns, queue_columns, record_time
-from rmq_store.bulk._rebuild import count_keys, index_part, queue_part
+from rmq_store.access.bulk._queues import index_columns, queue_columns, record_time
+from rmq_store.access.bulk._rebuild import count_keys, index_part, queue_part
+from rmq_store.base.io._io import IoTable, ProbeIo
 from rmq_store.cli.main import main
-from rmq_store.integrity.repair import repair
-from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.services.integrity.repair import repair
+from rmq_store.services.statistics.live import read_live
 from rmq_store.spark import staging, stores
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.splits import pieces_of, plan
-from rmq_store.statistics.live import read_live
 from tests.fuzz.cases import Base, Place, What
 from tests.fuzz.judge import Must
 

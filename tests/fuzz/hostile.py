@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from rmq_store.index.geometry import find_geometry
+from rmq_store.queues.index.geometry import find_geometry
 from tests.fuzz.damage import HOSTILE_32, HOSTILE_64, MAGICS, RECORD_FIELDS, files, patch, records, used
 
 EXT = [-(1 << 63), -(1 << 63) + 20, -(1 << 63) + 4000, -(1 << 63) + (1 << 40), -2147483649, -2147483650]

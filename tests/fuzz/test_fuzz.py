@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.fuzz.campaign import BATCH, ROOT, minimise, run, scratch
 
 SEED = os.environ.get("RMQ_SEED", "1")
@@ -72,7 +72,7 @@ def test_the_judge_meets_a_read_behind_the_end(tmp_path):
     path.write_bytes(bytes(4096))
     code = f"""
 import ctypes, os
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 io = ProbeIo()
 at = io.mmap(os.open({str(path)!r}, os.O_RDONLY), 0, 4096, False)
 print(ctypes.string_at(at + 4095, 1), flush=True)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rmq_store.histogram._histogram import Histogram
+from rmq_store.base.histogram._histogram import Histogram
 
 
 @pytest.mark.parametrize("seed", range(5))

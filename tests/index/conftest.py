@@ -1,7 +1,7 @@
 """Fixtures of the index tests; everything lies under tmp_path."""
 import pytest
 
-from rmq_store.index.loader import load_index
+from rmq_store.queues.index.loader import load_index
 from tests.index.index_data import IndexedCase
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import DiskFull, DurabilityError, SyncFailed
-from rmq_store.io._io import ProbeIo
 from tests.index.index_data import files_of
 
 ENOSPC, EIO = 28, 5

@@ -5,7 +5,7 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.errors import RmqStoreError
-from rmq_store.index.geometry import find_geometry
+from rmq_store.queues.index.geometry import find_geometry
 
 CASES = ["v4-plain", "v4-roll", "v5-plain", "v5-roll"]
 

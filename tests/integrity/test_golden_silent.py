@@ -12,7 +12,7 @@ import pytest
 from rmq_store import MessageStore, scrub, verify
 from rmq_store.cli.main import main
 from rmq_store.errors import CorruptionError
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from tests.golden_store import cases, unpack
 
 CLOSED = [name for name in cases() if "-crash-" not in name]

@@ -9,11 +9,11 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import IoTable, ProbeIo
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.cli.verify import rate
-from rmq_store.integrity import manifest
-from rmq_store.integrity.repair import repair
-from rmq_store.io._io import IoTable, ProbeIo
-from rmq_store.io.files import ControlFiles
+from rmq_store.services.integrity import manifest
+from rmq_store.services.integrity.repair import repair
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 17, "index_slots": 100, "index_entries_max": 1000}
@@ -218,7 +218,7 @@ def test_a_scrub_is_paced(tmp_path, monkeypatch, sealed):
     root = tmp_path / "s"
     fill(root, until=4 if sealed else None, manifest_enabled=sealed)
     slept = []
-    monkeypatch.setattr("rmq_store.integrity.sealing.time",
+    monkeypatch.setattr("rmq_store.services.integrity.sealing.time",
                         SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
     assert rmq_store.scrub(root, bytes_per_s=1 << 17).bytes == 4 << 17
     assert sum(slept) == pytest.approx(4.0) and len(slept) >= 4

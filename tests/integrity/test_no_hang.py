@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bulk._queues import queue_columns
+from rmq_store.access.bulk._queues import queue_columns
+from rmq_store.base.io.files import open_regular
 from rmq_store.cli.main import main
-from rmq_store.index.geometry import geometry_of
-from rmq_store.io.files import open_regular
+from rmq_store.queues.index.geometry import geometry_of
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 200}
 FILES = ["checkpoint", "lock", "abort", "log", "queue", "index", "config/consumerOffset.json", ".manifest/" + "0" * 20,
@@ -26,7 +26,7 @@ from contextlib import suppress
 from rmq_store import MessageStore, scrub, verify
 from rmq_store.errors import RmqStoreError
 from rmq_store.cli.main import main
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from rmq_store.spark import staging
 from rmq_store.spark.jobs.export import _write_manifest, verify_export
 logging.disable(logging.CRITICAL)

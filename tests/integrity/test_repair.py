@@ -7,9 +7,9 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, errors
-from rmq_store.integrity import bridging
-from rmq_store.integrity.repair import repair
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.integrity import bridging
+from rmq_store.services.integrity.repair import repair
 from tests import golden_store
 from tests.images import take_image
 

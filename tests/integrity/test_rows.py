@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, verify
-from rmq_store.tasks import _check_log
+from rmq_store.opened.tasks import _check_log
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 200, "index_enabled": False, "clean_queue_pace_ms": 0,
          "consumequeue_ext_enabled": True, "consumequeue_ext_file_size_bytes": 200}

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore, errors, scrub
-from rmq_store.integrity.repair import repair
-from rmq_store.integrity.undoing import undo
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.integrity.repair import repair
+from rmq_store.services.integrity.undoing import undo
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000,
          "manifest_interval_ms": 1}

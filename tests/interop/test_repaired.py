@@ -3,7 +3,7 @@ from pathlib import Path
 
 import rmq_store
 from rmq_store import MessageStore
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from tests.interop import content, jvm, ours
 from tests.interop.test_java_reads_ours import compare
 

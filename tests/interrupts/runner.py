@@ -18,7 +18,7 @@ import traceback
 from typing import Any
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash.scenario import config_options
 from tests.interrupts.child import try_everything
 from tests.interrupts.life import SMALL, Life, judge

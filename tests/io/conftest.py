@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 
 @pytest.fixture

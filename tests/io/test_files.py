@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
 
 FLAGS = [os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREAT]
 

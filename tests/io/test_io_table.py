@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from rmq_store.io._io import IoTable, ProbeIo
-from rmq_store.io.files import ControlFiles
+from rmq_store.base.io._io import IoTable, ProbeIo
+from rmq_store.base.io.files import ControlFiles
 from tests.forks import fork
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 EINVAL, EIO, ENOSPC = errno.EINVAL, errno.EIO, errno.ENOSPC
 

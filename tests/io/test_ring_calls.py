@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store.io._io import IoTable, ProbeIo
+from rmq_store.base.io._io import IoTable, ProbeIo
 from tests.forks import fork
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, backup, check_backup, copy_messages, errors, list_backups, restore, verify
-from rmq_store.io._io import ProbeIo
-from rmq_store.moving import image
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.backup import image
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -410,7 +410,7 @@ def test_two_that_are_the_first(tmp_path, monkeypatch):
     """The other one begins between our marker and our lock."""
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         fill(store, 100)
-    real, flock = rmq_store.moving.backup.fcntl.flock, []
+    real, flock = rmq_store.services.backup.backup.fcntl.flock, []
 
     def late(fd, how):
         real(fd, how)
@@ -420,7 +420,7 @@ def test_two_that_are_the_first(tmp_path, monkeypatch):
             (tmp_path / "other").write_bytes(marker.read_bytes())
             (tmp_path / "other").rename(marker)
 
-    monkeypatch.setattr(rmq_store.moving.backup.fcntl, "flock", late)
+    monkeypatch.setattr(rmq_store.services.backup.backup.fcntl, "flock", late)
     with pytest.raises(errors.StoreStateError, match="being made"):
         backup(tmp_path / "s", tmp_path / "b")
     backup(tmp_path / "s", tmp_path / "b")
@@ -455,7 +455,7 @@ def test_a_restore_killed_while_it_clears_what_one_before_left(tmp_path, monkeyp
 
     for calls in range(6):
         with monkeypatch.context() as patch:
-            patch.setattr(rmq_store.moving.backup.os.path, "getsize", lambda path: 0)        # every byte there, and refused
+            patch.setattr(rmq_store.services.backup.backup.os.path, "getsize", lambda path: 0)  # every byte there, and refused
             with pytest.raises(errors.CorruptionError):
                 restore(tmp_path / "b", tmp_path / "r")
         (tmp_path / "r.partial" / "commitlog").mkdir(exist_ok=True)

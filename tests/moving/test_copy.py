@@ -11,8 +11,9 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, copy_messages, errors, verify
-from rmq_store.io._io import ProbeIo
-from rmq_store.moving import journal, lines, messages, settings, source
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.backup import source
+from rmq_store.upkeep.moving import journal, lines, messages, settings
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -505,7 +506,7 @@ def test_a_source_that_is_cut_or_cannot_be_read_kills_nobody(tmp_path):
     code = f"""
 import os
 from rmq_store import copy_messages, errors
-from rmq_store.moving import source
+from rmq_store.services.backup import source
 source.ROWS, source.BYTES = 10, 4096
 log = {str(tmp_path / "from" / "commitlog" / ("0" * 20))!r}
 try:

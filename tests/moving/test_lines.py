@@ -10,9 +10,9 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
-from rmq_store.moving import journal, lines
-from rmq_store.moving.lines import export_lines, import_lines
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.upkeep.moving import journal, lines
+from rmq_store.upkeep.moving.lines import export_lines, import_lines
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
 from tests.moving.test_copy import Died, die_at

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, backup, check_backup, errors, list_backups, restore
-from rmq_store.io._io import IoTable, ProbeIo
-from rmq_store.io.files import ControlFiles
-from rmq_store.moving import content as content_module
+from rmq_store.base.io._io import IoTable, ProbeIo
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.services.backup import content as content_module
 from tests.moving.conftest import SMALL, rows
 from tests.moving.test_backup import fill, quiet
 

@@ -26,20 +26,24 @@ def found(root, files):
     ("a.py", "x = 1\n", "does not begin by saying"),
     ("a.py", '"""A."""\n# TO' + "DO: later\n", "open end"),
     ("a.md", "See /ro" + "ot/notes.\n", "path of one machine"),
-    ("rmq_store/io/_x.pyx", "# X.\nDEF SIZE = 4\n", "textual"),
-    ("rmq_store/io/_x.pyx", '# X.\ninclude "y.pxi"\n', "textual"),
-    ("rmq_store/io/_x.pyx", "# X.\ndef f():\n    pass\n", "can import f"),
-    ("rmq_store/io/_x.pyx", "# X.\ncdef class Owner:\n    pass\n", "can import Owner"),
-    ("rmq_store/io/_x.pyi", "def f() -> None: ...\n", "a stub of nothing"),
-    ("rmq_store/io/_x.c", "int x;\n", "no place in a room"),
-    ("rmq_store/pool/_x.pxd", "# X.\nfrom posix.unistd cimport fsync\n", "I/O table"),
+    ("rmq_store/base/io/_x.pyx", "# X.\nDEF SIZE = 4\n", "textual"),
+    ("rmq_store/base/io/_x.pyx", '# X.\ninclude "y.pxi"\n', "textual"),
+    ("rmq_store/base/io/_x.pyx", "# X.\ndef f():\n    pass\n", "can import f"),
+    ("rmq_store/base/io/_x.pyx", "# X.\ncdef class Owner:\n    pass\n", "can import Owner"),
+    ("rmq_store/base/io/_x.pyi", "def f() -> None: ...\n", "a stub of nothing"),
+    ("rmq_store/base/io/_x.c", "int x;\n", "no place in a room"),
+    ("rmq_store/log/pool/_x.pxd", "# X.\nfrom posix.unistd cimport fsync\n", "I/O table"),
     ("rmq_store/cellar/x.py", '"""X."""\n', "in no list"),
-    ("rmq_store/io/x.py", '"""X."""\nfrom rmq_store.codec.layout import A\n', "must not import rmq_store.codec.layout"),
-    ("rmq_store/io/_x.pxd", "# X.\nfrom rmq_store.reader._get cimport A\n", "must not import rmq_store.reader._get"),
-    ("rmq_store/io/_x.pxd", "# X.\nfrom rmq_store.reader cimport (A, B)\n", "must not import rmq_store.reader"),
-    ("rmq_store/io/x.py", '"""X."""\nfrom ..codec import layout\n', "must not import rmq_store.codec"),
-    ("rmq_store/io/x.py", '"""X."""\nfrom rmq_store import errors, codec\n', "must not import rmq_store.codec"),
-    ("rmq_store/reader/x.py", '"""X."""\nimport rmq_store.store\n', "must not import rmq_store.store"),
+    ("rmq_store/base/cellar/x.py", '"""X."""\n', "in no list"),
+    ("rmq_store/base/__init__.py", '"""X."""\nX = 1\n', "in no list"),
+    ("rmq_store/base/io/x.py", '"""X."""\nfrom rmq_store.codec.layout import A\n', "must not import rmq_store.codec.layout"),
+    ("rmq_store/base/io/_x.pxd", "# X.\nfrom rmq_store.access.reader._get cimport A\n",
+     "must not import rmq_store.access.reader._get"),
+    ("rmq_store/base/io/_x.pxd", "# X.\nfrom rmq_store.access.reader cimport (A, B)\n",
+     "must not import rmq_store.access.reader"),
+    ("rmq_store/base/io/x.py", '"""X."""\nfrom ...codec import layout\n', "must not import rmq_store.codec"),
+    ("rmq_store/base/io/x.py", '"""X."""\nfrom rmq_store import errors, codec\n', "must not import rmq_store.codec"),
+    ("rmq_store/access/reader/x.py", '"""X."""\nimport rmq_store.store\n', "must not import rmq_store.store"),
     ("rmq_store/errors.py", '"""X."""\nfrom rmq_store.codec.layout import A\n', "must not import rmq_store.codec.layout"),
 ])
 def test_finds(tmp_path, name, text, finding):
@@ -52,16 +56,18 @@ def test_finds(tmp_path, name, text, finding):
     ("a.py", '"""A."""\n# ' + "x" * 126 + "\n"),
     ("a.md", "x" * 300 + "\n"),
     ("tools/a", "#!/bin/sh\n# A.\nexit 0\n"),
-    ("rmq_store/io/_x.pyx", "# X.\ncdef int f() noexcept nogil:\n    return 0\n"),
-    ("rmq_store/codec/_x.pxd", "# X.\nfrom rmq_store.io._io cimport rmq_io\nfrom rmq_store.codec._y cimport z\n"),
+    ("rmq_store/base/io/_x.pyx", "# X.\ncdef int f() noexcept nogil:\n    return 0\n"),
+    ("rmq_store/codec/_x.pxd", "# X.\nfrom rmq_store.base.io._io cimport rmq_io\nfrom rmq_store.codec._y cimport z\n"),
     ("rmq_store/codec/x.py", '"""X."""\nfrom rmq_store import errors\nfrom . import layout\nTOPIC = "SCHEDULE_TOPIC_XXXX"\n'),
-    ("rmq_store/store.py", '"""X."""\nfrom rmq_store.reader.x import A\n'),
+    ("rmq_store/store.py", '"""X."""\nfrom rmq_store.access.reader.x import A\n'),
     ("rmq_store/cli/x.py", '"""X."""\nimport rmq_store.store\n'),
+    ("rmq_store/base/__init__.py", '"""X."""\n'),
+    ("rmq_store/__init__.py", '"""X."""\nimport rmq_store.cli.main\n'),
 ])
 def test_lets_pass(tmp_path, name, text):
     assert found(tmp_path, {name: text}) == []
 
 
 def test_a_stub_beside_its_source_is_enough(tmp_path):
-    files = {"rmq_store/io/_x.pyi": "def f() -> None: ...\n", "rmq_store/io/_x.pyx": "# X.\ndef f():\n    pass\n"}
+    files = {"rmq_store/base/io/_x.pyi": "def f() -> None: ...\n", "rmq_store/base/io/_x.pyx": "# X.\ndef f():\n    pass\n"}
     assert found(tmp_path, files) == []

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmq_store.flush._uring import uring_probe
+from rmq_store.log.flush._uring import uring_probe
 from tests.power.apart import apart
 from tests.power.disk import Disk, Log, Unmountable, build, copy_image, make_image, missing, own_mounts
 from tests.power.facts import Facts

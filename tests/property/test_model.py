@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.codec.batch import encode_batch
-from rmq_store.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.conftest import held
 from tests.property.model import COMMIT, PREPARED, ROLLBACK, Kept, Model, content, same

@@ -4,7 +4,7 @@ import struct
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.integrity.verification import verify
+from rmq_store.services.integrity.verification import verify
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 LISTS = ["%LMQ%a", "%LMQ%b,%LMQ%a", "%LMQ%ab,%LMQ%a,%LMQ%c", "%LMQ%ab", "%LMQ%", "%LMQ%a,%LMQ%ab"]

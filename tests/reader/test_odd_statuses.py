@@ -2,7 +2,7 @@
 import threading
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import GetStatus
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 20 * 10, "index_enabled": False}

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, errors
-from rmq_store.reader._message import message_of_record
+from rmq_store.access.reader._message import message_of_record
 from tests.conftest import held
 from tests.reader.test_fork_views import MODES, SMALL, in_child
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 16384, "consumequeue_file_size_bytes": 20 * 64, "message_size_max_bytes": 8000,
          "index_enabled": False, "manifest_enabled": False}

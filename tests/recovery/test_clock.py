@@ -3,7 +3,7 @@
 import pytest
 
 from rmq_store import MessageStore, verify
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 14, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SEGMENT = 1 << 12
 SMALL = {"segment_size_bytes": SEGMENT, "consumequeue_file_size_bytes": 2000, "index_enabled": False}

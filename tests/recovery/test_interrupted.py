@@ -10,8 +10,8 @@ import struct
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.io._io import ProbeIo
 from tests.crash.disk import read_directory
 from tests.crash.states import Scratch
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
-from rmq_store.recovery import lockfile
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.recovery import lockfile
 from tests.forks import fork
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}

@@ -2,7 +2,7 @@
 import pytest
 
 from rmq_store import MessageStore, errors, verify
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from tests.integrity.test_golden_silent import content
 
 SMALL = {"segment_size_bytes": 1 << 18, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400}

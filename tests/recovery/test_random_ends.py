@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.images import take_image
 
 SECTOR = 512

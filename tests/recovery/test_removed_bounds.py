@@ -4,7 +4,7 @@ import json
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_enabled": False}

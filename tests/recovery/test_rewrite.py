@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.images import take_image
 from tests.soon import until
 
@@ -59,7 +59,7 @@ def covers(ranges, begin, end):
 @pytest.mark.parametrize("write_path", ["mmap", "pool"])
 @pytest.mark.parametrize("flushed", [0, 150])
 def test_all_that_is_not_known_to_be_flushed(tmp_path, monkeypatch, write_path, flushed):
-    monkeypatch.setattr("rmq_store.recovery.recover.REWRITE_BYTES", 4096, raising=False)
+    monkeypatch.setattr("rmq_store.log.recovery.recover.REWRITE_BYTES", 4096, raising=False)
     image, places = killed(tmp_path, write_path, flushed, 300)
     found = written(image)
     assert found.bodies == [b"%d" % i * 800 for i in [*range(flushed), *range(300)]] and not found.unsynced

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.integrity.repair import repair
+from rmq_store.services.integrity.repair import repair
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 12, "consumequeue_file_size_bytes": 400, "index_slots": 100, "index_entries_max": 1000}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.images import take_image
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}

@@ -3,7 +3,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from rmq_store import AsyncMessageStore, MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
 
 

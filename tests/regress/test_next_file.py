@@ -3,7 +3,7 @@ import errno
 import threading
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.regress.hooks import clock_hook
 
 MIB = 1 << 20

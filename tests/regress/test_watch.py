@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from rmq_store import MessageStore, errors, watch
-from rmq_store.io._io import ProbeIo
+from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.opened import watch
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_enabled": False}
 BODY = b"x" * 100_000           # large enough to be copied without the GIL

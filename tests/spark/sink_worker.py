@@ -10,7 +10,7 @@ import os
 import sys
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import encode_rows
+from rmq_store.access.bulk._staged import encode_rows
 from rmq_store.spark import shards, staging
 from tests.spark import sink_plants
 from tests.spark.staging_of import numbers, text

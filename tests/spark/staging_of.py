@@ -2,7 +2,7 @@
 import struct
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import encode_rows
+from rmq_store.access.bulk._staged import encode_rows
 from rmq_store.spark import staging
 
 SMALL = {"segment_size_bytes": 65536, "index_slots": 100, "index_entries_max": 1000}

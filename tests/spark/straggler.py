@@ -48,7 +48,7 @@ def install() -> None:
     """Puts straggle() into the native calls that jobs make for the first part of a log: before queue entries are written, and
     in the middle of an exported file."""
     import rmq_store.spark.arrow as arrow
-    from rmq_store.bulk import _rebuild
+    from rmq_store.access.bulk import _rebuild
 
     queue_part, read_pieces = _rebuild.queue_part, arrow.read_pieces
 

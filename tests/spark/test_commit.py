@@ -91,7 +91,7 @@ def test_killed_between_append_and_journal(committer, tmp_path, appends, write_p
 
 
 def part_of(root, **columns):
-    from rmq_store.bulk._staged import encode_rows
+    from rmq_store.access.bulk._staged import encode_rows
 
     staging.enter(str(root), "job", "app", 1 << 40)
     file = staging.StageFile(str(root), "job", 0)

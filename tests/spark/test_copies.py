@@ -2,7 +2,7 @@
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import append_staged, check_staged, encode_rows
+from rmq_store.access.bulk._staged import append_staged, check_staged, encode_rows
 from rmq_store.codec import compression
 from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import MessageIllegal

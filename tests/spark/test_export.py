@@ -40,7 +40,7 @@ def read(directory):
 
 
 def test_an_end_in_time_is_where_the_next_export_goes_on(tmp_path):
-    from rmq_store.io._io import ProbeIo
+    from rmq_store.base.io._io import ProbeIo
 
     clock, begin = ProbeIo(keep_bytes=False), 1_700_000_000_000
     with MessageStore.open(tmp_path / "s", _io=clock, **SMALL) as store:

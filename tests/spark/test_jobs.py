@@ -228,7 +228,7 @@ def test_rebuild_and_export_through_spark(spark, golden, tmp_path):
 
 @pytest.mark.spark
 def test_what_a_retention_would_keep(spark, tmp_path):
-    from rmq_store.io._io import ProbeIo
+    from rmq_store.base.io._io import ProbeIo
     from rmq_store.spark import jobs
 
     begin, hour, probe = 1_700_000_000_000, 3_600_000, ProbeIo(keep_bytes=False)

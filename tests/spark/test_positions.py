@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import ConfigError, CorruptionError
-from rmq_store.io._io import ProbeIo
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.schema import columns_of

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.bulk._staged import COLUMN_ORDER, append_staged, encode_rows, staged_count
+from rmq_store.access.bulk._staged import COLUMN_ORDER, append_staged, encode_rows, staged_count
 from rmq_store.codec._codec import decode_record
 from rmq_store.errors import ConfigError, CorruptionError, MessageIllegal, StoreLocked
 from rmq_store.spark import staging

@@ -7,7 +7,7 @@ import importlib
 from pyspark import daemon
 
 IMPORTS = ("pyspark.worker", "pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.write_into_data_source",
-           "rmq_store.spark.datasource", "rmq_store.spark.jobs.run", "rmq_store.spark.jobs")
+           "rmq_store.spark.datasource", "rmq_store.spark.jobs.source", "rmq_store.spark.jobs")
 
 if __name__ == "__main__":
     for name in IMPORTS:

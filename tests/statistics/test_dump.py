@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_enabled": False}
 BODY = b"x" * 100_000           # large enough to be copied without the GIL

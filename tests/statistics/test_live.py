@@ -7,8 +7,8 @@ import time
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
-from rmq_store.statistics.live import COUNTERS, live_path, read_live
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.statistics.live import COUNTERS, live_path, read_live
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
 HOUR_MS = 3_600_000         # by hand, but for the first time

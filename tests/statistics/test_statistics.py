@@ -11,8 +11,8 @@ import pytest
 import rmq_store
 from bench.load import statistics_cost
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
-from rmq_store.statistics.report import Rates, StoreStats
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.statistics.report import Rates, StoreStats
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_enabled": False}
 
@@ -156,7 +156,7 @@ def sleeping(thread):
 
 
 def test_a_slow_flush_is_said(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("rmq_store.watch.SLOW_FLUSH_NS", 1)
+    monkeypatch.setattr("rmq_store.opened.watch.SLOW_FLUSH_NS", 1)
     with MessageStore.open(tmp_path / "s", **SMALL) as s:
         s.put("T", b"x")
         s.flush()

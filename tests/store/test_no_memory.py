@@ -7,7 +7,7 @@ import pytest
 
 CODE = """
 import json, os, resource, sys, threading
-import rmq_store.measured, asyncio
+import rmq_store.opened.measured, asyncio
 from rmq_store import AsyncMessageStore, MessageStore, errors
 options = {"segment_size_bytes": 1 << 16, "manifest_enabled": True, "stats_file_interval_ms": 1000, **json.loads(sys.argv[2])}
 refused, bad = set(), []

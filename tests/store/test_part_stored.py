@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"message_size_max_bytes": 20_000, "segment_size_bytes": 1 << 22, "index_slots": 100, "index_entries_max": 1000}
 BODIES = [b"%04d" % i * 250 for i in range(2000)]

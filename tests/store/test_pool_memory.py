@@ -12,7 +12,9 @@ import subprocess
 
 import pytest
 
-from rmq_store import MessageStore, _core, machine
+from rmq_store import MessageStore
+from rmq_store.access.core import _core
+from rmq_store.base.machine import limits
 from tests.diagnosis.limited import little_memlock, under
 from tests.soon import until
 
@@ -20,7 +22,8 @@ SMALL = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 1000, "index_e
 
 CHILD = """
 import logging, sys
-from rmq_store import MessageStore, machine
+from rmq_store import MessageStore
+from rmq_store.base.machine import limits
 logging.basicConfig(level=logging.WARNING, format="%(message)s")
 try:
     with MessageStore.open(sys.argv[1], **eval(sys.argv[2])) as store:
@@ -150,7 +153,7 @@ def test_huge_pages_that_are_not_to_be_had_are_said(tmp_path, caplog):
     with MessageStore.open(tmp_path / "s", write_path="pool", flush_backend="fdatasync", pool_hugepages=True, **SMALL) as store:
         assert store.put("T", b"x", wait=True).status == 0
     said = [r.getMessage() for r in caplog.records if r.event == "HUGEPAGES_REFUSED"]
-    assert (said == []) == (machine.huge_pages() is None)
+    assert (said == []) == (limits.huge_pages() is None)
     assert all("shmem_enabled is" in text for text in said)
 
 
@@ -167,9 +170,9 @@ def test_windows_are_whole_pages_of_the_kernel(tmp_path, monkeypatch):
 
 def test_what_the_kernel_says_about_huge_pages(tmp_path):
     file = tmp_path / "sys/kernel/mm/transparent_hugepage/shmem_enabled"
-    assert machine.huge_pages(str(tmp_path)) is None
+    assert limits.huge_pages(str(tmp_path)) is None
     file.parent.mkdir(parents=True)
     file.write_text("always within_size [advise] never deny force")
-    assert machine.huge_pages(str(tmp_path)) is None
+    assert limits.huge_pages(str(tmp_path)) is None
     file.write_text("always within_size advise [never] deny force")
-    assert "is always within_size advise [never]" in machine.huge_pages(str(tmp_path))
+    assert "is always within_size advise [never]" in limits.huge_pages(str(tmp_path))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.config.options import BY_NAME, OPTIONS
-from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000, "message_size_max_bytes": 1000}
 LIVE = [o.name for o in OPTIONS if o.change == "live"]

@@ -13,7 +13,7 @@ LIMIT = 256 << 20
 CHILD = """
 import json, sys
 from rmq_store import MessageStore
-from rmq_store.machine import memory_limit
+from rmq_store.base.machine.limits import memory_limit
 def own():
     "Memory that the kernel cannot give back by writing files: KiB of it."
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))

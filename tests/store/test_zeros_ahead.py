@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 MIB = 1 << 20
 

@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rmq_store.io._io import Call
+from rmq_store.base.io._io import Call
 from tests.trace.contents import Queues, Records, offset_table
 from tests.trace.files import File, Names, is_store_file
 from tests.trace.journals import SmallFiles

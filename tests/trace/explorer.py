@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import Call, ProbeIo
 from rmq_store.errors import RmqStoreError, StoreStateError
-from rmq_store.io._io import Call, ProbeIo
 from tests.crash.scenario import SMALL
 from tests.trace.checker import RULES, Checker
 from tests.trace.recorder import described, flushed

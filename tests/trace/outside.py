@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 
 __all__ = ["watch_commits"]
 

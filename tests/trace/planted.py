@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash import scenario as stores
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore
@@ -58,7 +58,7 @@ class SourcePlant:
         return tree
 
 
-RING, LOG, SCAN = "rmq_store/flush/_ring.pyx", "rmq_store/commitlog/_log.pyx", "rmq_store/recovery/_scan.pyx"
+RING, LOG, SCAN = "rmq_store/log/flush/_ring.pyx", "rmq_store/log/commitlog/_log.pyx", "rmq_store/log/recovery/_scan.pyx"
 BEGUN = "    if not durable:\n        rmq_store32(&f.unsynced, 1)\n"
 MARK = SourcePlant((
     (RING, "    _pass(w, f, (p.end + w.block - 1) & ~(w.block - 1))\n",

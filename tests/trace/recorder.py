@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import rmq_store.cli.put
-import rmq_store.integrity.repair
+import rmq_store.services.integrity.repair
 import rmq_store.store
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
-from rmq_store.places import Places
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.log.recovery.places import Places
 from tests.trace.checker import Checker, Store
 
 __all__ = ["Recorder", "described", "flushed"]
@@ -121,7 +121,7 @@ class Recorder:
 
     def _watch_tools(self, patch: pytest.MonkeyPatch) -> None:
         """repair, which writes by itself; and `rmqstore put`, which promises the device by how it ends."""
-        patch.setattr(rmq_store.integrity.repair, "IoTable", self.table)
+        patch.setattr(rmq_store.services.integrity.repair, "IoTable", self.table)
         real = rmq_store.cli.put.run
 
         @functools.wraps(real)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from tests.crash import scenario
 from tests.crash.states import acknowledge_early, without
 from tests.trace.checker import RULES, Checker, Store

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import RmqStoreError
-from rmq_store.io.files import ControlFiles
 from rmq_store.spark import leftovers, shards, staging
 from tests.crash.disk import Disk
 from tests.crash.states import Scratch, explore

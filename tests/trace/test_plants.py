@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 import rmq_store.store
-from rmq_store import MessageStore, opening
-from rmq_store.consumer.consumer import EMPTY_GETS_MAX, Consumer
+from rmq_store import MessageStore
+from rmq_store.base.io._io import Call, ProbeIo
 from rmq_store.errors import RmqStoreError
-from rmq_store.integrity import repair
-from rmq_store.io._io import Call, ProbeIo
-from rmq_store.recovery import lockfile, recover
+from rmq_store.log.recovery import lockfile, recover
+from rmq_store.opened import opening
+from rmq_store.services.consumer.consumer import EMPTY_GETS_MAX, Consumer
+from rmq_store.services.integrity import repair
 from tests.crash import scenario as stores
 from tests.crash.disk import Disk, read_directory
 from tests.crash.states import Scratch, explore

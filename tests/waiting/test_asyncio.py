@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, errors
-from rmq_store.io._io import ProbeIo
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import GetStatus, PutStatus
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}

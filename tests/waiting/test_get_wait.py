@@ -9,8 +9,8 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.status import GetStatus
-from rmq_store.waiting._arrivals import Arrivals
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 

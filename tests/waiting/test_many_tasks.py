@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore
-from rmq_store.io._io import ProbeIo
-from rmq_store.waiting.apart import apart
-from rmq_store.waiting.loops import LOOK_ENTRIES
+from rmq_store.access.waiting.apart import apart
+from rmq_store.access.waiting.loops import LOOK_ENTRIES
+from rmq_store.base.io._io import ProbeIo
 from tests.waiting.test_asyncio import SMALL, loops
 
 

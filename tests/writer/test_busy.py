@@ -5,8 +5,8 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.codec.batch import encode_batch
-from rmq_store.io._io import ProbeIo
 
 BODY = b"x" * 100_000           # large enough to be copied without the GIL
 

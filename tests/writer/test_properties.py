@@ -4,8 +4,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.codec.batch import encode_batch
-from rmq_store.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 OLD = "__CRC32#"

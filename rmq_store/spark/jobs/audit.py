@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from rmq_store.integrity.findings import SEVERITY, Finding
-from rmq_store.integrity.verification import Verification
+from rmq_store.services.integrity.findings import SEVERITY, Finding
+from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.jobs import cross
 from rmq_store.spark.options import ReadOptions
@@ -30,7 +30,7 @@ COLUMNS = {**_FINDING, **_PART, "root": "STRING", "unindexed": "BIGINT", "firstU
 
 @dataclass
 class AuditReport:
-    """What an audit found, in order of paths and offsets. Kinds and severities: rmq_store.integrity.findings."""
+    """What an audit found, in order of paths and offsets. Kinds and severities: rmq_store.services.integrity.findings."""
 
     records: int = 0
     bytes: int = 0

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rmq_store.integrity import manifest
-from rmq_store.integrity.again import confirmed
-from rmq_store.integrity.findings import Finding
-from rmq_store.integrity.verification import Verification
+from rmq_store.services.integrity import manifest
+from rmq_store.services.integrity.again import confirmed
+from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions

@@ -11,8 +11,8 @@ from typing import Any
 
 import crc32c
 
+from rmq_store.base.io.files import read_text
 from rmq_store.errors import CorruptionError, RmqStoreError
-from rmq_store.io.files import read_text
 from rmq_store.spark.arrow import read_pieces
 from rmq_store.spark.leftovers import open_file
 from rmq_store.spark.options import ReadOptions, snake

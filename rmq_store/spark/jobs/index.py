@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rmq_store.bulk._rebuild import count_keys, index_part
-from rmq_store.index.geometry import geometry_of
-from rmq_store.io.files import open_regular
+from rmq_store.access.bulk._rebuild import count_keys, index_part
+from rmq_store.base.io.files import open_regular
+from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory

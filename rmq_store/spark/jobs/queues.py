@@ -3,7 +3,7 @@
 Tasks write disjoint slots of new files in a directory of this run; the driver closes it to attempts that are late by renaming
 it, checks that the parts met and that no queue has a hole or two records for one place, writes the fillers before a queue's
 first message, gives each file the time of its newest message, syncs, and swaps the directories under the store's lock.
-Queues that were removed on purpose (rmq_store.removing) begin where they began anew.
+Queues that were removed on purpose (rmq_store.services.cleaning.removing) begin where they began anew.
 """
 import os
 import time
@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rmq_store.bulk._queues import record_time
-from rmq_store.bulk._rebuild import queue_part
+from rmq_store.access.bulk._queues import record_time
+from rmq_store.access.bulk._rebuild import queue_part
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import ConfigError, CorruptionError
-from rmq_store.io._io import IoTable
-from rmq_store.io.files import ControlFiles, open_regular
-from rmq_store.recovery import lockfile
-from rmq_store.removing import removed_queues
+from rmq_store.log.recovery import lockfile
+from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.leftovers import drop, sync, work_directory
 from rmq_store.spark.schema import arrow_schema

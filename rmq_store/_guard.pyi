@@ -1,3 +1,0 @@
-from rmq_store._core import StoreCore
-
-def guard_maps(store: StoreCore) -> None: ...

@@ -1,0 +1,1 @@
+# What a call meets: putting, reading, waiting, and many at once.

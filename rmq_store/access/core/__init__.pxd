@@ -1,0 +1,1 @@
+# The native parts of an open store.

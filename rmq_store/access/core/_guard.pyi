@@ -1,0 +1,3 @@
+from rmq_store.access.core._core import StoreCore
+
+def guard_maps(store: StoreCore) -> None: ...

@@ -1,0 +1,57 @@
+# Reading: get by queue offset. Any thread; the scanning runs without the GIL.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.access.reader._look cimport StoreLook
+from rmq_store.base.histogram._histogram cimport rmq_histogram
+from rmq_store.base.segment._file cimport LogFile
+from rmq_store.codec._record cimport RecordView
+
+
+cdef struct Found:
+    RecordView view
+    LogFile *file
+    bint held               # this entry brings the hold on the file for those behind it, too
+
+
+cdef struct GetRequest:
+    # in
+    const char *topic
+    const int32_t *codes    # hash codes of the tags asked for, NULL: all
+    int64_t offset
+    int64_t count_max
+    int64_t bytes_max
+    int32_t topic_size
+    int32_t queue_id
+    int32_t codes_count
+    bint slave_rules
+    # The store's limits when the call began: reconfigure() changes those, and `found` has room for these.
+    int64_t memory_bytes, bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
+    int64_t units_per_file  # of a ConsumeQueue file
+    bint ext_enabled
+    # out
+    Found *found
+    int64_t found_count
+    int64_t found_bytes
+    int64_t log_end         # where something was found: of the log, as the get met it
+    int64_t disk_count      # of what was found, what is not recent (memory_bytes): upstream's guess that the device has it
+    int64_t disk_bytes
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+    int64_t unreadable      # entries whose record was not there or was another's
+    int status
+    int error
+
+
+cdef class StoreGet(StoreLook):
+    cdef int64_t machine_bytes          # memory this process may use
+    # Under the GIL:
+    cdef int64_t memory_bytes           # records within so much of the log's end count as recent
+    cdef int64_t bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
+    cdef int64_t units_per_file
+    cdef bint ext_enabled
+    cdef int64_t gets_found, gets_missed, got_messages, got_bytes, got_disk_messages, got_disk_bytes    # under the GIL
+    cdef rmq_histogram get_times
+
+    cdef void _get(self, GetRequest *r) noexcept nogil
+    cdef list _views(self, GetRequest *r, set wanted)

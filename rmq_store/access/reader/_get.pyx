@@ -1,0 +1,406 @@
+"""get by queue offset (upstream: DefaultMessageStore.getMessage); see _get.pxd"""
+import os
+
+cimport cython
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from rmq_store.access.reader._checked cimport utf8, whole
+from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
+from rmq_store.access.reader._message cimport Message, lease_new, message_new
+from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
+from rmq_store.base.io._sync cimport rmq_load, rmq_prefetch
+from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
+from rmq_store.codec._record cimport record_in_place, rmq_get32, rmq_get64
+from rmq_store.codec._text cimport java_hash
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable, queue_read, queue_read_ext, queues_find
+
+from rmq_store import errors
+from rmq_store.status import GetStatus
+
+cdef enum:
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MESSAGE_IN_QUEUE = 8
+
+cdef enum:
+    AHEAD = 4                   # entries whose record is fetched into the cache beforehand
+    UNITS_AT_ONCE = 64
+    GETS_A_SAMPLE = 16          # one get in so many is timed
+    CODES_MAX = 64
+
+cdef int64_t EXT_ADDRESS_MAX = -2147483649      # at or below it a tags code is the address of an extension unit
+cdef tuple _STATUS = tuple(GetStatus)
+
+
+@cython.final
+cdef class GetResult:
+    """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
+
+    Upstream: GetMessageResult. The messages are views: they stay good, and their file mapped, as long as they live, also after
+    the store was closed; pickled and deep-copied they are on memory of their own. disk_messages and
+    disk_bytes: of them, those that lie further from the log's end than memory_ratio_pct of the memory. Upstream takes these for
+    read from the device (checkInDiskByCommitOffset); the page cache may have them still.
+    """
+
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t min_offset
+    cdef readonly int64_t max_offset
+    cdef readonly int64_t total_bytes
+    cdef readonly int64_t disk_messages
+    cdef readonly int64_t disk_bytes
+    cdef readonly int64_t unreadable
+    cdef readonly list messages
+    cdef int code
+
+    @property
+    def status(self):
+        """GetStatus."""
+        return _STATUS[self.code]
+
+    def __iter__(self):
+        return iter(self.messages)
+
+    def __len__(self):
+        return len(self.messages)
+
+    def __getitem__(self, index):
+        return self.messages[index]
+
+    def _repr_html_(self):
+        from rmq_store.access.reader.shown import table_html
+        return table_html(repr(self), self.messages)
+
+    def __repr__(self):
+        return (f"GetResult({self.status.name}, {len(self.messages)} messages, next_offset={self.next_offset}, "
+                f"min_offset={self.min_offset}, max_offset={self.max_offset})")
+
+
+cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
+    cdef int32_t i
+    for i in range(r.codes_count):
+        if r.codes[i] == <int32_t> code:
+            return True
+    return False
+
+
+cdef bint _bounds_met(GetRequest *r, Queue *q, int64_t *at) noexcept nogil:
+    # Whether the offset lies in the queue; if not, status and the offset to go on at.
+    r.min_offset = rmq_load(&q.min_offset) if q != NULL else 0
+    r.max_offset = rmq_load(&q.max_offset) if q != NULL else 0
+    if r.max_offset == 0:
+        r.status = NO_MESSAGE_IN_QUEUE
+        at[0] = 0
+    elif r.offset < r.min_offset:
+        r.status = OFFSET_TOO_SMALL
+        at[0] = r.min_offset
+    elif r.offset == r.max_offset:
+        r.status = OFFSET_OVERFLOW_ONE
+        at[0] = r.offset
+    elif r.offset > r.max_offset:
+        r.status = OFFSET_OVERFLOW_BADLY
+        at[0] = r.max_offset
+    else:
+        r.status = NO_MATCHED_MESSAGE
+        return True
+    return False
+
+
+cdef inline void _fetch_ahead(const LogFile *f, const unsigned char *unit) noexcept nogil:
+    # Of the record that an entry leads to: its head, and its end, where topic and properties stand.
+    cdef int64_t at = rmq_get64(unit)
+    if f.start <= at < f.start + f.size - 64:
+        at -= f.start
+        rmq_prefetch(f.map + at)
+        rmq_prefetch(f.map + at + 64)
+        at += <int64_t> rmq_get32(unit + 8) - 64
+        if 0 <= at < f.size:
+            rmq_prefetch(f.map + at)
+
+
+cdef inline bint _is_full(const GetRequest *r, int64_t physical, int64_t size) noexcept nogil:
+    cdef bint in_disk = physical < r.log_end - r.memory_bytes       # whatever an entry says: no overflow
+    return r.found_count > 0 and (
+        r.found_count >= r.count_max or r.found_bytes + size > r.bytes_max
+        or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
+        or r.found_count > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
+
+
+cdef bint _is_tagged(const GetRequest *r, QueueTable *queues, Queue *q, int64_t code) noexcept nogil:
+    cdef int64_t store_time
+    if code <= EXT_ADDRESS_MAX:
+        if not r.ext_enabled or queue_read_ext(queues, q, code, &code, &store_time, NULL, 0) < 0:
+            return True             # no extension unit: its name decides
+        if code <= EXT_ADDRESS_MAX:
+            return True
+    return _coded(r, code)
+
+
+cdef int64_t _pass_over(GetRequest *r, FileRow *row, const LogFile *f, int64_t physical,
+                        int64_t skip_below) noexcept nogil:
+    # An entry that leads to no message of it. The offset below which all entries can be skipped.
+    r.unreadable += 1
+    if r.found_count == 0:
+        r.status = MESSAGE_WAS_REMOVING
+    if f == NULL and 0 <= physical < row_end(row):      # gone, as all below the next file
+        return (physical // row.file_size + 1) * row.file_size
+    return skip_below
+
+
+cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexcept nogil:
+    # Messages from r.offset on, until the request is filled, the scan long enough, or the ConsumeQueue file at its end
+    # (upstream reads the entries of one file a call). How many entries were looked at, or -errno.
+    cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
+    cdef const unsigned char *unit
+    cdef int64_t n, i, physical, size, scanned = 0
+    cdef int64_t skip_below = -1        # records below this log offset are deleted
+    cdef int64_t scan_max = max(r.scan_bytes_max // UNIT_SIZE, r.count_max)
+    cdef LogFile *f = NULL              # of the record before
+    cdef bint loose = False             # `f` is held, and no entry has taken the hold over yet
+    cdef bint full = False
+    cdef int rc, error = 0
+    cdef Found *slot
+    while error == 0 and not full and scanned < scan_max:
+        n = queue_read(queues, q, r.offset + scanned, units, min(scan_max - scanned, <int64_t> UNITS_AT_ONCE))
+        if n <= 0:
+            error = <int> n
+            break
+        for i in range(n):
+            unit = units + i * UNIT_SIZE
+            if f != NULL and i + AHEAD < n:
+                _fetch_ahead(f, unit + AHEAD * UNIT_SIZE)
+            physical = rmq_get64(unit)
+            size = rmq_get32(unit + 8)
+            if physical < skip_below:
+                scanned += 1
+                continue
+            full = _is_full(r, physical, size)
+            if full:
+                break
+            if r.codes != NULL and not _is_tagged(r, queues, q, rmq_get64(unit + 12)):
+                if r.found_count == 0:
+                    r.status = NO_MATCHED_MESSAGE
+                scanned += 1
+                continue
+            slot = &r.found[r.found_count]
+            if (f == NULL or physical < f.start or physical >= f.start + f.size
+                    or (log.direct and not f.copied and physical >= rmq_load(&log.reusable))):
+                if loose:
+                    log_file_release(f)
+                f = file_at(log, physical, size, &error) if physical >= 0 else NULL
+                loose = f != NULL
+            rc = record_in(log, f, physical, size, &slot.view) if f != NULL and size > 0 else -1
+            if error < 0 or rc < -1:
+                error = error if error < 0 else rc
+                break
+            if rc < 0 or not record_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, r.offset + scanned):
+                skip_below = _pass_over(r, log.row, f, physical, skip_below)        # deleted, or a damaged entry
+                scanned += 1
+                continue
+            slot.file = f
+            slot.held = loose
+            loose = False
+            r.found_count += 1
+            r.found_bytes += size
+            r.status = FOUND
+            skip_below = -1
+            scanned += 1
+        if (r.offset + scanned) % r.units_per_file == 0:
+            break
+    if loose:
+        log_file_release(f)
+    return error if error < 0 else scanned
+
+
+cdef inline void _count_disk(GetRequest *r) noexcept nogil:
+    # Entries of a queue ascend in the log, so those far from its end come first: where all is recent, one comparison.
+    r.disk_count = r.disk_bytes = 0
+    while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > r.memory_bytes:
+        r.disk_bytes += r.found[r.disk_count].view.size
+        r.disk_count += 1
+
+
+cdef class StoreGet(StoreLook):
+    """The reading half of a store."""
+
+    def _setup_get(self, int64_t memory_bytes):
+        self.lease_count.io = self.io_owner
+        options = self.options
+        self.machine_bytes = memory_bytes
+        self.ext_enabled = options.consumequeue_ext_enabled
+        self.units_per_file = options.consumequeue_file_size_bytes // UNIT_SIZE
+
+    def _apply(self, options):
+        StoreLook._apply(self, options)
+        self.memory_bytes = self.machine_bytes * options.memory_ratio_pct // 100
+        self.bytes_max_memory = options.get_bytes_max_memory
+        self.count_max_memory = options.get_count_max_memory
+        self.bytes_max_disk = options.get_bytes_max_disk
+        self.count_max_disk = options.get_count_max_disk
+        self.scan_bytes_max = options.filter_bytes_max
+
+    def _get_stats(self):
+        """Counters of get since the store was opened: dict of str to int."""
+        return {"gets_found": self.gets_found, "gets_missed": self.gets_missed, "got_messages": self.got_messages,
+                "got_bytes": self.got_bytes, "got_disk_messages": self.got_disk_messages, "got_disk_bytes": self.got_disk_bytes}
+
+    def _get_histogram(self):
+        """Durations of one get in 16, without what Python makes of the result: Histogram."""
+        cdef Histogram found = Histogram()
+        rmq_histogram_merge(found.h, &self.get_times)
+        return found
+
+    cdef void _get(self, GetRequest *r) noexcept nogil:
+        cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
+        cdef int64_t at = 0, scanned
+        r.found_count = 0
+        r.found_bytes = 0
+        r.unreadable = 0
+        r.error = 0
+        r.next_offset = r.offset
+        if _bounds_met(r, q, &at):
+            r.ext_enabled = self.ext_enabled
+            r.units_per_file = self.units_per_file
+            r.log_end = rmq_load(&self.log.committed)
+            scanned = _scan(r, self.log, self.queues, q)
+            if scanned < 0:
+                r.error = <int> scanned
+                return
+            if scanned > 0 or r.found_count > 0:
+                r.next_offset = r.offset + scanned
+                return
+            if self.follower != NULL and r.offset >= rmq_load(&q.min_offset):
+                # A recovery of the writer has cut its entries off, and brings them back: the queue ends here for now.
+                r.status = OFFSET_OVERFLOW_ONE
+                r.max_offset = at = r.offset
+            else:
+                r.status = OFFSET_FOUND_NULL
+                at = (r.offset // self.units_per_file + 1) * self.units_per_file
+        if not r.slave_rules:
+            r.next_offset = at
+
+    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False,
+            _scan_max=None):
+        """Messages of a queue from `offset` on; returns a GetResult.
+
+        tags: "A || B", None or "*" for all: compared by hash code in the queue, then by name. A call returns at most
+        get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk, get_bytes_max_disk where they are far
+        behind), always the first one; next_offset says where to go on. Outside the queue the status says how, and next_offset
+        where it begins or ends. wait: seconds to wait for a message at or behind `offset` where there is none yet, True for
+        long_polling_timeout_ms; the dispatcher wakes the call, Ctrl-C ends it, StoreClosed if the store closes meanwhile.
+        What is there is returned at once. None: do not wait. Raises OSError from reading.
+        Durability: what is visible follows the option `visibility`. Upstream: MessageStore.getMessage.
+        """
+        cdef GetRequest r
+        cdef int32_t[CODES_MAX] codes
+        cdef Found[64] few
+        cdef int64_t room
+        cdef Py_ssize_t size = 0
+        cdef GetResult result
+        cdef int64_t begun
+        cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
+        if wait is not None and wait is not False:
+            return self._get_waiting(topic, queue_id, offset, max_count, tags, max_bytes, wait)
+        self._enter()
+        if not isinstance(topic, str):
+            raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
+        try:
+            r.topic = PyUnicode_AsUTF8AndSize(topic, &size)     # kept by the str
+        except UnicodeEncodeError:
+            name = topic.encode("utf-8", "surrogatepass")
+            r.topic = name
+            size = len(name)
+        r.topic_size = <int32_t> size
+        r.queue_id = <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX)
+        r.offset = whole(offset, "offset", INT64_MIN, INT64_MAX)
+        r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
+        r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
+        r.slave_rules = _slave_rules
+        r.codes = NULL
+        r.codes_count = 0
+        wanted = None
+        if tags is not None and not isinstance(tags, str):
+            raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+        if tags is not None and tags not in ("", "*"):
+            wanted = {t.strip() for t in tags.split("||") if t.strip()}
+            if len(wanted) > CODES_MAX:
+                raise ValueError(errors.exceeds("number of tags", len(wanted), CODES_MAX, "ask for fewer, or for all"))
+            for tag in wanted:
+                text = utf8(tag, "tags")
+                codes[r.codes_count] = java_hash(text, <int32_t> len(text))
+                r.codes_count += 1
+            if wanted:
+                r.codes = codes
+        r.memory_bytes = self.memory_bytes
+        r.bytes_max_memory = self.bytes_max_memory
+        r.count_max_memory = self.count_max_memory
+        r.bytes_max_disk = self.bytes_max_disk
+        r.count_max_disk = self.count_max_disk
+        r.scan_bytes_max = self.scan_bytes_max
+        if _scan_max is not None:       # entries: who may not be held longer
+            r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
+        room = min(r.count_max, max(r.count_max_memory, r.count_max_disk))
+        r.found = few
+        if room > 64:
+            r.found = <Found *> malloc(room * sizeof(Found))
+            if r.found == NULL:
+                raise MemoryError("get")
+        self._enter()
+        self.calls += 1
+        with nogil:
+            begun = self.io.mono_ns(self.io.ctx) if timed else 0
+            self._get(&r)
+            _count_disk(&r)
+            if timed:
+                rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
+        self.calls -= 1
+        result = GetResult.__new__(GetResult)
+        result.messages = self._views(&r, wanted)
+        if r.found != few:
+            free(r.found)
+        if r.error < 0:
+            raise OSError(-r.error, os.strerror(-r.error), f"{self.path}: {topic}, queue {queue_id}, offset {offset}")
+        if r.found_count > 0:
+            self.gets_found += 1
+            self.got_messages += r.found_count
+            self.got_bytes += r.found_bytes
+            self.got_disk_messages += r.disk_count
+            self.got_disk_bytes += r.disk_bytes
+        else:
+            self.gets_missed += 1
+        result.code = r.status
+        if r.status == FOUND and not result.messages:
+            result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
+        result.next_offset = r.next_offset
+        result.min_offset = r.min_offset
+        result.max_offset = r.max_offset
+        result.unreadable = r.unreadable
+        result.total_bytes = r.found_bytes
+        result.disk_messages = r.disk_count
+        result.disk_bytes = r.disk_bytes
+        return result
+
+    cdef list _views(self, GetRequest *r, set wanted):
+        # One lease a file: the views of one call share it. The first entry of a row in one file came with the hold.
+        cdef object lease = None
+        cdef Found *slot
+        cdef int64_t i
+        cdef list messages = PyList_New(r.found_count)
+        cdef Message m
+        for i in range(r.found_count):
+            slot = &r.found[i]
+            if slot.held:
+                lease = lease_new(slot.file, self.lease_count)
+            m = message_new(lease, &slot.view)
+            Py_INCREF(m)
+            PyList_SET_ITEM(messages, i, m)
+        return messages if wanted is None else [m for m in messages if (<Message> m).tags in wanted]

@@ -1,0 +1,137 @@
+"""A hub of arrivals for Python: which queues got messages since the last look, with one eventfd to wait on.
+
+For one consumer, a thread or an event loop; watch and wake from any thread. Lives as long as its store is open, at most.
+"""
+import os
+import threading
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.log.dispatch._dispatch cimport dispatch_waiter
+from rmq_store.queues.consumequeue._arrivals cimport Hub, hub_free, hub_new, hub_take, hub_unwatch, hub_watch
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+
+cdef enum:
+    AT_ONCE = 256
+
+
+@cython.no_gc_clear     # __dealloc__ needs the store and the lock
+cdef class Arrivals:
+    """Arrivals of one store. everything: all queues, those to come included; else those that are watched."""
+
+    cdef StoreWait store
+    cdef object __weakref__
+    cdef Hub *hub
+    cdef int fd
+    cdef object fd_lock     # RLock: while one thread closes the eventfd another may wake it, by a number that is another's then
+    cdef bint everything
+    cdef int64_t watched
+
+    def __cinit__(self):
+        self.fd = -1
+        self.fd_lock = threading.RLock()
+
+    def __init__(self, StoreWait store not None, *, everything=False):
+        self.store = store
+        self.everything = everything
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        store._hubs.add(self)       # a close() that begins from here on finds it
+        store._check_open()         # and one that has begun before is seen: the GIL is kept from here to the hub
+        self.hub = hub_new(store.queues, self.fd, everything)
+        if self.hub == NULL:
+            raise MemoryError("hub of arrivals")
+        if everything:
+            self._count(1)
+
+    def __dealloc__(self):
+        if self.store is not None and self.store.alive[0] != 1:
+            return          # the child of a fork: the lists are the parent's
+        self._release()
+
+    cdef void _count(self, int64_t change):
+        # While anything is watched, a reader waits: the dispatcher is woken by every append that finds it asleep.
+        cdef bint before = self.watched > 0
+        self.watched += change
+        if before != (self.watched > 0) and self.store.dispatcher != NULL:
+            dispatch_waiter(self.store.dispatcher, -1 if before else 1)
+
+    def _detach(self):
+        """The store closes: its queues are about to go. Who waits for the eventfd is woken and finds out."""
+        if self.hub != NULL:
+            self._count(-self.watched)
+            hub_free(self.hub)
+        self.hub = NULL
+        self.wake()
+
+    cdef void _release(self):
+        cdef int fd
+        if self.hub != NULL and self.store.queues != NULL:
+            self._count(-self.watched)
+            hub_free(self.hub)
+        self.hub = NULL
+        with self.fd_lock:
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    @property
+    def closed(self):
+        """True after close(), its own or the store's: bool."""
+        return self.hub == NULL
+
+    def fileno(self):
+        """The eventfd: readable when something arrived, or after wake()."""
+        return self.fd
+
+    def watch(self, topic, queue_id):
+        """Tells of this queue from now on; as often as unwatch is called for it, it is told of no more."""
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef Queue *q
+        self.store._check_open()
+        q = queues_find(self.store.queues, name, <int32_t> len(name), queue_id, True)
+        if q == NULL or hub_watch(self.hub, q) < 0:
+            raise MemoryError("queue")
+        self._count(1)
+
+    def unwatch(self, topic, queue_id):
+        """Takes one watch() back; also after the store was closed."""
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef Queue *q
+        if self.hub == NULL or self.store.queues == NULL or self.store.alive[0] != 1:
+            return
+        q = queues_find(self.store.queues, name, <int32_t> len(name), queue_id, False)
+        if q != NULL:
+            hub_unwatch(self.hub, q)
+            self._count(-1)
+
+    def take(self):
+        """(topic, queue id, one past the newest queue offset) of each queue that got messages since the last take."""
+        cdef Queue *some[AT_ONCE]
+        cdef int i, n = AT_ONCE
+        found = []
+        self.store._check_open()        # in a child of fork the eventfd is the parent's: what is read there, it would miss
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass            # taken before it was signalled
+        self.store._check_open()
+        while n == AT_ONCE:
+            n = hub_take(self.hub, some, AT_ONCE)
+            for i in range(n):
+                found.append((some[i].topic[:some[i].topic_size].decode("utf-8", "surrogatepass"), some[i].queue_id,
+                              rmq_load(&some[i].max_offset)))
+        return found
+
+    def wake(self):
+        """Makes the eventfd readable."""
+        with self.fd_lock:
+            if self.fd >= 0:
+                os.eventfd_write(self.fd, 1)
+
+    def close(self):
+        """Ends it. Idempotent; not in a child of fork."""
+        if self.store.alive[0] == 1:
+            self._release()

@@ -1,0 +1,92 @@
+"""What a read-only store is given that follows another process's writing: the thread (dispatch/_follow.pyx), and what that
+thread does not look at, which following.py has looked at once a second."""
+import os
+
+from libc.stdint cimport int64_t
+
+from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.base.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load, rmq_load32
+from rmq_store.base.segment._file cimport row_start
+from rmq_store.log.dispatch._dispatch cimport dispatcher_stop
+from rmq_store.log.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_new,
+                                             follower_start)
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count, queues_follow
+from rmq_store.queues.index._index cimport index_add_file, index_drop_before, index_file_count, index_file_name, index_let_go
+
+from rmq_store import errors
+
+
+cdef class StoreFollow(StoreWait):
+    """The following half of reading."""
+
+    cdef int _checked(self, int rc) except -1:
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), self.path)
+        return 0
+
+    def _follow(self):
+        """Starts the thread, after a look of its own: what has an entry by now is readable at once. Raises OSError."""
+        cdef int rc
+        self.follower = follower_new(self.dispatcher)
+        if self.follower == NULL:
+            raise MemoryError("follower")
+        follower_let_go_ahead(self.follower)
+        queues_follow(self.queues)
+        self._look_on()
+        self.started = True
+        rc = follower_start(self.follower)
+        if rc < 0:
+            raise errors.no_thread(-rc, "follow", self.path)
+
+    def _look_on(self):
+        """Where this store follows another process: what has an entry by now is readable when this returns. Raises OSError."""
+        cdef int rc = 1
+        if self.follower == NULL:
+            return
+        self.calls += 1
+        with nogil:
+            while rc > 0:
+                rc = follower_look(self.follower)
+        self.calls -= 1
+        self._checked(rc)
+
+    def _follow_files(self, int64_t begins, index_names):
+        """What the thread does not look at: the log begins at `begins` now, and there are index files of these names,
+        ascending. Raises OSError: also what the thread has met."""
+        cdef int64_t i, name, low
+        cdef Queue *q
+        cdef int rc = 0
+        self._enter()
+        self.calls += 1
+        with nogil:
+            low = row_start(self.row)
+            if begins > (low if low >= 0 else rmq_load(&self.log.dispatched)):
+                follower_begins(self.follower, begins)
+                for i in range(queues_count(self.queues)):
+                    q = queues_at(self.queues, i)
+                    if rc >= 0:
+                        rc = queue_correct_min(self.queues, q, begins)
+                if self.index != NULL and rc >= 0:
+                    rc = index_drop_before(self.index, begins)
+        if self.index != NULL and rc >= 0:
+            known = set(index_names)
+            for i in range(index_file_count(self.index) - 1, -1, -1):       # deleted by a recovery, which makes others
+                if index_file_name(self.index, i) not in known:
+                    rc = index_let_go(self.index, i)
+        for value in index_names:
+            name = value
+            if self.index != NULL and rc >= 0:
+                with nogil:
+                    rc = index_add_file(self.index, name)
+                if rc == -EEXIST or rc == -EINVAL or rc == -ENOENT:     # known, not whole yet, or gone again
+                    rc = 0
+        if rc >= 0:
+            rc = -rmq_load32(&self.follower.error)
+        self.calls -= 1
+        self._checked(rc)
+
+    def _stop_following(self):
+        if self.follower != NULL:
+            with nogil:
+                dispatcher_stop(self.dispatcher)
+        self.started = False

@@ -1,0 +1,29 @@
+# One native thread a store flushes ahead of who asks for a future's outcome, and signals those who cannot ask, each through an
+# eventfd, once a flush. start and stop: under the GIL; the others: any thread.
+from libc.stdint cimport int64_t
+
+from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
+from rmq_store.log.commitlog._log cimport Log
+
+cdef struct Sink:
+    Sink *next
+    int fd                      # eventfd of the owner
+    int armed                   # atomic: somebody behind it waits
+
+cdef struct Ahead:
+    Log *log
+    int64_t wanted              # the log has to become durable up to here
+    int64_t told                # the thread only: up to here sinks were signalled
+    rmq_event more
+    rmq_mutex lock              # the list of sinks
+    Sink *sinks
+    pthread_t thread
+    int asleep
+    int stop
+    bint running
+
+cdef int ahead_start(Ahead *a) noexcept nogil
+cdef void ahead_stop(Ahead *a) noexcept nogil
+cdef void ahead_signal(Ahead *a) noexcept nogil
+cdef void ahead_add(Ahead *a, Sink *s) noexcept nogil       # the sink is the caller's
+cdef void ahead_remove(Ahead *a, Sink *s) noexcept nogil

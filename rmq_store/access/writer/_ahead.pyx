@@ -1,0 +1,74 @@
+"""The thread that flushes ahead of futures. Contract in _ahead.pxd."""
+from libc.stdint cimport int64_t, uint64_t
+
+from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_store32, rmq_swap32, rmq_thread_join,
+                                      rmq_thread_start)
+from rmq_store.log.flush._flush cimport flush_all
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
+
+
+cdef void ahead_signal(Ahead *a) noexcept nogil:
+    cdef Sink *s
+    cdef uint64_t one = 1
+    rmq_fence()                             # what is durable now was published before this look at who waits
+    rmq_mutex_lock(&a.lock)
+    s = a.sinks
+    while s != NULL:
+        if rmq_load32(&s.armed) != 0 and rmq_swap32(&s.armed, 0) != 0:
+            write(s.fd, &one, 8)
+        s = s.next
+    rmq_mutex_unlock(&a.lock)
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    # Flushes for everything that is wanted, again and again: what is put meanwhile is the next flush. Asleep when nothing is.
+    cdef Ahead *a = <Ahead *> arg
+    cdef int64_t wanted
+    cdef int ticket
+    while rmq_load32(&a.stop) == 0:
+        ticket = rmq_event_ticket(&a.more)
+        wanted = rmq_load(&a.wanted)
+        if wanted > a.told:
+            if rmq_load(&a.log.flushed) < wanted:
+                flush_all(a.log)            # a failure is a fence: futures find it there
+            a.told = wanted
+            ahead_signal(a)
+            continue
+        rmq_store32(&a.asleep, 1)
+        rmq_fence()
+        if rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0:
+            rmq_event_wait(&a.more, ticket, -1)
+        rmq_store32(&a.asleep, 0)
+    return NULL
+
+
+cdef int ahead_start(Ahead *a) noexcept nogil:
+    cdef int rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
+    a.running = rc == 0
+    return rc
+
+
+cdef void ahead_stop(Ahead *a) noexcept nogil:
+    rmq_store32(&a.stop, 1)
+    rmq_event_wake(&a.more)
+    rmq_thread_join(&a.thread)
+    a.running = False
+
+
+cdef void ahead_add(Ahead *a, Sink *s) noexcept nogil:
+    rmq_mutex_lock(&a.lock)
+    s.next = a.sinks
+    a.sinks = s
+    rmq_mutex_unlock(&a.lock)
+
+
+cdef void ahead_remove(Ahead *a, Sink *s) noexcept nogil:
+    cdef Sink **at = &a.sinks
+    rmq_mutex_lock(&a.lock)
+    while at[0] != s:
+        at = &at[0].next
+    at[0] = s.next
+    rmq_mutex_unlock(&a.lock)

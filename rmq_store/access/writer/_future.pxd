@@ -1,0 +1,71 @@
+# Futures of puts. A future is done when the log is flushed beyond its message: whoever asks compares two numbers, and nobody
+# has to touch each future. Who cannot ask, event loops and the thread that runs callbacks, is signalled by _ahead.
+from libc.stdint cimport int64_t
+
+from rmq_store.access.writer._ahead cimport Ahead, Sink
+from rmq_store.access.writer._put cimport PutResult, StorePut
+
+
+cdef class PutFuture:
+    cdef StorePut _store        # None once the outcome is known
+    cdef PutResult _result
+    cdef object _error
+    cdef object _waiter         # what a Sunk gives back or resolves
+    cdef PutFuture _origin      # a second one who waits stands in the list with a copy
+    cdef int64_t _end
+    cdef int64_t _since         # ns, when the waiting began
+
+    cdef bint _peek(self) except -1
+    cdef int _settle(self, object timeout) except -1
+    cdef PutResult _outcome(self, object timeout)
+
+
+cdef class Awaited
+cdef class Sunk
+
+
+cdef class Completer:
+    cdef StorePut _store
+    cdef Ahead *_ahead
+    cdef object _callbacks      # Callbacks, from the first one on
+    cdef object _starting       # a lock, only ever tried
+    cdef object _making         # StoreLock: the thread of callbacks is being made
+    cdef object _last_loop      # the loop whose task waited last, and its Sunk
+    cdef Sunk _last_sunk
+    cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its Sunk and its thread; or NULL
+    cdef Sunk _turn_sunk
+    cdef void *_turn_thread
+    cdef bint _closed
+
+    cdef int _want(self, int64_t end) except -1
+    cdef bint _loop_here(self, Awaited a) except -1
+
+
+cdef class Sunk:
+    # Futures that somebody waits for behind one eventfd, in the order of their coming.
+    cdef Completer _completer
+    cdef Sink *_sink
+    cdef list _waiting
+    cdef public object watch    # called by the first add after `watched` was false; a device that is silent tells nobody
+    cdef public bint watched
+
+    cdef bint _add(self, PutFuture f, waiter) except -1
+    cdef void _free(self)
+    cdef list _take(self)
+    cdef int64_t _now(self)
+
+
+cdef class Awaited:
+    cdef public bint _asyncio_future_blocking
+    cdef PutFuture _future
+    cdef object _loop
+    cdef Sunk _sunk             # the loop's
+    cdef object _callback, _context     # the task's; None before it waits, and once it has been called
+    cdef object _cancelled
+    cdef bint _begun
+
+    cdef bint _waits(self) except -1
+    cdef int _later(self) except -1
+
+
+cdef PutFuture future_new(StorePut store, PutResult result, bint wants)

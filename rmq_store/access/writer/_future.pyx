@@ -1,0 +1,556 @@
+"""Light futures of asynchronous puts (upstream: CompletableFuture<PutMessageResult>). Contract in _future.pxd.
+
+No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler that closes the store may run anywhere in the
+main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
+makes one.
+"""
+import asyncio
+import logging
+import os
+import select
+import threading
+from asyncio import get_running_loop
+
+cimport cython
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.pystate cimport PyThreadState_Get
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
+from rmq_store.access.writer._put cimport PutResult, StorePut
+from rmq_store.base.io._sync cimport rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_store, rmq_store32
+from rmq_store.log.flush._flush cimport flush_all, flush_wait
+
+from rmq_store import errors
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.threads import start_thread
+from rmq_store.status import PutStatus
+
+cdef extern from *:
+    """
+    /* What compiled awaitables have: `await` gets their outcome as a value, where __next__ must raise StopIteration with it,
+       which costs a third of a microsecond. Cython has the slot for its generators only. */
+    static PyAsyncMethods rmq_async;
+    static void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **)) {
+        if (type->tp_as_async != NULL) rmq_async = *type->tp_as_async;
+        rmq_async.am_send = (sendfunc) send;
+        type->tp_as_async = &rmq_async;
+        PyType_Modified(type);
+    }
+    """
+    int PYGEN_RETURN, PYGEN_NEXT
+    void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **) except -1)
+
+cdef int64_t SLICE_NS = 100_000_000
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+
+
+cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
+    cdef PutFuture f = PutFuture.__new__(PutFuture)
+    f._result = result
+    if wants:
+        f._end = result.offset + result.size
+        f._store = store
+        (<Completer> store._completer)._want(f._end)
+    return f
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class PutFuture:
+    """The outcome of a put_async. Any thread may ask; callbacks run in the store's completion thread and must be short."""
+
+    cdef bint _peek(self) except -1:
+        # True where the outcome is known. Under the GIL: close() frees the log under it, too.
+        cdef StorePut s = self._store
+        cdef int fence
+        if s is None:
+            return True
+        if s.alive[0] != 1:
+            raise errors.ForkedProcess(s.path)
+        if (rmq_load(&s.log.flushed) if s.log != NULL else s.last_flushed) >= self._end:
+            self._store = None
+            return True
+        fence = rmq_load32(&s.log.fence) if s.log != NULL else s.last_fence
+        if fence != 0:
+            self._error = s._fence_error()
+        elif s.log == NULL:
+            self._error = errors.StoreClosed(s.path)
+        else:
+            return False
+        self._store = None
+        return True
+
+    cdef int _settle(self, object timeout) except -1:
+        # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
+        cdef StorePut s = self._store
+        cdef int64_t left, slice_ns
+        cdef bint own = False
+        if s is None:
+            return 0
+        left = s.flush_deadline_ns
+        if timeout is not None and timeout * 1e9 < left:
+            left = <int64_t> (max(timeout, 0) * 1e9)
+            own = True
+        while not self._peek():
+            if left <= 0:
+                if own:
+                    raise TimeoutError(f"the message at offset {self._result.offset} is stored, but not durable after "
+                                       f"{timeout} s: wait on")
+                self._late()
+                left = s.flush_deadline_ns
+                continue
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            s.calls += 1
+            with nogil:
+                flush_wait(s.log, self._end, slice_ns)
+            s.calls -= 1
+            left -= slice_ns
+            PyErr_CheckSignals()
+        return 0
+
+    def _late(self):
+        """Stored, and not known to be durable: an outcome, too, where there is something that can carry it."""
+        if self._store is not None and self._result is not None:
+            self._result.code = _TIMEOUT
+            self._store = None
+
+    def done(self):
+        """True once the outcome is known: bool."""
+        return self._peek()
+
+    def result(self, timeout=None):
+        """The PutResult; waits up to `timeout` seconds (None: as long as it takes), then raises TimeoutError.
+
+        Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began. A call
+        that comes where nobody syncs makes the sync itself, and returns when that ends, however late; a task that awaits does
+        not. Raises DurabilityError where a write or sync failed before the message was durable.
+        """
+        return self._outcome(timeout)
+
+    cdef PutResult _outcome(self, object timeout):
+        if self._store is not None:
+            self._settle(timeout)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def exception(self, timeout=None):
+        """The error of result(), or None; waits as result() does."""
+        self._settle(timeout)
+        return self._error
+
+    def add_done_callback(self, callback):
+        """Calls callback(future) when it is done, at once if it is. Exceptions of a callback are logged, not raised."""
+        cdef StorePut s = self._store
+        if self._peek() or not (<Completer> s._completer)._call(self, callback):
+            _call_now(callback, self)
+
+    def __reduce__(self):
+        raise TypeError("a PutFuture cannot be pickled or copied: send its result()")
+
+    def __await__(self):
+        cdef Awaited a = Awaited.__new__(Awaited)
+        a._future = self
+        return a
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Awaited:
+    """One task's wait for a PutFuture. To the task it is a future of its loop's: what asyncio.Task asks of one is here.
+
+    An asyncio.Future has to be made for each wait, and wakes its task by a turn of the loop of its own, which costs more than
+    the put: the loop's reader wakes the tasks of a flush itself, one behind the other. Owner: the loop's thread.
+    """
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._waits():
+            return self
+        raise StopIteration(self._future._outcome(None))
+
+    cdef bint _waits(self) except -1:
+        # True where the task has to: the first time, unless the outcome is known.
+        cdef PutFuture f = self._future
+        cdef StorePut s = f._store
+        if self._begun or f._peek():
+            return False
+        self._begun = True
+        if not (<Completer> s._completer)._loop_here(self):
+            return False            # the store closes: result() waits in its place
+        self._asyncio_future_blocking = True
+        return True
+
+    def add_done_callback(self, callback, *, context=None):
+        """For the task: calls callback(self) in `context` when the put is durable, or late, or the wait is cancelled."""
+        self._callback = callback
+        self._context = context
+        if not self._sunk._add(self._future, self):
+            self._later()
+
+    def get_loop(self):
+        """The loop whose task waits."""
+        return self._loop
+
+    def cancel(self, msg=None):
+        """For the task that is cancelled: False where it is being woken already. What was put stays put."""
+        if self._callback is None:
+            return False
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._later()
+        return True
+
+    def result(self):
+        """For the task when it wakes: raises CancelledError if the wait was cancelled."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
+    cdef int _later(self) except -1:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._loop.call_soon(callback, self, context=self._context)
+        return 0
+
+
+cdef int _send(PyObject *me, PyObject *nothing, PyObject **out) except -1:
+    cdef Awaited a = <Awaited> me
+    if a._waits():
+        outcome, how = a, PYGEN_NEXT
+    else:
+        outcome, how = a._future._outcome(None), PYGEN_RETURN
+    Py_INCREF(outcome)
+    out[0] = <PyObject *> outcome
+    return how
+
+
+rmq_send_by(<PyTypeObject *> Awaited, _send)
+
+
+cdef int _wake(PutFuture f, done) except -1:
+    # The task looks only at what it is given for an error, and takes the outcome from the Awaited: a finished future of
+    # asyncio's own, which it need not ask through method calls, will do.
+    cdef Awaited a = f._waiter
+    f._waiter = None
+    callback, a._callback = a._callback, None
+    if callback is not None:        # None: cancelled
+        PyContext_Enter(a._context)
+        try:
+            callback(done)
+        finally:
+            PyContext_Exit(a._context)
+    return 0
+
+
+def _call_now(callback, f):
+    try:
+        callback(f)
+    except Exception:
+        logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
+
+
+@cython.final
+@cython.no_gc_clear     # to let go of the sink the completer is needed
+cdef class Sunk:
+    """Futures that somebody waits for behind one eventfd. Owner: one event loop, or one thread; add from any thread."""
+
+    def __init__(self, Completer completer not None, int fd):
+        cdef Ahead *a = completer._ahead
+        self._waiting = []
+        self._completer = completer
+        self._sink = <Sink *> calloc(1, sizeof(Sink))
+        if self._sink == NULL:
+            raise MemoryError("sink")
+        self._sink.fd = fd
+        ahead_add(a, self._sink)
+
+    def __dealloc__(self):
+        if self._completer is not None and self._completer._store.alive[0] == 1:
+            self._free()
+
+    cdef void _free(self):
+        if self._sink != NULL:
+            ahead_remove(self._completer._ahead, self._sink)
+            free(self._sink)
+            self._sink = NULL
+
+    def add(self, PutFuture f, waiter):
+        """False where the future is done by now: nobody will be told."""
+        return self._add(f, waiter)
+
+    cdef bint _add(self, PutFuture f, waiter) except -1:
+        cdef PutFuture g = f
+        if self._sink == NULL:
+            f._settle(None)
+            return False
+        if f._waiter is not None:
+            g = PutFuture.__new__(PutFuture)
+            g._origin = f
+            g._store = f._store
+            g._result = f._result
+            g._end = f._end
+        g._waiter = waiter
+        g._since = self._now()
+        self._waiting.append(g)
+        rmq_store32(&self._sink.armed, 1)
+        rmq_fence()
+        if g._peek() and self._waiting and self._waiting[len(self._waiting) - 1] is g:
+            self._waiting.pop()
+            g._waiter = None
+            return False
+        if not self.watched and self.watch is not None:
+            self.watch()
+        return True             # if done, another thread has come between: it is taken there
+
+    cdef int64_t _now(self):
+        cdef StorePut s = self._completer._store
+        return s.io.mono_ns(s.io.ctx)
+
+    cdef list _take(self):
+        # All that are done, late ones included; the others go on waiting.
+        cdef PutFuture f
+        cdef list before = self._waiting
+        cdef list kept = [], done = []
+        cdef int64_t late
+        if not before:
+            return done
+        late = self._now() - self._completer._store.flush_deadline_ns
+        self._waiting = []
+        if self._sink != NULL:
+            rmq_store32(&self._sink.armed, 1)
+            rmq_fence()
+        for f in before:
+            if not f._peek() and f._since <= late:
+                f._late()
+                if f._origin is not None:
+                    f._origin._late()
+            if f._store is None:
+                done.append(f)
+            else:
+                kept.append(f)
+        if self._waiting:       # added meanwhile, from other threads
+            kept.extend(self._waiting)
+        self._waiting = kept
+        return done
+
+    def take(self):
+        """(future, waiter) of all that are done, late ones included; the others go on waiting."""
+        cdef PutFuture f
+        found = []
+        for f in self._take():
+            found.append((f if f._origin is None else f._origin, f._waiter))
+            f._waiter = None
+        return found
+
+    def resolve(self, done):
+        """As take, for waiters that are tasks' (Awaited): wakes them. In their loop's thread, outside of any task.
+
+        done: a future of the loop that has ended without an error.
+        """
+        cdef PutFuture f
+        cdef list ended = self._take()
+        cdef Completer c = self._completer
+        cdef void *thread = <void *> PyThreadState_Get()
+        c._turn_loop, c._turn_sunk, c._turn_thread = done.get_loop(), self, thread
+        try:
+            for i in range(len(ended)):
+                _wake(ended[i], done)
+        except BaseException:               # a task of the loop raised SystemExit or KeyboardInterrupt
+            for f in ended[i + 1:]:
+                (<Awaited> f._waiter)._later()
+                f._waiter = None
+            raise
+        finally:
+            if c._turn_thread == thread:
+                c._turn_loop, c._turn_sunk, c._turn_thread = None, None, NULL
+
+    @property
+    def waiting(self):
+        """How many futures are waited for: int."""
+        return len(self._waiting)
+
+    @property
+    def overdue_in(self):
+        """Seconds until the oldest one is late: float, None where nothing waits."""
+        if not self._waiting:
+            return None
+        return max(0.0, ((<PutFuture> self._waiting[0])._since + self._completer._store.flush_deadline_ns - self._now()) / 1e9)
+
+    def close(self):
+        """Nothing is told any more."""
+        self.watch = None
+        if self._completer._last_sunk is self:
+            self._completer._last_loop = self._completer._last_sunk = None
+        if self._completer._turn_sunk is self:
+            self._completer._turn_thread = NULL
+        self._free()
+
+
+class _Callbacks:
+    """The daemon thread that runs callbacks, woken once a flush."""
+
+    def __init__(self, completer):
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.sunk = Sunk(completer, self.fd)
+        self.closing = self.closed_here = False
+        self.thread = start_thread(self.run, "rmq-complete")
+
+    def run(self):
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        while not self.closing or self.sunk.waiting:
+            due = self.sunk.overdue_in
+            poll.poll(None if due is None else due * 1000 + 1)
+            self.turn()
+        if self.closed_here:
+            self._let_go()
+
+    def turn(self):
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+        for f, callback in self.sunk.take():
+            _call_now(callback, f)
+
+    def wake(self):
+        if self.fd >= 0:
+            os.eventfd_write(self.fd, 1)
+
+    def close(self):
+        """After the last flush. In a callback, which is the thread itself, it only runs the others. Idempotent."""
+        if self.thread is threading.current_thread():
+            self.closing = self.closed_here = True
+            while self.sunk.waiting:
+                self.turn()
+        elif self.fd >= 0:
+            self.closing = True
+            self.wake()
+            self.thread.join()
+            self._let_go()
+
+    def _let_go(self):
+        # The thread has ended, or does so now: nobody writes to the descriptor any more.
+        self.sunk.close()
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self):
+        # No lock is taken here: it may be in a forked child, where nobody lets go of it.
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+@cython.final
+@cython.no_gc_clear     # sinks are let go of after a collection has begun
+cdef class Completer:
+    """Flushes ahead for one store's futures and tells who waits for them. All methods: any thread, and a signal handler."""
+
+    def __cinit__(self):
+        self._ahead = <Ahead *> calloc(1, sizeof(Ahead))
+        if self._ahead == NULL:
+            raise MemoryError("completer")
+
+    def __init__(self, StorePut store not None):
+        self._store = store
+        self._ahead.log = store.log
+        self._ahead.told = -1
+        self._starting = threading.Lock()
+        self._making = StoreLock(store.path, "callbacks")
+
+    def __dealloc__(self):
+        if self._ahead != NULL and not self._ahead.running:
+            free(self._ahead)
+
+    cdef int _want(self, int64_t end) except -1:
+        cdef Ahead *a = self._ahead
+        if end > a.wanted:
+            rmq_store(&a.wanted, end)
+        rmq_fence()
+        if rmq_load32(&a.asleep) != 0:
+            rmq_event_wake(&a.more)
+        elif not a.running and not self._closed:
+            self._start()
+        return 0
+
+    cdef bint _loop_here(self, Awaited a) except -1:
+        # Gives `a` the loop that runs here, and its sink; False: the store closes. A task that resolve() has woken is in that
+        # one's loop: asyncio's own answer would cost a system call, getpid, up to Python 3.11.
+        if self._turn_thread == <void *> PyThreadState_Get():
+            a._loop, a._sunk = self._turn_loop, self._turn_sunk
+            return True
+        a._loop = get_running_loop()
+        if a._loop is not self._last_loop:
+            hub = self._store._loop_hub(a._loop)
+            if hub is None:
+                return False
+            self._last_loop = a._loop
+            self._last_sunk = hub.sunk
+        a._sunk = self._last_sunk
+        return True
+
+    def _start(self):
+        """Where no thread can be had, who asks for a result flushes for it."""
+        if not self._starting.acquire(blocking=False):
+            return              # who starts the thread starts it for all
+        try:
+            if not self._ahead.running and not self._closed:
+                ahead_start(self._ahead)
+        finally:
+            self._starting.release()
+
+    def pending(self, PutResult result, int64_t end):
+        """A future that is done when the log is durable up to `end`."""
+        cdef PutFuture f = PutFuture.__new__(PutFuture)
+        f._result = result
+        f._end = end
+        f._store = self._store
+        self._want(end)
+        return f
+
+    def flushing(self):
+        """A future, without a result, that is done when everything appended so far is durable."""
+        self._store._check_open()
+        return self.pending(None, rmq_load(&self._store.log.wrote))
+
+    def _call(self, PutFuture f, callback):
+        """Runs callback(f) in the completion thread; False where f is done by now."""
+        if self._closed:
+            f._settle(None)
+            return False
+        if self._callbacks is None:
+            with self._making:      # a close() in a handler comes behind it: it would not see a thread that is being made
+                if self._callbacks is None and not self._closed:
+                    self._callbacks = _Callbacks(self)
+        if self._callbacks is None or not self._ahead.running:
+            f._settle(None)     # no thread: the caller waits in its place
+            return False
+        return self._callbacks.sunk.add(f, callback)
+
+    def in_callback(self):
+        """True in the thread that runs callbacks: bool."""
+        return self._callbacks is not None and self._callbacks.thread is threading.current_thread()
+
+    def close(self):
+        """Makes all durable that can be, ends the threads, completes what waits. Idempotent."""
+        cdef Ahead *a = self._ahead
+        self._closed = True
+        if self._store.log != NULL:
+            with nogil:
+                flush_all(a.log)
+        if a.running:
+            with nogil:
+                ahead_stop(a)
+        with nogil:
+            ahead_signal(a)
+        with self._making:
+            pass                # whoever makes the thread now is through
+        if self._callbacks is not None:
+            self._callbacks.close()

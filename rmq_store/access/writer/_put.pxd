@@ -1,0 +1,107 @@
+# The put methods of a store: from Python arguments to RecordArgs, through the lock, to a result.
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.codec._record cimport RecordArgs
+from rmq_store.log.commitlog._log cimport (APPEND_OK, Appended, Log, log_busy, log_lock_begin, log_lock_end, log_lock_end_quick,
+                                           log_lock_try)
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+cdef enum:
+    QUEUES_INLINE = 16
+    GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
+
+
+cdef class Topic:
+    # A topic that passed the checks once: its bytes and its queues.
+    cdef bytes name
+    cdef const char *text
+    cdef int32_t size
+    cdef Queue *inline_queues[QUEUES_INLINE]
+    cdef dict more
+
+
+cdef class PutResult:
+    cdef readonly int64_t offset
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t store_timestamp
+    cdef readonly int32_t size
+    cdef int code
+    cdef bytes host
+
+
+# The last value of `name` in encoded properties, by upstream's parser.
+cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                        Py_ssize_t *value_size) noexcept nogil
+cdef str joined_keys(object keys)           # KEYS as stored, out of a str or an iterable of str
+cdef bint checked_wait(object wait) except -1
+cdef bytes without_crc(bytes properties)                    # without the property __CRC32#
+cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil  # as the property WAIT in a.properties says
+
+
+cdef class StorePut(StoreCore):
+    cdef dict topics
+    cdef RecordArgs plain           # a put without optional arguments, but for its body, topic and queue
+    cdef bytes host                 # store host: 8 or 20 bytes
+    cdef bint host_v6
+    cdef int64_t body_size_max
+    cdef int64_t record_size_max
+    cdef int32_t topic_size_max
+    cdef bint delay_allowed
+    cdef bint pool_fails
+    cdef bint record_crc
+    cdef public object _completer      # writer._future.Completer, set when the store is open
+
+    cdef Topic _topic(self, object topic)
+    cdef Queue *_queue(self, Topic t, object queue_id) except NULL
+    cdef int _arguments(self, RecordArgs *a, flag, sys_flag, born_timestamp, born_host, reconsume_times,
+                        prepared_transaction_offset) except -1
+    cdef object _properties(self, RecordArgs *a, properties, tags, keys)
+    cdef int _check_size(self, RecordArgs *a) except -1
+    cdef int _refuse_busy(self) except -1
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1
+    cdef int _wait_for(self, int status, int64_t size) except -1
+    cdef void _dispatch(self) noexcept
+    cdef int _durable(self, int64_t end) except -1
+    cdef void _nudge(self) noexcept
+    cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
+
+
+# What is placed in one turn of the put lock.
+cdef struct Turn:
+    RecordArgs *args
+    Queue *queue
+    Appended *out
+    int64_t size        # that has to have room for it to go on
+    bint born_now       # the born timestamp is the store time
+
+ctypedef int (*Place)(Log *log, Turn *t, int64_t now) noexcept nogil   # an AppendStatus; the lock is held
+
+
+# The one loop of everything that puts: takes the lock, under the GIL or, where it is taken or `large`, without it; places;
+# waits for what was lacking, and again. begun: a part of it is stored, so it is not refused any more.
+# Inline, so that `place` is called directly: it costs a put nothing.
+cdef inline int place_locked(StorePut store, Place place, Turn *t, bint large, bint begun) except -1:
+    cdef Log *log
+    cdef int64_t now = 0
+    cdef int status
+    while True:
+        store._enter()
+        log = store.log
+        if not large and log_lock_try(log, &now):
+            status = place(log, t, now)
+            if log_lock_end_quick(log):
+                store._dispatch()
+        else:
+            if not begun and log_busy(log):
+                store._refuse_busy()
+            store.calls += 1
+            with nogil:
+                now = log_lock_begin(log)
+                status = place(log, t, now)
+                log_lock_end(log)
+            store.calls -= 1
+        if status == APPEND_OK:
+            return 0
+        store._wait_for(status, t.size)

@@ -1,0 +1,538 @@
+"""The put methods of a store (upstream: DefaultMessageStore.asyncPutMessage). Contract in _put.pxd.
+
+Under the GIL the put lock is only ever tried; whoever has to wait, for it, for room in the pool, for a file or for the device,
+gives the GIL up first. Everything that does not depend on the position happens before the lock.
+"""
+import os
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
+                                                 PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG,
+                                                 TAGS, TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
+                                                 arguments_plain)
+from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX,
+                                      RecordArgs, body_crc32, record_prepare, topic_fits)
+from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
+                                           log_dispatch, log_wait_file, log_wait_room)
+from rmq_store.log.flush._flush cimport flush_wait
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+
+from rmq_store import errors
+from rmq_store.codec._properties import encode_properties
+from rmq_store.codec.delay import delay_rewrite, with_delay_level
+from rmq_store.codec.message_id import host_bytes
+from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
+from rmq_store.status import PutStatus
+
+cdef int64_t SLICE_NS = 100_000_000
+cdef tuple _STATUS = tuple(PutStatus)
+cdef int _OK = PutStatus.PUT_OK
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef object _ZERO = 0
+cdef bytes _CRC = _CRC_PROPERTY.encode()
+
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
+cdef extern from "<strings.h>" nogil:
+    int strncasecmp(const char *a, const char *b, size_t n)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class PutResult:
+    """What became of a put: the message is stored; `status` says whether it is as safe as asked.
+
+    Upstream: PutMessageResult with its AppendMessageResult. Immutable; any thread.
+    """
+
+    @property
+    def status(self):
+        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT where the device did not confirm in time."""
+        return _STATUS[self.code]
+
+    @property
+    def msg_id(self):
+        """Offset message id: store host and physical offset, 32 (IPv4) or 56 (IPv6) upper-case hex digits."""
+        return (self.host + self.offset.to_bytes(8, "big")).hex().upper()
+
+    def __repr__(self):
+        return (f"PutResult({self.status.name}, offset={self.offset}, queue_offset={self.queue_offset}, size={self.size}, "
+                f"store_timestamp={self.store_timestamp})")
+
+
+@cython.final
+cdef class Topic:
+    def __cinit__(self):
+        memset(self.inline_queues, 0, sizeof(self.inline_queues))
+
+
+cdef int64_t _integer(object value, str name, int64_t low, int64_t high) except? -1:
+    cdef int overflow = 0
+    cdef int64_t n
+    if not isinstance(value, int):
+        raise errors.MessageIllegal(f"{name} is {value!r}: give an integer")
+    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or n < low or n > high:
+        raise errors.MessageIllegal(errors.exceeds(name, value, f"{low} to {high}", "give a number in that range"))
+    return n
+
+
+cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
+    # UTF-8 of a property value given as a keyword; the two separator bytes cannot be stored inside one.
+    cdef const char *text
+    if not isinstance(value, str):
+        raise errors.MessageIllegal(f"{name} is a {type(value).__name__}: give a str")
+    try:
+        text = PyUnicode_AsUTF8AndSize(value, size)
+    except UnicodeEncodeError as error:
+        raise errors.MessageIllegal(f"{name} is {value!r}: surrogates cannot be stored as UTF-8, remove them") from error
+    if memchr(text, 1, size[0]) != NULL or memchr(text, 2, size[0]) != NULL:
+        raise errors.MessageIllegal(f"{name} is {value!r}: the bytes 0x01 and 0x02 separate properties, remove them")
+    if size[0] > PROPERTIES_SIZE_MAX:
+        raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
+                                                           "shorten it"))
+    return text
+
+
+cdef str joined_keys(object keys):
+    # KEYS as a record has it, out of an iterable of keys.
+    if isinstance(keys, str):
+        return keys
+    try:
+        found = None if isinstance(keys, (bytes, bytearray, memoryview)) else list(keys)
+    except TypeError:
+        found = None
+    if found is None:
+        raise errors.MessageIllegal(f"keys is a {type(keys).__name__}: give a str, or an iterable of str")
+    for key in found:
+        if not isinstance(key, str) or not key or " " in key:
+            raise errors.MessageIllegal(f"one of keys is {key!r}: give each as a str that is not empty and has no blank, which "
+                                        "separates keys")
+    return " ".join(found)
+
+
+cdef bint checked_wait(object wait) except -1:
+    if wait is not True and wait is not False:
+        raise errors.MessageIllegal(f"wait is {wait!r}: give True, False, or None for what flush_mode says")
+    return wait is True
+
+
+cdef bytes without_crc(bytes properties):
+    # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
+    return delete_property(properties, _CRC) if _CRC in properties else properties
+
+
+cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                        Py_ssize_t *value_size) noexcept nogil:
+    # The last value of `name` in stored properties, by upstream's parser.
+    cdef const char *end = text + size
+    cdef const char *stop
+    cdef bint found = False
+    while text < end:
+        stop = <const char *> memchr(text, 2, end - text)
+        if stop == NULL:
+            stop = end
+        if stop - text > name_size + 1 and text[name_size] == 1 and memcmp(text, name, name_size) == 0:
+            value[0] = text + name_size + 1
+            value_size[0] = stop - value[0]
+            found = True
+        text = stop + 1
+    return found
+
+
+cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil:
+    # Message.isWaitStoreMsgOK: true unless the property WAIT says something else than "true".
+    cdef const char *value = NULL
+    cdef Py_ssize_t size = 0
+    if not find_property(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
+        return True
+    return size == 4 and strncasecmp(value, b"true", 4) == 0
+
+
+cdef int _place_one(Log *log, Turn *t, int64_t now) noexcept nogil:
+    if t.born_now:
+        t.args.born_timestamp = now
+    return log_append(log, t.args, t.queue, now, t.out)
+
+
+cdef class StorePut(StoreCore):
+    """The writing half of a store."""
+
+    def __cinit__(self):
+        self.topics = {}
+
+    def _setup_put(self):
+        options = self.options
+        self.host = host_bytes(options.store_host)
+        self.host_v6 = len(self.host) == 20
+        self.delay_allowed = options.delay != "refuse"
+        self.record_crc = options.record_crc
+        self._properties(&self.plain, None, None, None)
+        self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
+
+    def _apply(self, options):
+        StoreCore._apply(self, options)
+        self.body_size_max = options.message_size_max_bytes
+        self.record_size_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes - BLANK_SIZE)
+        self.topic_size_max = options.topic_size_max_bytes
+        self.topics.clear()         # those that passed the check of their size
+        self.pool_fails = options.pool_empty == "fail"
+
+    cdef Topic _topic(self, object topic):
+        cdef Topic t
+        cdef int32_t limit = self.topic_size_max
+        found = self.topics.get(topic) if type(topic) is str else None
+        if found is not None:
+            return <Topic> found
+        if not isinstance(topic, str):
+            raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
+        if not topic:
+            raise errors.MessageIllegal("topic is empty: name one")
+        t = Topic.__new__(Topic)
+        t.name = topic.encode("utf-8", "surrogatepass")
+        t.text = PyBytes_AS_STRING(t.name)
+        t.size = <int32_t> PyBytes_GET_SIZE(t.name)
+        if not topic_fits(t.text, t.size):
+            raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
+        if not self.compat5:
+            limit = min(limit, TOPIC_SIZE_V1_MAX)       # 4.9 cannot read a record of version 2
+        elif topic.startswith("%RETRY%"):
+            limit = 255
+        if t.size > limit:
+            raise errors.MessageIllegal(errors.exceeds("topic size", f"{t.size} bytes", limit, "shorten its name"))
+        self.topics[topic] = t
+        return t
+
+    cdef Queue *_queue(self, Topic t, object queue_id) except NULL:
+        cdef int64_t n = 0
+        cdef Queue *q
+        if queue_id is not _ZERO:
+            n = _integer(queue_id, "queue_id", 0, 0x7FFFFFFF)
+        self._enter()
+        if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
+            return t.inline_queues[n]
+        q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
+        if q == NULL:
+            raise MemoryError("queue")
+        if n < QUEUES_INLINE:
+            t.inline_queues[n] = q
+        return q
+
+    cdef int _arguments(self, RecordArgs *a, flag, sys_flag, born_timestamp, born_host, reconsume_times,
+                        prepared_transaction_offset) except -1:
+        # Everything but body, topic, queue and properties.
+        cdef bytes host
+        a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
+        a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
+        a.sys_flag &= ~(FLAG_BORN_V6 | FLAG_STORE_V6)
+        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(
+            reconsume_times, "reconsume_times", 0, 0x7FFFFFFF)
+        a.prepared_transaction_offset = 0
+        if prepared_transaction_offset is not _ZERO:
+            a.prepared_transaction_offset = _integer(prepared_transaction_offset, "prepared_transaction_offset", 0,
+                                                     0x7FFFFFFFFFFFFFFF)
+        a.born_timestamp = 0
+        if born_timestamp is not None:
+            a.born_timestamp = _integer(born_timestamp, "born_timestamp", 0, 0x7FFFFFFFFFFFFFFF)
+        a.crc_property = self.record_crc
+        host = self.host
+        memcpy(a.store_host, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+        if self.host_v6:
+            a.sys_flag |= FLAG_STORE_V6
+        if born_host is not None:
+            host = host_bytes(born_host)
+        memcpy(a.born_host, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+        if PyBytes_GET_SIZE(host) == 20:
+            a.sys_flag |= FLAG_BORN_V6
+        return 0
+
+    cdef object _properties(self, RecordArgs *a, properties, tags, keys):
+        # Fills the property pieces. Returns the bytes they point into (to be kept), or None.
+        cdef Py_ssize_t size = 0
+        cdef const char *value = NULL
+        a.properties = NULL
+        a.properties_size = 0
+        a.more_properties = NULL
+        a.more_properties_size = 0
+        a.tags = NULL
+        a.keys = NULL
+        a.tags_size = 0
+        a.keys_size = 0
+        a.trailing_separator = self.compat5
+        if tags is not None:
+            a.tags = _text(tags, "tags", &size)
+            a.tags_size = <int32_t> size
+            if size == 0:
+                a.tags = NULL
+        if keys is not None:
+            a.keys = _text(keys, "keys", &size)
+            a.keys_size = <int32_t> size
+            if size == 0:
+                a.keys = NULL
+        if properties is None:
+            return None
+        if type(properties) is bytes:
+            kept = properties
+            if a.tags == NULL and a.keys == NULL:
+                a.trailing_separator = False        # stored as given
+        else:
+            kept = encode_properties(properties, compat="5.x" if self.compat5 else "4.9")
+        if self.record_crc:
+            kept = without_crc(kept)
+        size = PyBytes_GET_SIZE(kept)
+        if size > PROPERTIES_SIZE_MAX:
+            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX,
+                                                               "store less in properties, more in the body"))
+        a.properties = PyBytes_AS_STRING(kept)
+        a.properties_size = <int32_t> size
+        if a.tags != NULL and find_property(a.properties, size, b"TAGS", 4, &value, &size):
+            raise errors.MessageIllegal("tags and the property TAGS are two names for one thing: give one of them")
+        if a.keys != NULL and find_property(a.properties, a.properties_size, b"KEYS", 4, &value, &size):
+            raise errors.MessageIllegal("keys and the property KEYS are two names for one thing: give one of them")
+        return kept
+
+    cdef int _check_size(self, RecordArgs *a) except -1:
+        # record_prepare has run. Upstream's order: properties, body, record.
+        if a.properties_total > PROPERTIES_SIZE_MAX:
+            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{a.properties_total} bytes",
+                                                               PROPERTIES_SIZE_MAX,
+                                                               "store less in properties, more in the body"))
+        if a.body_size > self.body_size_max:
+            raise errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
+                                                       "split or compress it, or raise message_size_max_bytes"))
+        if a.size > self.record_size_max:
+            raise errors.MessageIllegal(errors.exceeds("record size", f"{a.size} bytes", self.record_size_max,
+                                                       "split the body, or use larger commit-log files (segment_size_bytes)"))
+        return 0
+
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1:
+        # As _check_size, for the record as it will be delivered: with the name of its real topic.
+        cdef RecordArgs a = waiting[0]
+        a.topic = real.text
+        a.topic_size = real.size
+        record_prepare(&a)
+        return self._check_size(&a)
+
+    cdef int _wait_for(self, int status, int64_t size) except -1:
+        # The put lock is free. Waits for what the append lacked; raises what makes waiting useless.
+        cdef int64_t waited = 0
+        cdef int rc = -ETIMEDOUT
+        if status == APPEND_FENCED:
+            raise self._fence_error()
+        if status == APPEND_ERROR:
+            raise MemoryError("rolling to the next commit-log file")
+        if status == APPEND_NEED_ROOM and self.pool_fails:
+            raise errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep up, put again "
+                                       "later, or set pool_empty='wait' or a larger pool_window_count")
+        while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
+            self.calls += 1
+            with nogil:
+                if status == APPEND_NEED_ROOM:
+                    rc = log_wait_room(self.log, size, SLICE_NS)
+                else:
+                    rc = log_wait_file(self.log, size, SLICE_NS)
+            self.calls -= 1
+            waited += SLICE_NS
+            PyErr_CheckSignals()
+            self._enter()
+            if rmq_load32(&self.log.fence) != 0:
+                raise self._fence_error()
+        if rc == 0:
+            return 0
+        if status == APPEND_NEED_ROOM:
+            raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
+                                       "device does not keep up, put again later")
+        if rc == -ENOSPC or rc == -EDQUOT:
+            raise errors.DiskFull(-rc, "making the next commit-log file of", self.path)
+        reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
+        raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
+
+    cdef int _refuse_busy(self) except -1:
+        raise errors.OsPageCacheBusy(f"the put lock has been held for more than {self.log.busy_after_ms} ms: the device does "
+                                     "not keep up, put again later")
+
+    cdef void _dispatch(self) noexcept:
+        # A reader waits for what was just put.
+        self.calls += 1
+        with nogil:
+            log_dispatch(self.log)
+        self.calls -= 1
+
+    cdef int _durable(self, int64_t end) except -1:
+        # Returns a PutStatus. The message is stored: a close() that came between has flushed it, or says why not.
+        cdef int64_t left = self.flush_deadline_ns
+        cdef int64_t slice_ns
+        cdef int rc
+        while self.log != NULL:
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            self.calls += 1
+            with nogil:
+                rc = flush_wait(self.log, end, slice_ns)
+            self.calls -= 1
+            if rc == 0:
+                return _OK
+            if rc != -ETIMEDOUT:
+                raise self._fence_error()
+            left -= slice_ns
+            if left <= 0:
+                return _TIMEOUT
+            PyErr_CheckSignals()
+        if self.last_flushed >= end:
+            return _OK
+        raise self._fence_error() if self.last_fence != 0 else errors.StoreClosed(self.path)
+
+    cdef void _nudge(self) noexcept:
+        # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.
+        if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
+            rmq_event_wake(&self.log.flush_wanted)
+
+    cdef PutResult _put(self, PyObject **v, bint *wants):
+        # Appends; *wants tells whether the caller asked for durability.
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Turn turn
+        cdef Py_buffer view
+        cdef bint viewed = False
+        cdef Topic t
+        cdef Topic real = None
+        cdef Queue *q
+        cdef PutResult r
+        cdef const char *value = NULL
+        cdef Py_ssize_t size = 0
+        topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
+        self._enter()
+        if self.refuses_puts:
+            self._refuse_put()
+        a = self.plain
+        if not arguments_bare(v):
+            kept = <object> v[PROPERTIES]
+            if v[DELAY_LEVEL] != <PyObject *> None:
+                kept = with_delay_level(kept, <object> v[DELAY_LEVEL])
+            keys = <object> v[KEYS]
+            if keys is not None and type(keys) is not str:
+                keys = joined_keys(keys)        # held here: what is placed points into it
+            kept = self._properties(&a, kept, <object> v[TAGS], keys)
+        wants[0] = self.sync_mode
+        if kept is not None:
+            if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
+                real = self._topic(topic)
+                topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
+                a.properties = PyBytes_AS_STRING(kept)
+                a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
+            wants[0] = self.sync_mode and asks_to_wait(&a)
+        if v[WAIT] != <PyObject *> None:
+            wants[0] = checked_wait(<object> v[WAIT])
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        if not arguments_plain(v):
+            self._arguments(&a, <object> v[FLAG], <object> v[SYS_FLAG], <object> v[BORN_TIMESTAMP], <object> v[BORN_HOST],
+                            <object> v[RECONSUME_TIMES], <object> v[PREPARED_TRANSACTION_OFFSET])
+        if type(body) is bytes:
+            a.body = <const unsigned char *> PyBytes_AS_STRING(body)
+            size = PyBytes_GET_SIZE(body)
+        else:
+            try:
+                PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            except (TypeError, BufferError):
+                raise errors.MessageIllegal(f"body is a {type(body).__name__}: give bytes or a contiguous buffer "
+                                            "(encode text first)") from None
+            viewed = True
+            a.body = <const unsigned char *> view.buf
+            size = view.len
+        try:
+            if size > self.body_size_max:
+                raise errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max,
+                                                           "split or compress it, or raise message_size_max_bytes"))
+            a.body_size = <int32_t> size
+            if real is not None:
+                self._check_delivered(&a, real)
+            record_prepare(&a)
+            self._check_size(&a)
+            if viewed:
+                a.body_crc = -1     # taken over the copied bytes: somebody may change them while they are copied
+            elif size < GIL_RELEASE_BYTES_MIN:
+                a.body_crc = body_crc32(a.body, a.body_size)
+            else:
+                with nogil:
+                    a.body_crc = body_crc32(a.body, a.body_size)
+            turn.args, turn.queue, turn.out, turn.size = &a, q, &out, a.size
+            turn.born_now = v[BORN_TIMESTAMP] == <PyObject *> None
+            place_locked(self, _place_one, &turn, size >= GIL_RELEASE_BYTES_MIN, False)
+        finally:
+            if viewed:
+                PyBuffer_Release(&view)
+        r = PutResult.__new__(PutResult)
+        r.offset = out.offset
+        r.queue_offset = out.queue_offset
+        r.store_timestamp = out.store_timestamp
+        r.size = a.size
+        r.code = _OK
+        r.host = self.host
+        return r
+
+    def _delayed(self, Topic topic not None, queue_id, bytes properties, sys_flag):
+        """Upstream's rewriting of a message with a delay level, for a place that it can be delivered to. Until something
+        delivers it, it must be asked for."""
+        name, number = topic.name.decode("utf-8"), int(_integer(queue_id, "queue_id", 0, 0x7FFFFFFF))
+        rewritten = delay_rewrite(name, number, properties, sys_flag=_integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF),
+                                  levels=self.options.delay_levels, compat=self.options.compat)
+        if rewritten is None:
+            return name, number, properties
+        if name == "RMQ_SYS_TRANS_HALF_TOPIC":
+            raise errors.MessageIllegal(f"topic is {name!r}: upstream's own, a delayed message is never delivered to it; put "
+                                        "it without a delay level")
+        if not self.delay_allowed:
+            raise errors.ServiceNotAvailable(
+                "the message has a delay level, and this store is open with delay='refuse': open it without, or with "
+                "delay='store_only' to store it for a broker that delivers")
+        return rewritten
+
+
+# ---- put, as Python calls it
+
+cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
+    cdef StorePut store = <StorePut> me
+    cdef PyObject *v[ARGUMENTS]
+    cdef bint wants = False
+    cdef PutResult r
+    arguments_parse("put", v, args, given, names)
+    r = store._put(v, &wants)
+    if wants:
+        r.code = store._durable(r.offset + r.size)
+    else:
+        store._nudge()
+    Py_INCREF(r)
+    return <PyObject *> r
+
+
+arguments_method(StorePut, "put", _put_method, """Stores one message; returns a PutResult.
+
+topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks, or an iterable
+of str. properties: a mapping of str to str, which may carry upstream's reserved names, or bytes stored as given.
+born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much
+later (option delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of
+the message that waits. wait: None = as flush_mode and the property WAIT say, True = return when it is on the device,
+False = do not wait for that.
+
+Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
+stored but not confirmed by the device within flush_deadline_ms. Of the puts that wait, one makes the sync in its own
+thread: it cannot leave that, and returns when it ends, however late. Raises errors.PutError (nothing stored, `.status` says
+why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
+Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
+""")

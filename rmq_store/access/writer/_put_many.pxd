@@ -1,0 +1,17 @@
+# Many messages under few turns of the put lock, and puts that do not wait.
+from libc.stdint cimport int64_t
+
+from rmq_store.access.writer._put cimport StorePut
+
+
+cdef class PutManyResult:
+    cdef readonly int64_t count
+    cdef readonly int64_t store_timestamp
+    cdef int64_t end
+    cdef int64_t *places            # count pairs: offset, queue offset
+    cdef int code
+    cdef bytes host
+
+
+cdef class StorePutMany(StorePut):
+    cdef object _finish_many(self, PutManyResult r, bint wants)

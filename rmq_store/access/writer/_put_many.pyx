@@ -1,0 +1,444 @@
+"""Putting many at once, and without waiting (upstream: putMessages, asyncPutMessage). Contract in _put_many.pxd.
+
+Bytes on disk are those of as many single puts. Everything is checked before the first byte is placed.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
+                                                 SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
+                                                 arguments_parse)
+from rmq_store.access.writer._future cimport future_new
+from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, checked_wait,
+                                           find_property, joined_keys, place_locked, without_crc)
+from rmq_store.codec._record cimport FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
+from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+from rmq_store import errors
+from rmq_store.codec.batch import decode_batch
+from rmq_store.status import PutStatus
+
+cdef enum:
+    MANY_PER_LOCK = 1024            # messages, or so many bytes, that put_many stores before it lets others in
+    BYTES_PER_LOCK = 1 << 20
+
+cdef tuple _STATUS = tuple(PutStatus)
+cdef int _OK = PutStatus.PUT_OK
+cdef object _ZERO = 0
+
+
+@cython.final
+cdef class PutManyResult:
+    """What became of a put_many or put_batch. Offsets are made into Python objects when they are asked for."""
+
+    def __cinit__(self):
+        self.places = NULL
+
+    def __dealloc__(self):
+        free(self.places)
+
+    @property
+    def status(self):
+        """PutStatus of all of them together."""
+        return _STATUS[self.code]
+
+    @property
+    def offsets(self):
+        """Physical offsets, in the order given: list of int."""
+        return [self.places[2 * i] for i in range(self.count)]
+
+    @property
+    def queue_offsets(self):
+        """Queue offsets, in the order given: list of int."""
+        return [self.places[2 * i + 1] for i in range(self.count)]
+
+    @property
+    def msg_ids(self):
+        """Offset message ids: list of str."""
+        return [(self.host + o.to_bytes(8, "big")).hex().upper() for o in self.offsets]
+
+    def __len__(self):
+        return self.count
+
+    def __reduce__(self):
+        return _many_result, (self.code, self.store_timestamp, self.host, self.offsets, self.queue_offsets)
+
+    def __repr__(self):
+        return f"PutManyResult({self.status.name}, count={self.count})"
+
+
+def _many_result(code, store_timestamp, host, offsets, queue_offsets):
+    """A PutManyResult that was pickled."""
+    cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
+    cdef Py_ssize_t i
+    r.code = code
+    r.store_timestamp = store_timestamp
+    r.host = host
+    r.places = <int64_t *> malloc((2 * len(offsets) + 1) * sizeof(int64_t))
+    if r.places == NULL:
+        raise MemoryError("places")
+    for i, places in enumerate(zip(offsets, queue_offsets, strict=True)):
+        r.places[2 * i], r.places[2 * i + 1] = places
+        r.count = i + 1
+    return r
+
+
+cdef struct Piece:
+    # One message of a batch: what is looked up in Python objects before the lock.
+    const unsigned char *body
+    const char *properties
+    int32_t body_size
+    int32_t properties_size
+    int32_t body_crc
+    int32_t flag
+
+
+# Whoever had to sleep for the put lock holds it without the GIL: waiting for the GIL with the lock held would stop every
+# producer for as long as some other thread computes.
+
+cdef struct Many:
+    Turn turn
+    int64_t *places         # of each message: address and size of its body, then offset and queue offset
+    int64_t n
+    int64_t done
+    const Piece *pieces     # of a batch; places are its results only
+
+
+cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
+    # So many that others get their turn, too.
+    cdef Many *m = <Many *> t
+    cdef RecordArgs *a = t.args
+    cdef int64_t stop = m.done + MANY_PER_LOCK
+    cdef int64_t room = BYTES_PER_LOCK
+    cdef int64_t *place
+    cdef int status
+    if t.born_now:
+        a.born_timestamp = now
+    while m.done < m.n and m.done < stop and room > 0:
+        place = m.places + 2 * m.done
+        a.body = <const unsigned char *> place[0]
+        a.body_size = <int32_t> place[1]
+        a.body_crc = body_crc32(a.body, a.body_size)
+        t.size = record_prepare(a)
+        status = log_append(log, a, t.queue, now, t.out)
+        if status != APPEND_OK:
+            return status
+        place[0] = t.out.offset
+        place[1] = t.out.queue_offset
+        room -= a.size
+        m.done += 1
+    return APPEND_OK
+
+
+cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
+    a.flag = p.flag
+    a.body = p.body
+    a.body_size = p.body_size
+    a.body_crc = p.body_crc
+    a.properties = p.properties
+    a.properties_size = p.properties_size
+    return record_prepare(a)
+
+
+cdef int _place_batch(Log *log, Turn *t, int64_t now) noexcept nogil:
+    # All of them in one file, in one turn of the lock.
+    cdef Many *m = <Many *> t
+    cdef int64_t i
+    cdef int status = log_reserve(log, t.size)
+    if t.born_now:
+        t.args.born_timestamp = now
+    for i in range(m.n):
+        if status != APPEND_OK:         # only the fence can come between
+            break
+        _piece(t.args, &m.pieces[i])
+        status = log_append(log, t.args, t.queue, now, t.out)
+        m.places[2 * i] = t.out.offset
+        m.places[2 * i + 1] = t.out.queue_offset
+    return status
+
+
+cdef int _element(Piece *p, object element) except -1:
+    # The bytes stay alive in the caller's list.
+    cdef bytes body = element.body
+    cdef bytes properties = element.properties
+    p.flag = element.flag
+    p.body = <const unsigned char *> PyBytes_AS_STRING(body)
+    p.body_size = <int32_t> PyBytes_GET_SIZE(body)
+    p.body_crc = body_crc32(p.body, p.body_size)
+    p.properties = PyBytes_AS_STRING(properties)
+    p.properties_size = <int32_t> PyBytes_GET_SIZE(properties)
+    return 0
+
+
+cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) except -1:
+    # What is in the log stays, whatever came then. Whoever puts all of it again would have it twice.
+    if r.count > 0:
+        store._nudge()
+        errors.tell_stored(error, r.offsets, r.queue_offsets, n)
+    return 0
+
+
+cdef class StorePutMany(StorePut):
+    """The writing half of a store, for many messages."""
+
+    def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
+                 born_timestamp=None, born_host=None, wait=None):
+        """Stores many messages of one queue under few turns of the put lock; returns a PutManyResult.
+
+        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
+        differ from the keywords here. Everything is checked before the first byte is placed: a message that breaks a limit
+        refuses them all, and so does a busy put lock (busy_after_ms). Others may put in between, every 1,024 messages or where
+        the pool is full. wait: as for put, for all together. Bytes on disk are those of as many puts. Raises, durability,
+        thread-safety: as put. An error that comes when some are stored (no room in the pool or on the disk, a failed write,
+        close, a signal handler's) says so: its `stored` has their places, from the first message on, and they stay.
+        """
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Topic t
+        cdef Queue *q
+        cdef PutManyResult r
+        cdef Many many
+        cdef Py_ssize_t i, n, size, largest = 0
+        cdef bint wants
+        self._enter()
+        if self.refuses_puts:
+            self._refuse_put()
+        if isinstance(messages, (str, bytes, bytearray, memoryview)) or not hasattr(messages, "__iter__"):
+            raise errors.MessageIllegal(f"messages is a {type(messages).__name__}: give an iterable of bodies or of mappings; "
+                                        "put takes a single body")
+        bodies = list(messages)
+        n = len(bodies)
+        if wait is not None:
+            checked_wait(wait)
+        if keys is not None and type(keys) is not str:
+            keys = joined_keys(keys)
+        for i in range(n):
+            if type(bodies[i]) is not bytes:
+                return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
+                                       born_host, wait)
+        kept = self._properties(&a, properties, tags, keys)
+        if kept is not None and b"DELAY\x01" in kept:
+            return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                                   wait)
+        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        self._arguments(&a, flag, sys_flag, born_timestamp, born_host, _ZERO, _ZERO)
+        for i in range(n):
+            size = PyBytes_GET_SIZE(bodies[i])
+            if size > self.body_size_max:
+                raise errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes", self.body_size_max,
+                                                           "split or compress it, or raise message_size_max_bytes"))
+            if size > largest:
+                largest = size
+            a.body_size = <int32_t> size
+            record_prepare(&a)
+            self._check_size(&a)
+        r = PutManyResult.__new__(PutManyResult)
+        r.host = self.host
+        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+        if r.places == NULL:
+            raise MemoryError("offsets")
+        for i in range(n):
+            r.places[2 * i] = <int64_t> PyBytes_AS_STRING(bodies[i])
+            r.places[2 * i + 1] = PyBytes_GET_SIZE(bodies[i])
+        many.turn = Turn(args=&a, queue=q, out=&out, size=0, born_now=born_timestamp is None)
+        many.places, many.n, many.done, many.pieces = r.places, n, 0, NULL
+        try:
+            while many.done < n:
+                place_locked(self, _place_some, &many.turn, largest >= GIL_RELEASE_BYTES_MIN, many.done > 0)
+        except BaseException as error:
+            r.count = many.done
+            _tell_stored(self, error, r, n)
+            raise
+        r.count = n
+        if n > 0:
+            r.end = out.offset + a.size
+            r.store_timestamp = out.store_timestamp
+        return self._finish_many(r, wants)
+
+    cdef object _finish_many(self, PutManyResult r, bint wants):
+        r.code = _OK
+        if r.count > 0 and wants:
+            r.code = self._durable(r.end)
+        else:
+            self._nudge()
+        return r
+
+    def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host, wait):
+        """put_many where bodies are not all bytes, or messages differ in more than their body: one put each, one wait."""
+        cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
+        cdef PutResult one
+        cdef PyObject *v[ARGUMENTS]
+        cdef bint wants = False, any_wants = False
+        cdef Py_ssize_t i, n = len(messages)
+        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag}
+        each = []
+        for i in range(n):
+            message = messages[i]
+            own = dict(common)
+            if isinstance(message, (bytes, bytearray, memoryview)) or not hasattr(message, "keys"):
+                own["body"] = message
+            else:
+                unknown = set(message) - {"body", *common}
+                if unknown or "body" not in message:
+                    raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
+                                                "body and any of tags, keys, properties, flag")
+                own.update(message)
+                if own["keys"] is not None:
+                    own["keys"] = joined_keys(own["keys"])
+            self._check_message(i, topic, queue_id, own, sys_flag)
+            each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"]))
+        r.host = self.host
+        r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+        if r.places == NULL:
+            raise MemoryError("offsets")
+        arguments_default(v)
+        v[TOPIC], v[QUEUE_ID], v[SYS_FLAG] = <PyObject *> topic, <PyObject *> queue_id, <PyObject *> sys_flag
+        v[BORN_TIMESTAMP], v[BORN_HOST], v[WAIT] = <PyObject *> born_timestamp, <PyObject *> born_host, <PyObject *> wait
+        for i in range(n):
+            body, tags, keys, properties, flag = each[i]
+            v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
+            v[PROPERTIES], v[FLAG] = <PyObject *> properties, <PyObject *> flag
+            try:
+                one = self._put(v, &wants)
+            except BaseException as error:
+                _tell_stored(self, error, r, n)
+                raise
+            any_wants = any_wants or wants
+            r.places[2 * i] = one.offset
+            r.places[2 * i + 1] = one.queue_offset
+            r.count = i + 1
+            r.end = one.offset + one.size
+            r.store_timestamp = one.store_timestamp
+        return self._finish_many(r, any_wants)
+
+    def _check_message(self, i, topic, queue_id, message, sys_flag):
+        """The checks of one put without its append, so that put_many refuses all or nothing."""
+        cdef RecordArgs a
+        cdef Topic real = self._topic(topic)
+        try:
+            size = memoryview(message["body"]).nbytes
+        except TypeError:
+            raise errors.MessageIllegal(f"body of message {i} is a {type(message['body']).__name__}: give bytes or a "
+                                        "contiguous buffer (encode text first)") from None
+        kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
+        if kept is not None and b"DELAY\x01" in kept:
+            topic, _, kept = self._delayed(real, queue_id, kept, sys_flag)
+            a.properties_size = <int32_t> len(kept)
+            a.properties = PyBytes_AS_STRING(kept)
+        self._arguments(&a, message["flag"], sys_flag, None, None, _ZERO, _ZERO)
+        a.topic_size = self._topic(topic).size
+        a.body_size = <int32_t> min(size, 0x3FFFFFFF)
+        self._check_delivered(&a, real)
+        record_prepare(&a)
+        self._check_size(&a)
+
+    def put_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
+                  reconsume_times=0, wait=None):
+        """Stores an upstream-encoded batch (the body of a send-batch request) message by message; returns a PutManyResult.
+
+        All of it lies in one commit-log file, with consecutive queue offsets and one store time, or nothing is stored.
+        properties: of the batch as a whole (mapping or bytes), appended to each message's own. Raises MessageIllegal for a
+        batch that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
+        Upstream: MessageStore.putMessages, MessageExtBatch.
+        """
+        cdef RecordArgs a
+        cdef Appended out
+        cdef Topic t
+        cdef Queue *q
+        cdef PutManyResult r
+        cdef Many many
+        cdef Piece *pieces
+        cdef const char *value = NULL
+        cdef Py_ssize_t i, n, size = 0
+        cdef int64_t total = 0
+        cdef bint wants
+        self._enter()
+        if self.refuses_puts:
+            self._refuse_put()
+        if wait is not None:
+            checked_wait(wait)
+        try:
+            data = bytes(memoryview(batch))
+        except TypeError:
+            raise errors.MessageIllegal(f"batch is a {type(batch).__name__}: give bytes, as a client encodes a batch") from None
+        if len(data) > self.body_size_max:
+            raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
+                                                       "send smaller batches, or raise message_size_max_bytes"))
+        elements = decode_batch(data)
+        if self.record_crc:
+            elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
+        n = len(elements)
+        kept = self._properties(&a, properties, None, None)
+        delayed = kept is not None and find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size)
+        if (sys_flag & FLAG_TRANSACTION) or delayed:
+            raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
+        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
+        t = self._topic(topic)
+        q = self._queue(t, queue_id)
+        self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
+        a.topic = t.text
+        a.topic_size = t.size
+        a.queue_id = q.queue_id
+        a.more_properties = a.properties
+        a.more_properties_size = a.properties_size
+        a.trailing_separator = False
+        pieces = <Piece *> malloc(n * sizeof(Piece) + 1)
+        if pieces == NULL:
+            raise MemoryError("batch")
+        try:
+            for i in range(n):
+                _element(&pieces[i], elements[i])
+                total += _piece(&a, &pieces[i])
+                self._check_size(&a)
+            limit = log_reserve_max(self.log)
+            if total > limit:
+                raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes", limit, "send smaller batches"))
+            r = PutManyResult.__new__(PutManyResult)
+            r.host = self.host
+            r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
+            if r.places == NULL:
+                raise MemoryError("offsets")
+            many.turn = Turn(args=&a, queue=q, out=&out, size=total, born_now=born_timestamp is None)
+            many.places, many.n, many.done, many.pieces = r.places, n, 0, pieces
+            place_locked(self, _place_batch, &many.turn, total >= GIL_RELEASE_BYTES_MIN, False)
+        finally:
+            free(pieces)
+        r.count = n
+        r.end = out.offset + a.size
+        r.store_timestamp = out.store_timestamp
+        return self._finish_many(r, wants)
+
+
+# ---- put_async, as Python calls it
+
+cdef PyObject *_put_async(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
+    cdef StorePutMany store = <StorePutMany> me
+    cdef PyObject *v[ARGUMENTS]
+    cdef bint wants = False
+    cdef PutResult r
+    arguments_parse("put_async", v, args, given, names)
+    r = store._put(v, &wants)
+    if not wants:
+        store._nudge()
+    future = future_new(store, r, wants)
+    Py_INCREF(future)
+    return <PyObject *> future
+
+
+arguments_method(StorePutMany, "put_async", _put_async, """As put, but returns at once with a PutFuture.
+
+A future has result(timeout), done(), add_done_callback and exception, and can be awaited under asyncio.
+
+The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
+asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
+""")

@@ -1,0 +1,206 @@
+"""AsyncConsumer: a consumer of a group for asyncio, the same names awaited where they wait.
+
+Batches are those of the synchronous consumer: acknowledging and giving back is memory, and done at once. What waits for
+messages is woken by the consumer's eventfd; what waits for the device, a retry or the closing, holds the task and not the loop.
+Cancellation: a task that is cancelled in poll has taken nothing.
+"""
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from rmq_store.access.reader._checked import whole
+from rmq_store.access.waiting.apart import apart
+from rmq_store.access.waiting.loops import LOOK_ENTRIES
+from rmq_store.errors import StoreStateError, illegal
+from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer, _deadline
+from rmq_store.services.consumer.handling import check_handler, refuse_unrun
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.store import MessageStore
+
+__all__ = ["AsyncConsumer"]
+
+BREATH = 8          # polls that need no waiting, after which other tasks have a turn
+
+
+class AsyncConsumer:
+    """One group's consumer in this process, for tasks of one event loop; any number of them may poll it.
+
+    Made by `await store.consumer(...)`; `async with` closes it. Durability: as Consumer.
+    """
+
+    def __init__(self, store: "MessageStore", consumer: Consumer) -> None:
+        self._store, self._consumer = store, consumer
+        self._loop = asyncio.get_running_loop()
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._polls = 0
+
+    @property
+    def group(self) -> str:
+        """str."""
+        return self._consumer.group
+
+    @property
+    def topics(self) -> list[str]:
+        """%RETRY%group among them: list of str."""
+        return self._consumer.topics
+
+    @property
+    def closed(self) -> bool:
+        """As Consumer.closed."""
+        return self._consumer.closed
+
+    async def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
+        """As Consumer.poll. Say what became of the batch with `ack` and `nack`; a single message that failed goes to
+        `await consumer.retry(message)`, not to the batch's own retry, which would hold the loop until the device has it."""
+        return await self._poll(max_count, _deadline(timeout), None)
+
+    async def _poll(self, max_count: int, end: float | None, stop: asyncio.Event | None) -> Batch | None:
+        consumer = self._consumer
+        whole(max_count, "max_count", 1, COUNT_MAX)
+        self._polls += 1
+        if self._polls % BREATH == 0:
+            await asyncio.sleep(0)              # a task that never has to wait would keep the loop from all others
+        while stop is None or not stop.is_set():
+            batch, more, fd = consumer._look_or_wait(max_count, LOOK_ENTRIES)
+            if batch is not None:
+                return batch
+            try:
+                left = LOOK_S if end is None else min(end - time.monotonic(), LOOK_S)
+                if more:
+                    await asyncio.sleep(0)      # tags leave much out: other tasks have a turn between two looks
+                elif left <= 0:
+                    return None
+                else:
+                    await self._arrival(fd, left)
+            finally:
+                consumer._end_waiting()
+        return None
+
+    async def _arrival(self, fd: int, seconds: float) -> None:
+        """Until something arrives, is given back or ends, `seconds` at most. The eventfd stays readable until somebody polls:
+        the loop looks at it only while somebody waits, or it would never sleep."""
+        waiter = self._loop.create_future()
+        self._waiters.add(waiter)
+        try:
+            if len(self._waiters) == 1:
+                self._loop.add_reader(fd, self._wake)
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            pass
+        finally:
+            self._waiters.discard(waiter)
+            if not self._waiters:
+                self._loop.remove_reader(fd)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """As iterating a Consumer: a batch that is neither acknowledged nor given back when the next one is asked for is
+        acknowledged; left early, it is given back."""
+        while True:
+            try:
+                batch = await self.poll(timeout=None)
+            except StoreStateError:
+                return
+            assert batch is not None
+            try:
+                yield batch
+            except GeneratorExit:
+                batch.nack()
+                raise
+            batch.ack()
+
+    async def run(self, handle: "Callable[[Message], object]", *, stop: asyncio.Event | None = None, max_count: int = 32,
+                  concurrency: int = 1) -> None:
+        """Calls handle(message), and awaits what it returns, for one message after the other until `stop` is set, the consumer
+        or its store is closed, or the task is cancelled.
+
+        As Consumer.run; concurrency: how many messages may be under way at once, each in a task of its own. A message that is
+        under way when `stop` is set is brought to its end; one that is cancelled is given back. A plain function holds the loop
+        while it runs.
+        """
+        check_handler(handle, concurrency, awaits=True)
+        if stop is not None and not isinstance(stop, asyncio.Event):
+            raise illegal("stop", stop, "give an asyncio.Event")
+        watch = None if stop is None else asyncio.create_task(stop.wait())
+        if watch is not None:
+            watch.add_done_callback(lambda _: self._wake())
+        try:
+            if concurrency == 1:
+                await self._work(handle, stop, max_count)
+            else:
+                await _side_by_side([self._work(handle, stop, 1) for _ in range(concurrency)])
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _work(self, handle: "Callable[[Message], object]", stop: asyncio.Event | None, max_count: int) -> None:
+        while True:
+            try:
+                batch = await self._poll(max_count, None, stop)
+            except StoreStateError:
+                return
+            if batch is None:
+                return
+            done = 0
+            try:
+                for message in batch:
+                    await self._handle(handle, message)
+                    done += 1
+                    if stop is not None and stop.is_set():
+                        break
+            finally:
+                batch._settle(done)
+
+    async def _handle(self, handle: "Callable[[Message], object]", message: "Message") -> None:
+        try:
+            result = handle(message)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            self._consumer._tell_failed(message, await self.retry(message), error)
+        else:
+            refuse_unrun(handle, result)
+
+    async def retry(self, message: "Message", *, delay_level: int = 0) -> str:
+        """As Consumer.retry; the task waits until the message is as durable as any put."""
+        sent_back = self._consumer._sent_back(message, delay_level)
+        await self._store.put_async(sent_back.topic, message.body, **sent_back.put)
+        return self._consumer._count_sent_back(sent_back)
+
+    async def close(self) -> None:
+        """As Consumer.close; tasks that wait in poll are let out."""
+        await apart(self._consumer.close)
+
+    async def __aenter__(self) -> "AsyncConsumer":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError("an AsyncConsumer cannot be pickled or copied: send its messages")
+
+    def __repr__(self) -> str:
+        return f"AsyncConsumer({self.group!r}, {self.topics!r})"
+
+
+async def _side_by_side(workers: list[Coroutine[object, object, None]]) -> None:
+    """Until all have ended; one that raises, or being cancelled, cancels the others."""
+    tasks = [asyncio.create_task(worker) for worker in workers]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

@@ -1,0 +1,498 @@
+"""AsyncMessageStore: a store for asyncio, the same names awaited.
+
+A put appends in the loop's thread, which takes a microsecond, and the task waits for the device; a get reads mapped memory
+there. No executor: the loop is woken through one eventfd, once a flush and once a round of dispatch, on every loop that has
+add_reader (uvloop, too). Only what may take seconds, as opening, closing and cleaning, or reads and writes files under config/,
+runs in a thread of its own that ends with it.
+Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
+"""
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from rmq_store.access.reader._get import GetResult
+from rmq_store.access.reader._message import Message
+from rmq_store.access.reader._query import QueryResult
+from rmq_store.access.waiting._wait import wait_ns
+from rmq_store.access.waiting.apart import apart
+from rmq_store.access.waiting.loops import LOOK_ENTRIES, Ear, LoopHub
+from rmq_store.access.writer._future import PutFuture
+from rmq_store.access.writer._put import PutResult
+from rmq_store.access.writer._put_many import PutManyResult
+from rmq_store.aio.consumer import AsyncConsumer
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.config.typed import AllOptions
+from rmq_store.errors import ForkedProcess, StoreClosed, illegal
+from rmq_store.services.cleaning.cleaner import Cleaned
+from rmq_store.services.cleaning.removing import RemovedQueues
+from rmq_store.services.consumer.consumer import Consumer
+from rmq_store.services.consumer.progress import Lag
+from rmq_store.services.delay.service import DelayLevel
+from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.scrubbing import ScrubResult
+from rmq_store.services.statistics.groups import GroupStats
+from rmq_store.services.statistics.report import StoreStats
+from rmq_store.status import GetStatus
+from rmq_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq_store.services.backup.backup import BackupInfo
+
+__all__ = ["AsyncMessageStore", "Subscription"]
+
+T = TypeVar("T")
+Offsets = int | Mapping[int, int] | None
+ENTRY_BYTES = 20    # of a queue
+BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
+
+
+class AsyncMessageStore:
+    """A MessageStore whose methods are awaited. For tasks of one event loop; several of them may share one store.
+
+    What is no call, or calls back from a thread (options, offsets, listeners), is the store's own: `store.store`.
+    Made by `await AsyncMessageStore.open(...)`, or over an open store: AsyncMessageStore(store). `async with` closes it.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        if not isinstance(store, MessageStore):
+            raise illegal("store", store, "give a MessageStore, or open one: await AsyncMessageStore.open(path, ...)")
+        self.store = store
+        self._free_turns = self._passed = 0
+
+    def __repr__(self) -> str:
+        return f"AsyncMessageStore({self.store!r})"
+
+    @classmethod
+    async def open(cls, path: str | bytes | os.PathLike[Any], **options: Unpack[AllOptions]) -> "AsyncMessageStore":
+        """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
+        if options.get("signals"):
+            return cls(MessageStore.open(path, **options))
+        return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
+
+    async def close(self, *, strict: bool = False) -> None:
+        """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
+        await apart(lambda: self.store.close(strict=strict))
+
+    async def __aenter__(self) -> "AsyncMessageStore":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        try:
+            await self.close()
+        except ForkedProcess:
+            pass        # as in the `with` of a MessageStore
+
+    @property
+    def closed(self) -> bool:
+        return self.store.closed
+
+    # ---- putting
+
+    async def put(self, topic: str, body: Any, **keywords: Any) -> PutResult:
+        """As MessageStore.put: returns when the message is as durable as asked. Cancelled, it is stored all the same."""
+        future = self.store.put_async(topic, body, **keywords)
+        if future.done():
+            await self._breathe()
+        return await future
+
+    def put_async(self, topic: str, body: Any, **keywords: Any) -> PutFuture:
+        """As MessageStore.put_async: stored now, awaited later."""
+        return self.store.put_async(topic, body, **keywords)
+
+    async def put_many(self, topic: str, messages: Iterable[Any], *, wait: bool | None = None,
+                       **keywords: Any) -> PutManyResult:
+        """As MessageStore.put_many. Waits as long as the device takes: bound it with asyncio.timeout."""
+        result = self.store.put_many(topic, messages, wait=False, **keywords)
+        await self._durable(wait)
+        return result
+
+    async def put_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
+        """As MessageStore.put_batch. Waits as long as the device takes: bound it with asyncio.timeout."""
+        result = self.store.put_batch(topic, batch, wait=False, **keywords)
+        await self._durable(wait)
+        return result
+
+    async def _durable(self, wait: bool | None) -> None:
+        if wait or (wait is None and self.store.options.flush_mode == "sync"):
+            await self.store._completer.flushing()
+        else:
+            await self._breathe()
+
+    async def _breathe(self) -> None:
+        """A task that never has to wait would keep the loop from all others."""
+        self._free_turns += 1
+        if self._free_turns % BREATH == 0:
+            await asyncio.sleep(0)
+
+    async def flush(self) -> int:
+        """As MessageStore.flush."""
+        await self.store._completer.flushing()
+        return self.store._position("flushed")
+
+    async def wait_dispatched(self, timeout: float | None = None) -> bool:
+        """As MessageStore.wait_dispatched."""
+        return await apart(lambda: self.store.wait_dispatched(timeout))
+
+    # ---- reading
+
+    async def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
+                  max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
+        """As MessageStore.get; wait=seconds holds the task, not the loop."""
+        wait_ns(wait, "wait")       # refuses what is no time
+        result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
+        if wait is True:
+            wait = self.store.options.long_polling_timeout_ms / 1000
+        if not wait or not _holds(result, offset):
+            await self._breathe()
+            return result
+        end = time.monotonic() + wait
+        with Ear(self._hub(), topic, [queue_id]) as ear:
+            while True:
+                result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
+                if not _holds(result, offset):
+                    return result
+                passed, offset = offset, max(offset, result.next_offset)
+                if offset < result.max_offset:
+                    await self._pass(offset - passed)
+                    continue
+                try:
+                    await ear.listen(max(end - time.monotonic(), 0))
+                except TimeoutError:
+                    return result
+
+    async def _got(self, topic: str, queue_id: int, offset: int, max_count: int, tags: str | None,
+                   max_bytes: int | None) -> GetResult:
+        """What is there: as MessageStore.get, in looks between which other tasks have a turn. The first that finds something
+        ends it, so it may be less than one get would find."""
+        end = offset + self.store.options.filter_bytes_max // ENTRY_BYTES
+        while True:
+            result = self.store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes, _scan_max=LOOK_ENTRIES)
+            if (result.status is not GetStatus.NO_MATCHED_MESSAGE or result.unreadable
+                    or not offset < result.next_offset < min(end, result.max_offset)):
+                return result
+            await self._pass(result.next_offset - offset)
+            offset = result.next_offset
+
+    async def _pass(self, entries: int) -> None:
+        """Tags left these out: others have a turn from time to time."""
+        self._passed += entries
+        if self._passed >= LOOK_ENTRIES:
+            self._passed = 0
+            await asyncio.sleep(0)
+
+    async def wait_for_message(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
+        """As MessageStore.wait_for_message."""
+        wait_ns(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        with Ear(self._hub(), topic, [queue_id]) as ear:
+            while self.store.max_offset(topic, queue_id) <= offset:
+                try:
+                    await ear.listen(None if end is None else max(end - time.monotonic(), 0))
+                except TimeoutError:
+                    return False
+        return True
+
+    def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
+                  tags: str | None = None, max_count: int = 32) -> "Subscription":
+        """Messages as they come: `async for message in store.subscribe("T", queue_id=0, offset=n)`. Ends with StoreClosed.
+
+        queue_id: one, several, or None for all queues of the topic, those to come included. offset: where to begin, a number
+        for all or a mapping of queue id to number; -1 the end as it is now, None the oldest message. tags: as get. max_count:
+        messages one look may take. Order within a queue is kept. Raises ValueError for an offset beyond the end of its queue.
+        """
+        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count)
+
+    async def query_key(self, topic: str, key: str, *arguments: Any, **keywords: Any) -> QueryResult:
+        """As MessageStore.query_key."""
+        return self.store.query_key(topic, key, *arguments, **keywords)
+
+    async def message_at(self, offset: int) -> Message | None:
+        """As MessageStore.message_at."""
+        return self.store.message_at(offset)
+
+    async def message_by_id(self, msg_id: str) -> Message | None:
+        """As MessageStore.message_by_id."""
+        return self.store.message_by_id(msg_id)
+
+    async def message_by_unique_key(self, topic: str, unique_key: str) -> Message | None:
+        """As MessageStore.message_by_unique_key."""
+        return self.store.message_by_unique_key(topic, unique_key)
+
+    async def offset_by_time(self, topic: str, queue_id: int, timestamp: int, **keywords: Any) -> int:
+        """As MessageStore.offset_by_time."""
+        return self.store.offset_by_time(topic, queue_id, timestamp, **keywords)
+
+    async def min_offset(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.min_offset."""
+        return self.store.min_offset(topic, queue_id)
+
+    async def max_offset(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.max_offset."""
+        return self.store.max_offset(topic, queue_id)
+
+    async def total(self, topic: str, queue_id: int) -> int:
+        """As MessageStore.total."""
+        return self.store.total(topic, queue_id)
+
+    async def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
+        """As MessageStore.earliest_time."""
+        return self.store.earliest_time(topic, queue_id)
+
+    async def topics(self) -> list[str]:
+        """As MessageStore.topics."""
+        return self.store.topics()
+
+    async def queues(self, topic: str) -> list[int]:
+        """As MessageStore.queues."""
+        return self.store.queues(topic)
+
+    def scan(self, topic: str | None = None, queue_id: int | None = None, **keywords: Any) -> AsyncIterator[Message]:
+        """As MessageStore.scan: `async for message in store.scan("T", 0)`."""
+        return self._walk(self.store._scan_steps(topic, queue_id, **keywords))
+
+    def log_records(self, begin: int | None = None, end: int | None = None) -> AsyncIterator[tuple[str, int, int, Any]]:
+        """As MessageStore.log_records: `async for kind, offset, size, message in store.log_records()`."""
+        return self._walk(self.store.log_records(begin, end))
+
+    async def _walk(self, steps: Iterator[T | None]) -> AsyncIterator[T]:
+        for step in steps:
+            await self._breathe()
+            if step is not None:        # a message that was not asked for
+                yield step
+
+    async def log_bytes(self, offset: int, size_max: int = 1 << 20) -> bytes:
+        """As MessageStore.log_bytes."""
+        return self.store.log_bytes(offset, size_max)
+
+    async def raw_entry(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        """As MessageStore.raw_entry."""
+        return self.store.raw_entry(topic, queue_id, queue_offset)
+
+    async def ext_unit(self, topic: str, queue_id: int, address: int) -> tuple[bool, int, int, bytes]:
+        """As MessageStore.ext_unit."""
+        return self.store.ext_unit(topic, queue_id, address)
+
+    # ---- groups
+
+    async def consumer(self, group: str, topics: str | Sequence[str], **keywords: Any) -> AsyncConsumer:
+        """As MessageStore.consumer: `async with await store.consumer("G", "T") as consumer`."""
+        consumer = await apart(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
+        return AsyncConsumer(self.store, consumer)
+
+    async def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+        """As MessageStore.lag."""
+        return await apart(lambda: self.store.lag(group, topic))
+
+    async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
+        """As MessageStore.reset_offset."""
+        return await apart(lambda: self.store.reset_offset(group, topic, **where))
+
+    async def delay_levels(self) -> list[DelayLevel]:
+        """As MessageStore.delay_levels."""
+        return await apart(self.store.delay_levels)
+
+    # ---- keeping it in order
+
+    async def clean(self, hours: float | None = None, **how: Any) -> Cleaned:
+        """As MessageStore.clean. Cancelled, it goes on."""
+        return await apart(lambda: self.store.clean(hours, **how))
+
+    async def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
+        """As MessageStore.cleanable."""
+        return await apart(lambda: self.store.cleanable(hours, files_max=files_max))
+
+    async def clean_expired_queues(self) -> RemovedQueues:
+        """As MessageStore.clean_expired_queues."""
+        return await apart(self.store.clean_expired_queues)
+
+    async def delete_topics(self, *topics: str) -> RemovedQueues:
+        """As MessageStore.delete_topics."""
+        return await apart(lambda: self.store.delete_topics(*topics))
+
+    async def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
+        """As MessageStore.clean_unused_topics."""
+        return await apart(lambda: self.store.clean_unused_topics(keep))
+
+    async def scrub(self, **how: Any) -> ScrubResult:
+        """As MessageStore.scrub. Cancelled, it goes on."""
+        return await apart(lambda: self.store.scrub(**how))
+
+    async def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
+        """As MessageStore.backup; progress is called in another thread. Cancelled, it goes on."""
+        return await apart(lambda: self.store.backup(directory, progress=progress))
+
+    async def check_self(self) -> list[Finding]:
+        """As MessageStore.check_self."""
+        return await apart(self.store.check_self)
+
+    async def reconfigure(self, **options: Any) -> None:
+        """As MessageStore.reconfigure."""
+        self.store.reconfigure(**options)
+
+    async def confirm(self, offset: int) -> None:
+        """As MessageStore.confirm."""
+        self.store.confirm(offset)
+
+    # ---- what it tells of itself
+
+    async def stats(self) -> StoreStats:
+        """As MessageStore.stats."""
+        return self.store.stats()
+
+    async def histograms(self) -> dict[str, Histogram]:
+        """As MessageStore.histograms."""
+        return self.store.histograms()
+
+    async def topic_counts(self) -> dict[str, tuple[int, int]]:
+        """As MessageStore.topic_counts."""
+        return self.store.topic_counts()
+
+    async def group_stats(self) -> list[GroupStats]:
+        """As MessageStore.group_stats."""
+        return self.store.group_stats()
+
+    async def broker_stats(self) -> dict[str, dict[str, float]]:
+        """As MessageStore.broker_stats."""
+        return self.store.broker_stats()
+
+    async def runtime_info(self) -> dict[str, str]:
+        """As MessageStore.runtime_info."""
+        return await apart(self.store.runtime_info)
+
+    async def dump_threads(self) -> str:
+        """As MessageStore.dump_threads."""
+        return self.store.dump_threads()
+
+    def _hub(self) -> LoopHub:
+        hub = self.store._loop_hub(asyncio.get_running_loop())
+        if hub is None:
+            raise StoreClosed(self.store.path)
+        return hub
+
+
+class Subscription:
+    """An iteration over messages, endless until `close`. `offsets` says where each queue goes on: behind the last message
+    handed out.
+
+    A task that is cancelled while it waits here leaves `offsets` as they were; iterating again goes on there, also after an
+    error. Queues take turns. Any number of tasks of one event loop may iterate over it: each message goes to one of them.
+    """
+
+    def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
+                 tags: str | None, max_count: int) -> None:
+        self._store, self._topic, self._tags, self._max_count = store, topic, tags, max_count
+        self._offset = offset
+        self._ready: deque[Message] = deque()
+        self._read: dict[int, int] = {}         # where the next look begins, beyond what waits in _ready
+        self._turns = 0                         # messages handed out since others had a turn
+        self._passed = 0                        # entries that tags left out since then
+        self._closed = False
+        self.offsets: dict[int, int] = {}
+        ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
+        self._ear = Ear(hub, topic, ids).__enter__()
+        self._due: dict[int, None] = {}         # queues to look at, the next one first
+        try:
+            for one in store.queues(topic) if ids is None else ids:
+                self._begin(one)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, queue_id: int) -> None:
+        low, end = max(self._store.min_offset(self._topic, queue_id), 0), self._store.max_offset(self._topic, queue_id)
+        at = self._offset.get(queue_id) if isinstance(self._offset, Mapping) else self._offset
+        if at is None:
+            at = low
+        elif isinstance(at, bool) or not isinstance(at, int):
+            raise illegal("offset", at, "give a queue offset, -1 for the end, None for the oldest message, or a mapping")
+        elif at == -1:
+            at = end
+        if not 0 <= at <= end:
+            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: it has offsets {low} to {end}")
+        self.offsets[queue_id] = self._read[queue_id] = at
+        self._due[queue_id] = None
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._ready:
+            await self._more()
+        self._turns += 1
+        message = self._ready.popleft()
+        self.offsets[message.queue_id] = message.queue_offset + 1
+        return message
+
+    async def _more(self) -> None:
+        """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits began where
+        there was nothing to look at, and is woken by what came since: so nobody has to be told what a task leaves."""
+        self._check()
+        if not self._due:
+            for queue_id in await self._ear.listen():
+                if queue_id not in self._read:          # a queue that came after the subscription: from its beginning
+                    self.offsets[queue_id] = self._read[queue_id] = 0
+                self._due[queue_id] = None
+        elif self._turns:
+            self._turns = 0
+            await asyncio.sleep(0)          # a batch is through: others have a turn
+        self._check()
+        if self._due and not self._ready:
+            self._look()
+
+    def _check(self) -> None:
+        self._store._check_open()           # in a child of fork nobody would wake it
+        if self._closed:
+            raise StopAsyncIteration
+
+    def _look(self) -> None:
+        # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.
+        queue_id = next(iter(self._due))
+        self._due[queue_id] = self._due.pop(queue_id)       # last in turn: one that is full, or fails, leaves the others theirs
+        begin = self._read[queue_id]
+        result = self._store.get(self._topic, queue_id, begin, self._max_count, self._tags, _scan_max=LOOK_ENTRIES)
+        self._read[queue_id] = result.next_offset
+        if result.messages:
+            self._ready.extend(result.messages)
+        else:
+            self.offsets[queue_id] = result.next_offset
+            self._passed += result.next_offset - begin
+            if self._passed >= LOOK_ENTRIES:
+                self._passed, self._turns = 0, 1
+        if result.next_offset >= result.max_offset:         # not before: a look that failed is taken again
+            del self._due[queue_id]
+
+    def close(self) -> None:
+        """Waits for nothing any more: iterating ends, also for tasks that wait. Also at the end of `with` and `async with`."""
+        self._closed = True
+        self._ready.clear()
+        self._ear.__exit__(None, None, None)
+        self._ear.wake()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def __enter__(self) -> "Subscription":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_ear") and not self._store._forked():
+            self._ear.__exit__(None, None, None)
+
+
+_FURTHER = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)
+
+
+def _holds(result: GetResult, offset: int) -> bool:
+    """Whether a get that may wait waits, or looks further on: as the synchronous one."""
+    if result.status in _FURTHER:
+        return result.next_offset > offset
+    return result.status is GetStatus.OFFSET_OVERFLOW_ONE or (
+        result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset == 0)

@@ -1,0 +1,127 @@
+"""What this process may use of the machine: memory, space, bandwidth. Containers tell it in their cgroups, of either version.
+
+Reads /proc and /sys only; the control plane, any thread. What is not told is None, never a guess.
+"""
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from rmq_store.base.machine.device import file_system
+
+__all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit"]
+
+_UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
+
+
+def memory_limit(root: str = "/") -> int:
+    """Bytes: the machine's memory, or the least limit of the cgroups this process is in. root: another /, for tests."""
+    limits: list[int] = [psutil.virtual_memory().total]
+    for folder in _folders("memory", root):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+            text = _text(folder / name)
+            if text is not None and text.isdecimal() and 0 < int(text) < _UNLIMITED:
+                limits.append(int(text))
+    return min(limits)
+
+
+def io_limits(device: str, root: str = "/") -> dict[str, int]:
+    """What cgroups allow of the block device "major:minor": rbps, wbps (bytes a second), riops, wiops; only what is limited."""
+    found: dict[str, int] = {}
+
+    def least(name: str, text: str) -> None:
+        if text.isdecimal():
+            found[name] = min(found.get(name, int(text)), int(text))
+
+    v1 = {"rbps": "read_bps", "wbps": "write_bps", "riops": "read_iops", "wiops": "write_iops"}
+    for controller in ("io", "blkio"):
+        for folder in _folders(controller, root):
+            for line in (_text(folder / "io.max") or "").splitlines():
+                number, _, rest = line.partition(" ")
+                if number == device:
+                    for name, _, value in (part.partition("=") for part in rest.split()):
+                        least(name, value)
+            for name, file in v1.items():
+                for line in (_text(folder / f"blkio.throttle.{file}_device") or "").splitlines():
+                    number, _, value = line.partition(" ")
+                    if number == device:
+                        least(name, value.strip())
+    return found
+
+
+def in_container(root: str = "/") -> str | None:
+    """The container this process is in, as far as it shows: "docker", "podman", "kubernetes", another name, or None."""
+    base = Path(root)
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    if (base / ".dockerenv").exists():
+        return "docker"
+    if (base / "run/.containerenv").exists():
+        return "podman"
+    text = _text(base / "proc/1/environ") or ""
+    match = re.search(r"(?:^|\0)container=([^\0]+)", text)
+    return match[1] if match else None
+
+
+def huge_pages(root: str = "/") -> str | None:
+    """Why the pool, which is shared memory, gets no huge pages though it asks; None: it may get them, or nobody tells."""
+    name = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
+    text = _text(Path(root) / name)
+    if text is None or any(f"[{word}]" in text for word in ("always", "advise", "within_size", "force")):
+        return None
+    return f"/{name} is {text}"
+
+
+def existing(path: str) -> str:
+    """`path`, or the nearest directory above it that exists."""
+    while not os.path.isdir(path):
+        above = os.path.dirname(path)
+        if above == path:
+            break
+        path = above
+    return path
+
+
+def free_bytes(path: str) -> int:
+    """Bytes that may still be written below `path`, which need not exist; in memory file systems no more than memory allows."""
+    place = existing(path)
+    free: int = psutil.disk_usage(place).free
+    return min(free, memory_limit()) if _in_memory(place) else free
+
+
+def _in_memory(path: str) -> bool:
+    return file_system(path) in ("tmpfs", "ramfs")
+
+
+def _folders(controller: str, root: str) -> Iterator[Path]:
+    """The cgroup directories that bind this process, its own first, then those above."""
+    base = Path(root)
+    for line in (_text(base / "proc/self/cgroup") or "").splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in _mounts(base, controller if controllers else None):
+            parts = [p for p in place.split("/") if p and p != ".."]
+            for n in range(len(parts), -1, -1):
+                folder = mount.joinpath(*parts[:n])
+                if folder.is_dir():
+                    yield folder
+
+
+def _mounts(base: Path, controller: str | None) -> Iterator[Path]:
+    """Where the hierarchy of a v1 controller, or that of v2 (None), is mounted."""
+    for line in (_text(base / "proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = (right.split() + ["", "", ""])[:3]
+        if (controller is None and kind == "cgroup2") or (
+                controller is not None and kind == "cgroup" and controller in options.split(",")):
+            yield base / left.split()[4].lstrip("/")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

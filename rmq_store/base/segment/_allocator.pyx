@@ -1,0 +1,444 @@
+"""Pre-allocation of CommitLog files (upstream: AllocateMappedFileService.java). Contract in _allocator.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.stdlib cimport posix_memalign
+
+from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
+from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_join,
+                                      rmq_thread_start)
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
+                                           log_file_release, offset_name, path_join, row_find, row_reserve, text_copy)
+
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    """
+    enum: O_RDWR, O_WRONLY, O_CREAT, O_TRUNC, O_DIRECT, O_NOFOLLOW
+
+cdef extern from "rmq_pages.h" nogil:
+    int64_t rmq_page_size()
+    int rmq_pages_populate(void *at, size_t n)
+    int rmq_pages_cache(void *at, size_t n)
+    int rmq_pages_lock(void *at, size_t n)
+    int rmq_pages_unlock(void *at, size_t n)
+
+cdef enum:
+    PAGE = 4096                     # as direct writes take it; that of the map may be larger
+    CHUNK = 256 * 1024              # one write of zeros: the longest a writer at the frontier may have to wait
+    AHEAD_AT_OPEN = 16 << 20
+    AHEAD_LOW = 16 << 20            # zeroing starts below this distance ...
+    AHEAD_HIGH = 20 << 20           # ... and goes on to this one: more at once, and puts wait behind its sync for longer
+    PASS_MARGIN = 1 << 20
+    ZEROS_PAY_BYTES = 128 << 10     # a sync of more than that gains less from zeros than their writing costs
+    FLUSHES_MIN = 8
+    UNDER_WAY = 4                   # files that are made and not in the row yet, at most
+
+cdef int64_t TICK_NS = 20_000_000
+cdef int64_t FAST_FILE_NS = 2_000_000_000
+
+
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, int prezero, int touch,
+                              bint lock_pages) noexcept nogil:
+    cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
+    if a == NULL:
+        return NULL
+    a.io = io
+    a.row = row
+    a.tmp_dir = text_copy(tmp_dir)
+    a.want = -1
+    a.locked_from = -1
+    a.prezero = prezero
+    a.touch = touch
+    a.lock_pages = lock_pages
+    if a.tmp_dir == NULL or posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
+        free(a.tmp_dir)
+        free(a)
+        return NULL
+    memset(a.zeros, 0, CHUNK)
+    return a
+
+
+cdef void allocator_free(Allocator *a) noexcept nogil:
+    if a == NULL:
+        return
+    log_file_release(a.tail)
+    free(a.zeros)
+    free(a.tmp_dir)
+    free(a)
+
+
+cdef int _reserve(Allocator *a, int64_t start, char *tmp, int *out) noexcept nogil:
+    # Makes `tmp` a file of the right length with its space reserved, on the device. The descriptor in *out stays open.
+    cdef const rmq_io *io = a.io
+    cdef int rc
+    cdef int fd = io.open(io.ctx, tmp, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
+    if fd < 0:
+        return fd
+    rc = io.fallocate(io.ctx, fd, 0, a.row.file_size)
+    if rc >= 0 and a.prezero == PREZERO_FULL:
+        rc = _zero_range(a, tmp, fd, 0, a.row.file_size)
+    if rc >= 0:
+        rc = io.fsync(io.ctx, fd)
+    if rc < 0:
+        io.close(io.ctx, fd)
+        io.unlink(io.ctx, tmp)
+        return rc
+    out[0] = fd
+    return 0
+
+
+cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil:
+    cdef const rmq_io *io = a.io
+    cdef char[21] name
+    cdef char *tmp
+    cdef LogFile *f = NULL
+    cdef int fd = -1
+    offset_name(start, name)
+    tmp = path_join(a.tmp_dir, name)
+    if tmp == NULL:
+        error[0] = -ENOMEM
+        return NULL
+    error[0] = row_reserve(a.row, UNDER_WAY)        # the append that takes it could not give it back
+    if error[0] == 0:
+        error[0] = _reserve(a, start, tmp, &fd)
+    if error[0] == 0:
+        f = log_file_adopt(io, a.row.dir, start, a.row.file_size, fd, True)
+        if f == NULL:
+            error[0] = -ENOMEM
+            io.close(io.ctx, fd)
+        else:
+            error[0] = io.rename(io.ctx, tmp, f.path)
+            if error[0] >= 0:
+                error[0] = io.sync_dir(io.ctx, a.row.dir)
+                if error[0] >= 0:
+                    error[0] = log_file_map(a.row, f)
+                if error[0] >= 0 and a.direct:
+                    error[0] = log_file_open_direct(f)
+                if error[0] < 0:
+                    io.unlink(io.ctx, f.path)
+        if error[0] < 0:
+            if f == NULL:
+                io.unlink(io.ctx, tmp)
+            log_file_release(f)
+            f = NULL
+    free(tmp)
+    if f != NULL:
+        if a.prezero == PREZERO_WINDOW:
+            f.zeroed_to = 0
+        if a.lock_pages:
+            _lock(a, f)
+    return f
+
+
+cdef void _lock(Allocator *a, LogFile *f) noexcept nogil:
+    # Refused: the pages fault in, as without it; whoever looks at lock_error says so.
+    cdef int rc = rmq_pages_lock(f.map, f.size)
+    f.locked = rc >= 0
+    if rc < 0 and a.lock_error == 0:
+        rmq_store32(&a.lock_error, rc)
+    if a.locked_from < 0 or f.start < a.locked_from:
+        a.locked_from = f.start
+
+
+cdef void _lock_tail(Allocator *a, LogFile *tail) noexcept nogil:
+    # New files come locked. One that the store began with is locked now, and those before it no longer: more than one where
+    # they fill faster than this thread looks.
+    cdef LogFile *f
+    cdef int rc
+    if not tail.locked and a.locked_from != tail.start:
+        _lock(a, tail)
+    while a.locked_from < tail.start:
+        f = row_find(a.row, a.locked_from, &rc)
+        if f != NULL:
+            if f.locked:
+                rmq_pages_unlock(f.map, f.size)
+            f.locked = False
+            log_file_release(f)
+        a.locked_from += a.row.file_size
+
+
+cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:
+    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and a later sync. They take whole
+    # pages only: the rest of a file whose size is no multiple of one goes the other way.
+    cdef const rmq_io *io = a.io
+    cdef int64_t n
+    cdef int64_t last_page = end & ~(<int64_t> PAGE - 1)
+    cdef int rc = 0
+    cdef int direct = io.open(io.ctx, path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
+    while position < end and rc >= 0:
+        n = (end if position >= last_page else last_page) - position
+        if n > CHUNK:
+            n = CHUNK
+        rc = rmq_pwrite_all(io, fd if direct < 0 or position >= last_page else direct, a.zeros, n, position)
+        position += n
+    if direct >= 0:
+        if rc >= 0:
+            rc = io.fdatasync(io.ctx, direct)
+        io.close(io.ctx, direct)
+    return rc
+
+
+cdef inline int64_t _zero_end(const LogFile *f) noexcept nogil:
+    # Direct writes take whole pages only: what is behind the last one of a file stays as it is.
+    return f.size & ~(<int64_t> PAGE - 1)
+
+
+cdef bint _zeros_pay(Allocator *a) noexcept nogil:
+    # Zeros spare each sync the file system's own writes for a fresh page, a fixed price, and cost the device every byte of the
+    # log once more: at a high rate, with many messages a sync, that is the dearer. Looked at again from burst to burst.
+    cdef int64_t flushes = rmq_load(a.flushes), wrote = rmq_load(a.wrote)
+    if flushes - a.seen_flushes >= FLUSHES_MIN:
+        a.flush_bytes = (wrote - a.seen_wrote) // (flushes - a.seen_flushes)
+        a.seen_flushes = flushes
+        a.seen_wrote = wrote
+    return a.flush_bytes < ZEROS_PAY_BYTES
+
+
+cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
+    # One burst of zeros ahead of the writer. Returns True if there was anything to do.
+    cdef const rmq_io *io = a.io
+    cdef int64_t ahead = rmq_load(a.wrote) - f.start
+    cdef int64_t from_position = rmq_load(&f.zeroed_to)
+    cdef int64_t n, goal
+    cdef int64_t end = _zero_end(f)
+    cdef int rc = 0, fd
+    if from_position >= end or rmq_load32(&a.zero_error) != 0:
+        return False
+    if ahead < 0:
+        ahead = 0
+    if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN) or not _zeros_pay(a):
+        return False
+    goal = ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN)
+    if goal > end:
+        goal = end
+    fd = io.open(io.ctx, f.path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
+    if fd == -EINVAL:       # a file system without direct I/O
+        fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
+    if fd < 0:
+        rmq_store32(&a.zero_error, fd)
+        return False
+    while rc >= 0 and rmq_load32(&a.stop) == 0:
+        rmq_mutex_lock(&a.zero_lock)
+        from_position = f.zeroed_to
+        if from_position >= goal:
+            rmq_mutex_unlock(&a.zero_lock)
+            break
+        n = end - from_position if end - from_position < CHUNK else CHUNK
+        rc = rmq_pwrite_all(io, fd, a.zeros, n, from_position)
+        if rc >= 0:
+            rmq_store(&f.zeroed_to, from_position + n)
+        rmq_mutex_unlock(&a.zero_lock)
+    if rc >= 0:
+        rc = io.fdatasync(io.ctx, fd)
+        if rc < 0:
+            a.sync_failed(a.sync_failed_of, rc)     # it covered what the writer had put there too
+    io.close(io.ctx, fd)
+    if rc < 0:
+        # Nothing was acknowledged on zeros alone. The frontier moves to the end, so that nobody tries again.
+        rmq_store32(&a.zero_error, rc)
+        rmq_mutex_lock(&a.zero_lock)
+        rmq_store(&f.zeroed_to, f.size)
+        rmq_mutex_unlock(&a.zero_lock)
+    return True
+
+
+cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
+    cdef int64_t at = rmq_load(a.wrote)
+    # Not beyond the zeros: their direct writes would throw these pages out again.
+    cdef bint zeroed = a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0
+    cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if zeroed else f.size)
+    cdef int64_t n
+    if at < f.start:
+        at = f.start
+    if a.touched_to < at:
+        a.touched_to = f.start + ((at - f.start) & -rmq_page_size())
+    if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
+        return False
+    n = end - a.touched_to if end - a.touched_to < (1 << 20) else (1 << 20)
+    rmq_pages_cache(f.map + (a.touched_to - f.start), n)
+    if a.touch == TOUCH_MAP:
+        rmq_pages_populate(f.map + (a.touched_to - f.start), n)
+    a.touched_to += n
+    return True
+
+
+cdef bint _make_wanted(Allocator *a) noexcept nogil:
+    # Makes the file asked for, and the one behind it while files fill in less than two seconds.
+    cdef int64_t start = -1
+    cdef LogFile *f = NULL
+    cdef int error = rmq_load32(&a.held)
+    rmq_mutex_lock(&a.lock)
+    if a.want >= 0 and a.error == 0:
+        if a.ready[0] == NULL:
+            start = a.want
+        elif a.ready[1] == NULL and a.io.mono_ns(a.io.ctx) < a.fast_until_ns:
+            start = a.ready[0].start + a.row.file_size
+    rmq_mutex_unlock(&a.lock)
+    if start < 0:
+        return False
+    if error == 0:
+        f = allocator_make(a, start, &error)
+    rmq_mutex_lock(&a.lock)
+    if f == NULL:
+        if a.ready[0] == NULL:
+            rmq_store32(&a.error, error)
+        else:
+            a.fast_until_ns = 0     # only the spare one failed: it is not needed yet
+    elif a.ready[0] == NULL:
+        a.ready[0] = f
+    else:
+        a.ready[1] = f
+    rmq_mutex_unlock(&a.lock)
+    rmq_event_wake(&a.done)
+    return True
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    cdef Allocator *a = <Allocator *> arg
+    cdef LogFile *tail
+    cdef int ticket
+    cdef bint busy
+    while rmq_load32(&a.stop) == 0:
+        ticket = rmq_event_ticket(&a.requested)
+        busy = _make_wanted(a)
+        if a.also != NULL and a.also(a.also_of):
+            busy = True
+        rmq_mutex_lock(&a.lock)
+        tail = a.tail
+        if tail != NULL:
+            log_file_hold(tail)
+        rmq_mutex_unlock(&a.lock)
+        if tail != NULL:
+            if a.lock_pages:
+                _lock_tail(a, tail)
+            if a.prezero == PREZERO_WINDOW:
+                busy = _zero_ahead(a, tail) or busy
+            if a.touch != TOUCH_OFF:
+                busy = _touch_ahead(a, tail) or busy
+            log_file_release(tail)
+        rmq_event_wake(&a.done)
+        if not busy:
+            rmq_event_wait(&a.requested, ticket, TICK_NS if a.prezero == PREZERO_WINDOW or a.touch != TOUCH_OFF else -1)
+    return NULL
+
+
+cdef int allocator_start(Allocator *a) noexcept nogil:
+    cdef int rc
+    a.stop = 0
+    a.seen_wrote = rmq_load(a.wrote)
+    a.seen_flushes = rmq_load(a.flushes)
+    rc = rmq_thread_start(&a.thread, _run, a, b"rmq-allocate")
+    a.running = rc == 0
+    return rc
+
+
+cdef int allocator_stop(Allocator *a) noexcept nogil:
+    cdef int rc = 0
+    cdef int i
+    if a.running:
+        rmq_store32(&a.stop, 1)
+        rmq_event_wake(&a.requested)
+        rc = rmq_thread_join(&a.thread)
+        a.running = False
+        if a.also_done != NULL:
+            a.also_done(a.also_of)
+    # Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
+    for i in range(1, -1, -1):
+        if a.ready[i] != NULL:
+            if rc == 0:
+                rc = a.io.unlink(a.io.ctx, a.ready[i].path)
+            log_file_release(a.ready[i])
+            a.ready[i] = NULL
+    return rc
+
+
+cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
+    rmq_mutex_lock(&a.lock)
+    # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
+    if start > a.want:
+        a.want = start
+    rmq_store32(&a.error, 0)
+    rmq_mutex_unlock(&a.lock)
+    rmq_event_wake(&a.requested)
+
+
+cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int64_t now
+    rmq_mutex_lock(&a.lock)
+    if a.ready[0] != NULL and a.ready[0].start == start:
+        f = a.ready[0]
+        a.ready[0] = a.ready[1]
+        a.ready[1] = NULL
+        a.want = start + a.row.file_size
+        now = a.io.mono_ns(a.io.ctx)
+        if a.made_ns > 0 and now - a.made_ns < FAST_FILE_NS:
+            a.fast_until_ns = now + FAST_FILE_NS
+        a.made_ns = now
+    rmq_mutex_unlock(&a.lock)
+    if f != NULL:
+        rmq_event_wake(&a.requested)
+    return f
+
+
+cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
+    cdef int64_t now
+    cdef int ticket, error
+    cdef bint ready
+    allocator_request(a, start)
+    while True:
+        ticket = rmq_event_ticket(&a.done)
+        rmq_mutex_lock(&a.lock)
+        # Somebody else may have taken it already: then the log moved on, and the caller looks again.
+        ready = (a.ready[0] != NULL and a.ready[0].start >= start) or a.want > start
+        error = a.error
+        rmq_mutex_unlock(&a.lock)
+        if ready or rmq_load32(a.fence) != 0:
+            return 0
+        if error < 0:
+            return error
+        now = a.io.mono_ns(a.io.ctx)
+        if now >= deadline:
+            return -ETIMEDOUT
+        rmq_event_wait(&a.done, ticket, deadline - now)
+
+
+cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
+    cdef LogFile *before
+    log_file_hold(tail)
+    rmq_mutex_lock(&a.lock)
+    before = a.tail
+    a.tail = tail
+    rmq_store32(&a.zero_error, 0)
+    rmq_mutex_unlock(&a.lock)
+    log_file_release(before)
+    rmq_event_wake(&a.requested)
+
+
+cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept nogil:
+    cdef int64_t to = ((position + PAGE - 1) & ~(<int64_t> PAGE - 1)) + PASS_MARGIN
+    rmq_mutex_lock(&a.zero_lock)
+    if f.zeroed_to < to:
+        rmq_store(&f.zeroed_to, to if to < f.size else f.size)
+    rmq_mutex_unlock(&a.zero_lock)
+
+
+cdef void allocator_settle(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil:
+    cdef int64_t deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
+    cdef int64_t now, at
+    cdef int ticket
+    allocator_request(a, start)
+    if a.lock_pages:
+        allocator_wait(a, start, timeout_ns)        # one that cannot be made is told to the put that needs it
+    while a.tail != NULL and a.prezero == PREZERO_WINDOW:
+        ticket = rmq_event_ticket(&a.done)
+        at = rmq_load(a.wrote) - a.tail.start
+        now = a.io.mono_ns(a.io.ctx)
+        if (rmq_load(&a.tail.zeroed_to) - at >= AHEAD_AT_OPEN or rmq_load(&a.tail.zeroed_to) >= _zero_end(a.tail)
+                or rmq_load32(&a.zero_error) != 0 or now >= deadline):
+            return
+        rmq_event_wait(&a.done, ticket, deadline - now)

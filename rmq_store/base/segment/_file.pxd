@@ -1,0 +1,82 @@
+# One CommitLog file and the row of them. A file is mapped whole, on first use, and unmapped when its last hold is gone: the row
+# holds it once, the appender, the dispatcher and every lease hold it while they look at it. Any thread.
+from libc.stdint cimport int64_t
+
+from rmq_store.base.io._io cimport rmq_guard_touch, rmq_io, rmq_lost, rmq_lost_in
+from rmq_store.base.io._sync cimport rmq_mutex
+
+
+cdef struct LogFile:
+    const rmq_io *io
+    unsigned char *map      # NULL until log_file_map, which any reader may be the first to call
+    char *path
+    int64_t start           # log offset of its first byte: its name
+    int64_t size
+    int64_t data_end        # log offset behind its last written byte once it is closed with a blank record; -1 before
+    int64_t zeroed_to       # the allocator writes zeros only at or beyond this position; who writes data stays below it
+    int fd
+    int direct_fd           # opened with O_DIRECT; -1: none
+    int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
+    int refs
+    bint writable
+    bint locked             # in memory; the allocator's thread only
+    int forked              # atomic: a child of fork may have it mapped, as only this process knows
+    bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
+    int guard               # guard_maps: the map's number in the guard's table; 0: not guarded
+    rmq_lost lost           # what of a guarded map is gone
+
+
+cdef struct FileRow:
+    const rmq_io *io
+    LogFile **files
+    char *dir
+    int64_t file_size
+    int64_t count
+    int64_t capacity
+    rmq_mutex lock
+    bint writable
+    bint guarded            # files that are mapped from now on are guarded
+
+
+cdef char *text_copy(const char *text) noexcept nogil
+cdef char *path_join(const char *dir, const char *name) noexcept nogil
+cdef void offset_name(int64_t start, char *out) noexcept nogil          # 20 digits and a NUL
+
+# Opens an existing file of the right size. NULL: *error is -errno.
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil
+# Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.
+cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
+                             bint writable) noexcept nogil
+# Opens the same file once more, for direct I/O: 0 or -errno.
+cdef int log_file_open_direct(LogFile *f) noexcept nogil
+# Memory that looks like a file of `size` bytes at log offset `start`, for readers. NULL: out of memory.
+cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
+cdef void log_file_hold(LogFile *f) noexcept nogil
+cdef void log_file_release(LogFile *f) noexcept nogil
+cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -errno
+cdef void log_file_unguard(LogFile *f) noexcept nogil                   # before whoever unmaps it
+
+cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil
+cdef void row_free(FileRow *row) noexcept nogil                         # drops the row's holds
+cdef int row_push(FileRow *row, LogFile *f) noexcept nogil              # takes over one hold; -EINVAL: not contiguous
+# Room for `more` files: that many row_push cannot fail for want of memory. 0 or -ENOMEM.
+cdef int row_reserve(FileRow *row, int64_t more) noexcept nogil
+cdef LogFile *row_pop(FileRow *row) noexcept nogil                      # hands the last file's hold over; NULL: empty
+cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the same for the first file
+# The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).
+cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil
+cdef int row_guard(FileRow *row) noexcept nogil                         # guards every map of the row: 0 or -errno
+cdef int64_t row_count(FileRow *row) noexcept nogil
+cdef int64_t row_start(FileRow *row) noexcept nogil                     # -1: no file
+cdef int64_t row_end(FileRow *row) noexcept nogil                       # end of the last file; 0: no file
+
+
+# True if the record at log offset `offset`, of which `size` bytes are looked at next, cannot be believed: a part of it is gone.
+# size 0: it could not be parsed, for which anything that is gone behind its start may be the reason.
+cdef inline bint log_file_lost(LogFile *f, int64_t offset, int64_t size) noexcept nogil:
+    if f.guard == 0:
+        return False
+    if size > 0:
+        rmq_guard_touch(f.map + (offset - f.start), size)
+    return rmq_lost_in(&f.lost, offset - f.start, offset - f.start + size if size > 0 else f.size)

@@ -1,0 +1,306 @@
+"""One CommitLog file and the row of them (upstream: MappedFile, MappedFileQueue). Contract in _file.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, strlen
+
+from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
+from rmq_store.base.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
+
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    """
+    enum: O_RDWR, O_RDONLY, O_NOFOLLOW, O_DIRECT
+
+
+cdef char *text_copy(const char *text) noexcept nogil:
+    cdef size_t n = strlen(text) + 1
+    cdef char *out = <char *> malloc(n)
+    if out != NULL:
+        memcpy(out, text, n)
+    return out
+
+
+cdef char *path_join(const char *dir, const char *name) noexcept nogil:
+    cdef size_t a = strlen(dir), b = strlen(name)
+    cdef char *out = <char *> malloc(a + b + 2)
+    if out != NULL:
+        memcpy(out, dir, a)
+        out[a] = c"/"
+        memcpy(out + a + 1, name, b + 1)
+    return out
+
+
+cdef void offset_name(int64_t start, char *out) noexcept nogil:
+    cdef int i
+    for i in range(19, -1, -1):
+        out[i] = <char> (48 + start % 10)
+        start = start // 10
+    out[20] = 0
+
+
+cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
+                             bint writable) noexcept nogil:
+    cdef char[21] name
+    cdef LogFile *f = <LogFile *> calloc(1, sizeof(LogFile))
+    if f == NULL:
+        return NULL
+    offset_name(start, name)
+    f.path = path_join(dir, name)
+    if f.path == NULL:
+        free(f)
+        return NULL
+    f.io = io
+    f.start = start
+    f.size = size
+    f.data_end = -1
+    f.zeroed_to = size
+    f.fd = fd
+    f.direct_fd = -1
+    f.refs = 1
+    f.writable = writable
+    return f
+
+
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil:
+    cdef char[21] name
+    cdef char *path
+    cdef int fd
+    cdef int64_t length
+    cdef LogFile *f
+    offset_name(start, name)
+    path = path_join(dir, name)
+    error[0] = -ENOMEM
+    if path == NULL:
+        return NULL
+    fd = io.open(io.ctx, path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
+    free(path)
+    if fd < 0:
+        error[0] = fd
+        return NULL
+    length = io.size(io.ctx, fd)
+    if length != size:
+        error[0] = <int> length if length < 0 else -EINVAL
+        io.close(io.ctx, fd)
+        return NULL
+    f = log_file_adopt(io, dir, start, size, fd, writable)
+    if f == NULL:
+        io.close(io.ctx, fd)
+        return NULL
+    error[0] = 0
+    return f
+
+
+cdef int log_file_open_direct(LogFile *f) noexcept nogil:
+    cdef int fd
+    if f.direct_fd < 0:
+        fd = f.io.open(f.io.ctx, f.path, O_RDWR | O_DIRECT | O_NOFOLLOW, 0)
+        if fd < 0:
+            return fd
+        f.direct_fd = fd
+    return 0
+
+
+cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil:
+    cdef LogFile *f = <LogFile *> calloc(1, sizeof(LogFile))
+    if f == NULL:
+        return NULL
+    f.map = <unsigned char *> malloc(size)
+    if f.map == NULL:
+        free(f)
+        return NULL
+    f.io = io
+    f.start = start
+    f.size = size
+    f.fd = -1
+    f.direct_fd = -1
+    f.refs = 1
+    f.copied = True
+    return f
+
+
+cdef void log_file_hold(LogFile *f) noexcept nogil:
+    rmq_add32(&f.refs, 1)
+
+
+cdef void log_file_release(LogFile *f) noexcept nogil:
+    if f == NULL or rmq_add32(&f.refs, -1) > 0:
+        return
+    # Nothing can be done about an error of either call here, and nothing depends on them: data is made durable by sync only.
+    if f.copied:
+        free(f.map)
+    elif f.map != NULL:
+        log_file_unguard(f)
+        f.io.munmap(f.io.ctx, f.map, f.size)
+    if f.direct_fd >= 0:
+        f.io.close(f.io.ctx, f.direct_fd)
+    if f.fd >= 0:
+        f.io.close(f.io.ctx, f.fd)
+    free(f.path)
+    free(f)
+
+
+cdef void log_file_unguard(LogFile *f) noexcept nogil:
+    guard_remove(&f.guard)
+
+
+cdef int row_guard(FileRow *row) noexcept nogil:
+    cdef LogFile *f
+    cdef int64_t i
+    cdef int rc = 0
+    rmq_mutex_lock(&row.lock)
+    row.guarded = True
+    for i in range(row.count):
+        f = row.files[i]
+        if rc == 0 and f.map != NULL and f.guard == 0:
+            rc = guard_add(f.map, f.size, f.fd, f.writable, &f.lost, &f.guard)
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
+    cdef void *at = NULL
+    cdef int rc = 0
+    if rmq_load(<const int64_t *> &f.map) != 0:
+        return 0
+    rmq_mutex_lock(&row.lock)
+    if f.map == NULL:
+        rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, &at)
+        if rc >= 0 and row.guarded:
+            rc = guard_add(at, f.size, f.fd, f.writable, &f.lost, &f.guard)
+            if rc < 0:
+                f.io.munmap(f.io.ctx, at, f.size)
+        if rc >= 0:
+            rmq_store(<int64_t *> &f.map, <int64_t> at)    # last: who sees the map sees its guard
+            rc = 0
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil:
+    cdef FileRow *row = <FileRow *> calloc(1, sizeof(FileRow))
+    if row == NULL:
+        return NULL
+    row.io = io
+    row.dir = text_copy(dir)
+    row.file_size = file_size
+    row.writable = writable
+    if row.dir == NULL:
+        free(row)
+        return NULL
+    return row
+
+
+cdef void row_free(FileRow *row) noexcept nogil:
+    cdef int64_t i
+    if row == NULL:
+        return
+    for i in range(row.count):
+        log_file_release(row.files[i])
+    free(row.files)
+    free(row.dir)
+    free(row)
+
+
+cdef int _grow(FileRow *row, int64_t more) noexcept nogil:
+    # Under the lock: room for `more` files.
+    cdef LogFile **files
+    cdef int64_t capacity = row.capacity * 2 + 16
+    if row.count + more <= row.capacity:
+        return 0
+    files = <LogFile **> realloc(row.files, capacity * sizeof(LogFile *))
+    if files == NULL:
+        return -ENOMEM
+    row.files = files
+    row.capacity = capacity
+    return 0
+
+
+cdef int row_reserve(FileRow *row, int64_t more) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&row.lock)
+    rc = _grow(row, more)
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef int row_push(FileRow *row, LogFile *f) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and row.files[row.count - 1].start + row.file_size != f.start:
+        rc = -EINVAL
+    else:
+        rc = _grow(row, 1)
+    if rc == 0:
+        row.files[row.count] = f
+        row.count += 1
+    rmq_mutex_unlock(&row.lock)
+    return rc
+
+
+cdef LogFile *row_pop(FileRow *row) noexcept nogil:
+    cdef LogFile *f = NULL
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0:
+        row.count -= 1
+        f = row.files[row.count]
+    rmq_mutex_unlock(&row.lock)
+    return f
+
+
+cdef LogFile *row_shift(FileRow *row) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int64_t i
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0:
+        f = row.files[0]
+        row.count -= 1
+        for i in range(row.count):
+            row.files[i] = row.files[i + 1]
+    rmq_mutex_unlock(&row.lock)
+    return f
+
+
+cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int64_t i
+    error[0] = 0
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and offset >= row.files[0].start:
+        i = (offset - row.files[0].start) // row.file_size
+        if i < row.count:
+            f = row.files[i]
+            log_file_hold(f)
+    rmq_mutex_unlock(&row.lock)
+    if f != NULL:
+        error[0] = log_file_map(row, f)
+        if error[0] < 0:
+            log_file_release(f)
+            return NULL
+    return f
+
+
+cdef int64_t row_start(FileRow *row) noexcept nogil:
+    cdef int64_t start
+    rmq_mutex_lock(&row.lock)
+    start = row.files[0].start if row.count > 0 else -1
+    rmq_mutex_unlock(&row.lock)
+    return start
+
+
+cdef int64_t row_end(FileRow *row) noexcept nogil:
+    cdef int64_t end
+    rmq_mutex_lock(&row.lock)
+    end = row.files[row.count - 1].start + row.file_size if row.count > 0 else 0
+    rmq_mutex_unlock(&row.lock)
+    return end
+
+
+cdef int64_t row_count(FileRow *row) noexcept nogil:
+    cdef int64_t count
+    rmq_mutex_lock(&row.lock)
+    count = row.count
+    rmq_mutex_unlock(&row.lock)
+    return count

@@ -1,0 +1,239 @@
+"""Following a store that another process writes (upstream: none; the part of ReputMessageService). Contract in _follow.pxd.
+
+A record counts as there when a queue entry leads to it: the writer makes entries of whole records only, and in the log's order,
+so one entry vouches for everything before it. What the log seems to have beyond that may be half written, and is only looked
+for: which queues have to be read on, and how far.
+
+No other process can wake this one (a mapped file tells nobody that it is written), so the thread looks: 2,000 times a second
+while messages come or somebody waits for one, seldom when nothing happens. A look at a log that stands still is one load.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.base.io._io cimport rmq_pread_all
+from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_start)
+from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_open, log_file_release, row_count, row_end,
+                                           row_find, row_pop, row_push, row_shift, row_start)
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
+                                      TRANSACTION_ROLLBACK, RecordStatus, RecordView, record_in_place, record_of_queue,
+                                      record_parse, topic_fits)
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_that_is, queues_read_on, queues_show
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+cdef enum:
+    RECORDS_MAX = 8192          # in one look
+    RECORDS_MIN = 64            # where the last one found nothing that has an entry
+    BYTES_MAX = 4 << 20
+    LOOKS_BETWEEN = 64          # before queues that wait in vain have their turn
+
+cdef int64_t SOON_NS = 500_000, LATER_NS = 2_000_000, SELDOM_NS = 10_000_000, FAILED_NS = 100_000_000
+cdef int64_t SOON_LOOKS = 2000
+
+
+cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
+    cdef Follower *f = <Follower *> calloc(1, sizeof(Follower))
+    if f != NULL:
+        f.d = d
+        f.unresolved = -1
+        f.budget = RECORDS_MAX
+    return f
+
+
+cdef void follower_let_go_ahead(Follower *f) noexcept nogil:
+    cdef Log *log = f.d.log
+    while row_count(log.row) > 0 and row_end(log.row) - log.row.file_size >= log.dispatched:
+        log_file_release(row_pop(log.row))
+    log_file_release(log.tail)
+    log.tail = NULL
+
+
+cdef void follower_free(Follower *f) noexcept nogil:
+    free(f)
+
+
+cdef int _begun(LogFile *f) noexcept nogil:
+    # Whether the writer has put anything into it. A file that was made ahead it may take away again, and make another one.
+    cdef int64_t head = 0, got = rmq_pread_all(f.io, f.fd, &head, sizeof(head), 0)
+    return <int> got if got < 0 else head != 0
+
+
+cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
+    # d.file becomes the file that holds `at`. 1; 0: it is not there yet, not whole, or not begun; -errno.
+    cdef Log *log = d.log
+    cdef LogFile *f
+    cdef int error = 0, rc
+    if d.file != NULL and d.file.start <= at < d.file.start + d.file.size:
+        return 1
+    if row_count(log.row) == 0 or at == row_end(log.row):
+        f = log_file_open(log.io, log.row.dir, at, log.row.file_size, False, &error)
+        if f == NULL:
+            return 0 if error == -ENOENT or error == -EINVAL else error
+        rc = _begun(f)
+        if rc > 0:
+            rc = row_push(log.row, f)
+            if rc == 0:
+                rc = 1
+        if rc <= 0:
+            log_file_release(f)
+            return rc
+    f = row_find(log.row, at, &error)
+    if f == NULL:
+        return error
+    log_file_release(d.file)
+    d.file = f
+    return 1
+
+
+cdef bint _record(Dispatcher *d, int64_t at, RecordView *v, int64_t *next_at, int *rc) noexcept nogil:
+    # Whether there seems to be a record at `at`; v.size 0: the end of its file, the log goes on at next_at.
+    cdef RecordStatus status
+    cdef int64_t end
+    rc[0] = _file(d, at)
+    if rc[0] <= 0:
+        return False
+    end = d.file.start + d.file.size
+    if end - at < BLANK_SIZE:
+        v.size = 0
+        next_at[0] = end
+        return True
+    status = record_parse(d.file.map + (at - d.file.start), end - at, v)
+    if log_file_lost(d.file, at, v.size if status == RECORD_OK else 0):
+        rc[0] = -EIO
+        return False
+    if status == RECORD_BLANK:
+        v.size = 0
+        next_at[0] = end
+        return True
+    next_at[0] = at + v.size
+    return status == RECORD_OK and v.physical_offset == at
+
+
+cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil:
+    cdef Dispatcher *d = <Dispatcher *> dispatcher
+    cdef RecordView v
+    cdef LogFile *f
+    cdef int error = 0
+    cdef bint found
+    if physical < row_start(d.log.row):
+        return 1                    # deleted meanwhile
+    f = row_find(d.log.row, physical, &error)
+    if f == NULL:
+        return error
+    found = (record_parse(f.map + (physical - f.start), f.start + f.size - physical, &v) == RECORD_OK
+             and v.physical_offset == physical and v.size == size
+             and (record_in_place(&v, q.topic, q.topic_size, q.queue_id, index)
+                  or (v.queue_offset > index and record_of_queue(&v, q.topic, q.topic_size, q.queue_id))))
+    if log_file_lost(f, physical, size if found else 0):
+        error = -EIO
+    if found and v.store_timestamp > d.put_timestamp:
+        d.put_timestamp = v.store_timestamp
+    log_file_release(f)
+    return error if error < 0 else found
+
+
+cdef int64_t _walk(Follower *f) noexcept nogil:
+    # Over what the log seems to have beyond what is known: its queues expect entries. Returns where it ends, or -errno.
+    cdef Dispatcher *d = f.d
+    cdef int64_t known = d.log.dispatched, at = known, next_at = 0
+    cdef int64_t before = f.unresolved, unresolved = -1
+    cdef RecordView v
+    cdef Queue *q
+    cdef int n = 0, rc = 0, kind
+    if 0 <= before < known and before >= row_start(d.log.row):
+        at = before
+    while n < f.budget and at - known < BYTES_MAX and _record(d, at, &v, &next_at, &rc):
+        n += 1
+        kind = v.sys_flag & FLAG_TRANSACTION
+        if v.size > 0 and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and topic_fits(v.topic, v.topic_size):
+            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, unresolved < 0, &rc)
+            if rc < 0:
+                break
+            if q == NULL:
+                # A file that comes while the log is walked must not begin its queue with a later record. A second look behind
+                # an entry of a later record: its file would be there if it were ever to come.
+                if unresolved < 0 and not (before == at < known):
+                    unresolved = at
+            else:
+                rc = queue_expect(d.queues, q, v.queue_offset, at, at >= known, _leads, d)
+                if rc < 0:
+                    break
+        at = next_at
+    f.unresolved = unresolved
+    return rc if rc < 0 else at
+
+
+cdef int _look(Follower *f) noexcept nogil:
+    cdef Dispatcher *d = f.d
+    cdef Log *log = d.log
+    cdef int64_t furthest = -1, to = _walk(f)
+    cdef int rc
+    cdef bint all
+    if to < 0:
+        return <int> to
+    f.looks += 1
+    all = f.looks % LOOKS_BETWEEN == 0
+    rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
+    if furthest > log.dispatched:
+        rmq_store(&log.wrote_timestamp, d.put_timestamp)
+        rmq_store(&d.last_timestamp, d.put_timestamp)
+        rmq_store(&log.wrote, furthest)
+        rmq_store(&log.committed, furthest)
+        rmq_store(&log.flushed, furthest)
+        rmq_store(&log.dispatched, furthest)
+    queues_show(d.queues)
+    f.budget = RECORDS_MAX if furthest >= 0 else RECORDS_MIN
+    return rc if rc < 0 else furthest >= 0
+
+
+cdef int follower_look(Follower *f) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&f.d.round_lock)
+    rc = _look(f)
+    rmq_mutex_unlock(&f.d.round_lock)
+    rmq_store32(&f.error, -rc if rc < 0 else 0)
+    if rc != 0:
+        rmq_event_wake(&f.d.moved)
+    return rc
+
+
+cdef void follower_begins(Follower *f, int64_t start) noexcept nogil:
+    cdef Log *log = f.d.log
+    rmq_mutex_lock(&f.d.round_lock)
+    while row_count(log.row) > 0 and row_start(log.row) < start:
+        log_file_release(row_shift(log.row))
+    if log.dispatched < start:
+        rmq_store(&log.wrote, start)
+        rmq_store(&log.committed, start)
+        rmq_store(&log.flushed, start)
+        rmq_store(&log.dispatched, start)
+    rmq_mutex_unlock(&f.d.round_lock)
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    cdef Follower *f = <Follower *> arg
+    cdef Dispatcher *d = f.d
+    cdef int64_t pause, idle = 0
+    cdef int ticket, rc
+    while rmq_load32(&d.stop) == 0:
+        ticket = rmq_event_ticket(&d.log.dispatch_wanted)
+        rc = follower_look(f)
+        if rc > 0:
+            idle = 0
+            continue
+        idle += 1
+        pause = SOON_NS
+        if rc < 0:
+            pause = FAILED_NS
+        elif idle > SOON_LOOKS:
+            pause = LATER_NS if rmq_load32(&d.waiters) > 0 else SELDOM_NS
+        rmq_event_wait(&d.log.dispatch_wanted, ticket, pause)
+    return NULL
+
+
+cdef int follower_start(Follower *f) noexcept nogil:
+    cdef int rc = rmq_thread_start(&f.d.thread, _run, f, b"rmq-follow")
+    f.d.running = rc == 0
+    return rc

@@ -1,0 +1,340 @@
+"""Commit, sync and group commit (upstream: CommitRealTimeService, FlushRealTimeService, GroupCommitService). See _flush.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy
+
+from rmq_store.base.histogram._histogram cimport rmq_histogram_add
+from rmq_store.base.io._io cimport rmq_lost_any, rmq_lost_in, rmq_pwrite_all
+from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
+                                      rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store,
+                                      rmq_store32, rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter,
+                                      rmq_waiter_leave, rmq_waiter_sleep, rmq_waiters_pass)
+from rmq_store.base.segment._allocator cimport allocator_pass
+from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
+from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch,
+                                           log_fence, log_flushed, log_make_way)
+from rmq_store.log.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
+from rmq_store.log.pool._pool cimport pool_at
+
+cdef extern from "rmq_pages.h" nogil:
+    int64_t rmq_page_size()
+
+cdef int64_t POLL_FAST_NS = 500_000         # between commits while producers are busy: each one costs them a turn of the core
+cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
+cdef int64_t IDLE_BEFORE_SLEEP = 10         # empty rounds before the committer waits to be woken
+cdef int64_t FLUSH_EARLY_BYTES = 64 << 20   # asynchronous flush does not wait for its interval with so much to do ...
+cdef int64_t FLUSH_LOOK_NS = 50_000_000     # ... for which it looks this often
+cdef int64_t GATHER_NS = 2_000_000          # sync mode: unwaited puts are flushed this long after the first
+
+
+# ---- back ends: how bytes reach the file, and how the file reaches the device
+
+cdef int _write(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    # FileChannel style: pwrite out of the pool. The ring is mapped twice, so any piece is straight.
+    return rmq_pwrite_all(log.io, f.fd, pool_at(log.pool, begin), end - begin, begin - f.start)
+
+
+cdef int _copy(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    memcpy(f.map + (begin - f.start), pool_at(log.pool, begin), end - begin)
+    if log.io.map_store != NULL:
+        log.io.map_store(log.io.ctx, f.fd, begin - f.start, f.map + (begin - f.start), end - begin)
+    return -EIO if rmq_lost_any(&f.lost) else 0
+
+
+cdef int _commit_pieces(Log *log, int64_t to, bint through_map) noexcept nogil:
+    # [committed, to), file by file. Behind a file's end-of-file record nothing is written: the ring holds old bytes there.
+    cdef int64_t at = rmq_load(&log.committed)
+    cdef int64_t end, data_end
+    cdef LogFile *f
+    cdef int rc = 0
+    while at < to:
+        f = row_find(log.row, at, &rc)
+        if f == NULL:
+            return rc if rc < 0 else -EIO
+        end = f.start + f.size
+        if to < end:
+            end = to
+        data_end = rmq_load(&f.data_end)
+        if data_end >= 0 and end > data_end and data_end >= at:
+            rc = 0
+            if data_end > at:
+                if data_end - f.start > rmq_load(&f.zeroed_to):
+                    allocator_pass(log.alloc, f, data_end - f.start)
+                rc = _copy(log, f, at, data_end) if through_map else _write(log, f, at, data_end)
+            end = f.start + f.size
+        elif data_end >= 0 and at > data_end:
+            end = f.start + f.size      # inside the rest behind the end-of-file record
+        else:
+            if end - f.start > rmq_load(&f.zeroed_to):
+                allocator_pass(log.alloc, f, end - f.start)
+            rc = _copy(log, f, at, end) if through_map else _write(log, f, at, end)
+        log_file_release(f)
+        if rc < 0:
+            return rc
+        at = end
+        log_committed(log, at)
+    rmq_add(&log.commits, 1)
+    return 0
+
+
+cdef int _commit_write(Log *log, int64_t to) noexcept nogil:
+    return _commit_pieces(log, to, False)
+
+
+cdef int _commit_copy(Log *log, int64_t to) noexcept nogil:
+    return _commit_pieces(log, to, True)
+
+
+cdef int _sync_map(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    cdef int64_t first = (begin - f.start) & -rmq_page_size()
+    return log.io.msync(log.io.ctx, f.fd, f.map + first, end - f.start - first)
+
+
+cdef int _sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+    return log.io.fdatasync(log.io.ctx, f.fd)
+
+
+cdef void flush_use(Log *log, BackendKind kind) noexcept nogil:
+    if log.pool != NULL:
+        log.commit = _commit_copy if kind == BACKEND_MSYNC else _commit_write
+    log.sync = _sync_map if kind == BACKEND_MSYNC else _sync_file
+
+
+# ---- one owner of commit, one of sync
+
+cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
+    cdef int64_t begun
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return -rmq_load32(&log.fence)
+    if log.commit == NULL or rmq_load(&log.committed) >= to:
+        return 0
+    begun = log.io.mono_ns(log.io.ctx)
+    rc = log.commit(log, to)
+    if rc < 0:
+        log_fence(log, rc, FENCE_WRITE)
+        return rc
+    rmq_histogram_add(&log.commit_times, log.io.mono_ns(log.io.ctx) - begun)
+    rmq_event_wake(&log.room)
+    return 0
+
+
+cdef int _commit(Log *log, int64_t to) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&log.commit_lock)
+    rc = _commit_locked(log, to)
+    rmq_mutex_unlock(&log.commit_lock)
+    return rc
+
+
+cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
+    cdef int rc
+    if log.ring != NULL:
+        return ring_commit(<RingWriter *> log.ring, to)
+    rc = _commit(log, to)
+    log_commit_seen(log)
+    return rc
+
+
+cdef int _flush_locked(Log *log) noexcept nogil:
+    # The caller holds sync_lock. The time is read before the position: what it covers lies below it, up to the few records that
+    # were being appended, and recovery's three seconds of margin cover those.
+    cdef int64_t timestamp = rmq_load(&log.wrote_timestamp)
+    cdef int64_t to = rmq_load(&log.wrote)
+    cdef int64_t at = rmq_load(&log.flushed)
+    cdef int64_t end, begun
+    cdef LogFile *f
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return -rmq_load32(&log.fence)
+    if at >= to:
+        return 0
+    begun = log.io.mono_ns(log.io.ctx)
+    rc = flush_commit(log, to)
+    while rc >= 0 and at < to:
+        f = row_find(log.row, at, &rc)
+        if f == NULL:
+            rc = rc if rc < 0 else -EIO
+            break
+        end = f.start + f.size
+        if to < end:
+            end = to
+        rc = log.sync(log, f, at, end)
+        if rc >= 0 and rmq_lost_in(&f.lost, at - f.start, end - f.start):
+            rc = -EIO           # a reader met a page that the file does not have any more, and the sync covered what is left
+        log_file_release(f)
+        if rc >= 0:
+            at = end
+            if at < to:
+                rmq_store(&log.flushed, at)
+    if rc < 0:
+        log_fence(log, rc, FENCE_SYNC)
+        return rc
+    log_flushed(log, to, timestamp, begun)
+    return 0
+
+
+cdef inline void _unlock_and_announce(Log *log) noexcept nogil:
+    rmq_mutex_unlock(&log.sync_lock)
+    rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
+    log_dispatch(log)
+
+
+cdef int flush_all(Log *log) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&log.sync_lock)
+    rc = _flush_locked(log)
+    _unlock_and_announce(log)
+    return rc
+
+
+cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
+    # Leads if nobody does, else waits on the list. Between entering the list and sleeping it looks again: a sync that ended in
+    # between did not see it, but has let go of the lock.
+    cdef int64_t deadline = 0
+    cdef int64_t now
+    cdef rmq_waiter waiter
+    cdef bint listed = False
+    while True:
+        if rmq_load(&log.flushed) >= end or rmq_load32(&log.fence) != 0:
+            if listed:
+                rmq_waiter_leave(&log.durable, &waiter)
+            return 0 if rmq_load(&log.flushed) >= end else -rmq_load32(&log.fence)
+        if rmq_mutex_try(&log.sync_lock):
+            if listed:
+                rmq_waiter_leave(&log.durable, &waiter)
+                listed = False
+            _flush_locked(log)
+            _unlock_and_announce(log)
+        elif not listed:
+            now = log.io.mono_ns(log.io.ctx)
+            if deadline == 0:
+                deadline = now + timeout_ns
+            if now >= deadline:
+                return -ETIMEDOUT
+            rmq_waiter_enter(&log.durable, &waiter, end)
+            listed = True
+        else:
+            rmq_waiter_sleep(&log.durable, &waiter, deadline - now)
+            listed = False
+
+
+# ---- background threads
+
+cdef void *_commit_run(void *arg) noexcept nogil:
+    # Active, it looks every 100 us and commits what has gathered; with nothing to do it sleeps until an append wakes it. So the
+    # put path makes a system call only for the first record after a pause.
+    cdef Flusher *s = <Flusher *> arg
+    cdef Log *log = s.log
+    cdef int64_t last = log.io.mono_ns(log.io.ctx)
+    cdef int64_t pending, now, moved = 0, idle = 0
+    cdef int ticket
+    while rmq_load32(&s.stop) == 0:
+        ticket = rmq_event_ticket(&log.commit_wanted)
+        pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
+        now = log.io.mono_ns(log.io.ctx)
+        if pending >= rmq_load(&s.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&s.commit_interval_max_ns)):
+            log_make_way(log, pending, &moved)
+            if _commit(log, rmq_load(&log.wrote)) < 0:
+                break
+            log_dispatch(log)
+            last = now
+            idle = 0
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+        elif pending > 0:
+            idle = 0
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
+            if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
+                last = now - rmq_load(&s.commit_interval_max_ns)   # somebody asked for it
+        elif idle < IDLE_BEFORE_SLEEP:
+            idle += 1
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+        else:
+            rmq_store32(&log.commit_asleep, 1)
+            rmq_fence()
+            if rmq_load(&log.wrote) == rmq_load(&log.committed) and rmq_load32(&s.stop) == 0:
+                rmq_event_wait(&log.commit_wanted, ticket, -1)
+            rmq_store32(&log.commit_asleep, 0)
+            last = log.io.mono_ns(log.io.ctx)
+            idle = 0
+    return NULL
+
+
+cdef void *_flush_run(void *arg) noexcept nogil:
+    cdef Flusher *s = <Flusher *> arg
+    cdef Log *log = s.log
+    cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
+    cdef int64_t last = thorough
+    cdef int64_t pending, now, interval, interval_max
+    cdef int ticket, gather
+    cdef bint due
+    while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
+        ticket = rmq_event_ticket(&log.flush_wanted)
+        pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
+        now = log.io.mono_ns(log.io.ctx)
+        if s.sync_mode or rmq_load32(&log.flush_eager):
+            # Waiting puts flush for themselves; this is for those that did not wait, and for flush_wake = eager.
+            if pending > 0:
+                if flush_all(log) < 0:
+                    break
+                continue
+            rmq_store32(&log.flush_asleep, 1)
+            rmq_fence()
+            if rmq_load(&log.wrote) == rmq_load(&log.flushed) and rmq_load32(&s.stop) == 0:
+                rmq_event_wait(&log.flush_wanted, ticket, -1)
+            rmq_store32(&log.flush_asleep, 0)
+            if rmq_load32(&s.stop) == 0:
+                gather = rmq_event_ticket(&log.flush_wanted)
+                rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
+            continue
+        interval = rmq_load(&s.flush_interval_ns)
+        interval_max = rmq_load(&s.flush_interval_max_ns)
+        due = now - last >= interval
+        if (pending >= FLUSH_EARLY_BYTES or (due and pending >= rmq_load(&s.flush_bytes_min))
+                or (pending > 0 and now - thorough >= interval_max)):
+            if flush_all(log) < 0:
+                break
+            if now - thorough >= interval_max:
+                thorough = now
+        if due:
+            last = now
+        rmq_event_wait(&log.flush_wanted, ticket, FLUSH_LOOK_NS if interval > FLUSH_LOOK_NS else interval)
+    return NULL
+
+
+cdef Flusher *flusher_new(Log *log) noexcept nogil:
+    cdef Flusher *s = <Flusher *> calloc(1, sizeof(Flusher))
+    if s != NULL:
+        s.log = log
+    return s
+
+
+cdef int flusher_start(Flusher *s) noexcept nogil:
+    cdef int rc = 0
+    if s.log.ring != NULL:
+        rc = ring_writer_start(<RingWriter *> s.log.ring)
+        if s.sync_mode:
+            return rc           # the ring's thread flushes as well
+    elif s.log.pool != NULL:
+        rc = rmq_thread_start(&s.commit_thread, _commit_run, s, b"rmq-commit")
+        s.commit_running = rc == 0
+    if rc == 0:
+        rc = rmq_thread_start(&s.flush_thread, _flush_run, s, b"rmq-flush")
+        s.flush_running = rc == 0
+    return rc
+
+
+cdef int flusher_stop(Flusher *s) noexcept nogil:
+    cdef int rc = 0
+    rmq_store32(&s.stop, 1)
+    rmq_event_wake(&s.log.commit_wanted)
+    rmq_event_wake(&s.log.flush_wanted)
+    if s.log.ring != NULL:
+        rc = ring_writer_stop(<RingWriter *> s.log.ring)
+    if s.commit_running:
+        rc = rmq_thread_join(&s.commit_thread)
+        s.commit_running = False
+    if s.flush_running:
+        rc = rmq_thread_join(&s.flush_thread)
+        s.flush_running = False
+    return rc

@@ -1,0 +1,244 @@
+"""Where the parts of a store lie, and what its files tell of it before it is opened: sizes, and whether its queues have an
+extension. Reads only; what goes while it looks is passed over.
+"""
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from rmq_store.base.io.files import open_regular
+from rmq_store.base.machine.sizing import cut_index, fit
+from rmq_store.config.load import Options
+from rmq_store.errors import illegal
+from rmq_store.events import Event, emit
+from rmq_store.log.recovery.recover import is_number
+from rmq_store.queues.index.geometry import geometry_of
+
+__all__ = ["EXT_ADDRESS_MAX", "Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+           "numbered", "root_of"]
+
+SIZES_LOOKED_AT = 16
+INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
+UNIT_SIZE = 20
+EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units (ConsumeQueueExt.isExtAddr)
+_EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
+_QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
+
+
+def root_of(path: Any) -> str:
+    """The absolute path that a caller gave for a store. Raises ArgumentIllegal for what is none."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise illegal("path", path, "give the directory of a store as str, bytes or a path object") from None
+    if not text:
+        raise illegal("path", text, "name the directory of the store, '.' for this one (a variable that is not set?)")
+    if "\0" in text:
+        raise illegal("path", text, "no path has a NUL: remove it")
+    return os.path.abspath(text)
+
+
+def need_store(root: str, log: str) -> None:
+    """Where a store must be, whose commit log is in `log`, says why there is none. Raises OSError of the kind that fits."""
+    try:
+        if stat.S_ISDIR(os.stat(log).st_mode):
+            return
+        raise NotADirectoryError(20, "is in the place of a store's commitlog directory: move it away", log)
+    except PermissionError:
+        raise denied(log) from None
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError as error:
+        if os.path.isdir(root):
+            raise
+        raise no_directory(root) from error
+    if not os.path.isdir(root):
+        raise FileNotFoundError(2, "not a message store: there is no such directory (is its disk mounted?)", root)
+    if os.path.dirname(log) != root:
+        raise FileNotFoundError(2, "not a message store: the directory of its option commitlog_path is not there", log)
+    parent = os.path.dirname(root)
+    near = next((place for place in (parent, os.path.join(root, "store")) if os.path.isdir(os.path.join(place, "commitlog"))),
+                None)
+    found = f"; {near} is one" if near else "; it is empty (is its disk mounted?)" if not os.listdir(root) else ""
+    raise FileNotFoundError(2, f"not a message store: it has no commitlog directory{found}", root)
+
+
+def no_directory(path: str) -> NotADirectoryError:
+    """Why `path`, where a directory must be or come, can be none: the first on the way to it that is something else."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) for n in range(2, len(parts))]
+    file = next((place for place in way if not os.path.isdir(place)), path)
+    return NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file)
+
+
+def denied(path: str) -> PermissionError:
+    """Why this process may not have `path`: the first directory on the way that is closed to it, else the path; and whose that
+    is."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts))]
+    shut = next((place for place in way if not os.access(place, os.X_OK)), path)
+    try:
+        about = os.stat(shut)
+        owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
+    except OSError:
+        owner = ""
+    return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
+                           "store, or give it permission (to look at a store, readonly=True needs that of reading alone)", shut)
+
+
+class Places:
+    """Where the parts of a store lie: absolute paths."""
+
+    def __init__(self, root: str, options: Options) -> None:
+        self.root = root
+        self.commitlog = options.commitlog_path or os.path.join(root, "commitlog")
+        self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
+        self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
+        self.index = options.index_path or os.path.join(root, "index")
+        self.commitlog_tmp = self._tmp(self.commitlog)
+        self.consumequeue_tmp = self._tmp(self.consumequeue)
+        self.index_tmp = self._tmp(self.index)
+        self.checkpoint = os.path.join(root, "checkpoint")
+        self.abort = os.path.join(root, "abort")
+
+    def _tmp(self, directory: str) -> str:
+        """Where files of `directory` are made: on the same file system, so that a rename puts them into place."""
+        inside = os.path.dirname(directory) == self.root
+        return os.path.join(self.root, ".alloc") if inside else directory.rstrip("/") + ".alloc"
+
+    @property
+    def tmps(self) -> list[str]:
+        return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
+
+    @property
+    def log_elsewhere(self) -> list[str]:
+        """The log's directory where it is not in the root: another root may name it too, so it is locked with the store."""
+        return [] if os.path.dirname(self.commitlog) == self.root else [self.commitlog]
+
+    def with_log(self) -> tuple[bool, bool]:
+        """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""
+        log, queues, index = (os.stat(tmp).st_dev for tmp in (self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp))
+        return queues == log, index == log
+
+
+def infer_sizes(root: str, options: Options) -> dict[str, Any]:
+    """What the files of an existing store tell, for options that nobody gave: sizes, and whether ConsumeQueueExt is in use."""
+    places = Places(root, options)
+    found: dict[str, Any] = {}
+    if not options.given("segment_size_bytes"):
+        size = _row_size(places.commitlog, 20)
+        if size:
+            found["segment_size_bytes"] = size
+    if not options.given("consumequeue_file_size_bytes"):
+        size = _queue_file_size(places.consumequeue)
+        if size and size % 20 == 0:
+            found["consumequeue_file_size_bytes"] = size
+    if not options.given("index_slots") and not options.given("index_entries_max"):
+        geometry = _index_geometry(places.index, options)
+        if geometry:
+            found["index_slots"], found["index_entries_max"] = geometry
+    return found | _extension(places, options)
+
+
+def fit_sizes(root: str, options: Options) -> Options:
+    """Sizes that neither anybody nor the files of the store told, cut to the machine (sizing.py); said where they were."""
+    places = Places(root, options)
+    fitted = fit(options, places.commitlog, places.index)
+    cut = {n: fitted[n] for n in fitted if fitted[n] != options[n]}
+    if cut:
+        emit(Event.SIZES_CUT, path=root, options=", ".join(f"{n}={v}" for n, v in cut.items()))
+    return fitted
+
+
+def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
+    """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
+    the default fits, or nothing."""
+    size = _row_size(directory, 17)
+    if size in (0, INDEX_FILE_SIZE_DEFAULT):
+        return None
+    for path, length in numbered(directory, 17):
+        if length != size:
+            continue
+        with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
+            if found := geometry_of(file.fileno()):
+                return found
+    return cut_index(options, size)
+
+
+def numbered(directory: str, digits: int) -> list[tuple[str, int]]:
+    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if len(entry.name) == digits and is_number(entry.name) and entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):       # deleted meanwhile
+                        found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found)
+
+
+def _usual_size(lengths: list[int]) -> int:
+    """The length that most files have that are not empty: one of them may be damaged. 0 where there is none."""
+    return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
+
+
+def _row_size(directory: str, digits: int) -> int:
+    return _usual_size([size for _, size in numbered(directory, digits)])
+
+
+def _queue_files(directory: str) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
+    """Topic, queue id and files of the first queues that have files, not of all: there may be ten thousand."""
+    looked = 0
+    try:
+        with os.scandir(directory) as topics:
+            for topic in topics:
+                if not topic.is_dir():
+                    continue
+                with suppress(FileNotFoundError), os.scandir(topic.path) as queues:
+                    for queue in queues:
+                        files = numbered(queue.path, 20) if is_number(queue.name) and queue.is_dir() else []
+                        if any(size for _, size in files):
+                            yield topic.name, queue.name, files
+                            looked += len(files)
+                        if looked >= SIZES_LOOKED_AT:
+                            return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _queue_file_size(directory: str) -> int:
+    return _usual_size([size for _, _, files in _queue_files(directory) for _, size in files])
+
+
+def _extension(places: Places, options: Options) -> dict[str, Any]:
+    """Files of ConsumeQueueExt tell their size, and a queue's newest entry whether they are in use: a broker that has switched
+    them off leaves them there, and would not find what entries that lead to them say."""
+    queues = list(_queue_files(places.consumequeue_ext))
+    size = _usual_size([size for _, _, files in queues for _, size in files])
+    if not _EXT_SIZE_LEAST <= size <= _INT_MAX:
+        return {}
+    found: dict[str, Any] = {}
+    if not options.given("consumequeue_ext_file_size_bytes"):
+        found["consumequeue_ext_file_size_bytes"] = size
+    if not options.given("consumequeue_ext_enabled") and any(
+            _newest_tags_code(os.path.join(places.consumequeue, topic, queue_id)) <= EXT_ADDRESS_MAX
+            for topic, queue_id, _ in queues):
+        found["consumequeue_ext_enabled"] = True
+    return found
+
+
+def _newest_tags_code(queue: str) -> int:
+    """The tags code of the last entry of a queue, 0 where there is none."""
+    for path, size in reversed(numbered(queue, 20)):
+        if size > _QUEUE_FILE_MOST:
+            return 0
+        with suppress(FileNotFoundError), open(path, "rb", opener=open_regular) as file:
+            data = file.read(_QUEUE_FILE_MOST).rstrip(b"\0")
+            if data:
+                at = (len(data) - 1) // UNIT_SIZE * UNIT_SIZE
+                return int.from_bytes(data[at + 12:at + UNIT_SIZE].ljust(8, b"\0"), "big", signed=True)
+    return 0

@@ -1,0 +1,397 @@
+"""Opening a store: the rooms in the order of a message's way, each with what the directory already holds.
+
+The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
+"""
+import os
+import stat
+import time
+from dataclasses import dataclass, replace
+from errno import EACCES, EPERM, EROFS
+from typing import Any
+
+from rmq_store.access.core._guard import guard_maps
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.machine.limits import memory_limit
+from rmq_store.config.load import Options
+from rmq_store.errors import StoreRefusesToLoad, StoreStateError
+from rmq_store.events import Event, emit
+from rmq_store.log.flush.backend import choose_backend
+from rmq_store.log.recovery import checkpoint, lockfile
+from rmq_store.log.recovery.checkpoint import Times
+from rmq_store.log.recovery.places import Places, denied, need_store, no_directory, numbered
+from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
+from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
+from rmq_store.log.recovery.versions import code_text, other_version, refusal
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_empty
+from rmq_store.queues.index.loader import load_index
+from rmq_store.services.cleaning._clean import let_go, note_removed
+from rmq_store.services.cleaning.removing import bound_removed, removed_queues
+from rmq_store.services.integrity.manifest import drop_stale
+
+__all__ = ["open_store"]
+
+_SHORT_READ = ("`rmqstore verify` says what is damaged, `rmqstore repair` brings back what is good: run it before any open for "
+               "writing, which cuts the log there and keeps the rest in .salvage/")
+_SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --restore` puts the good records of that again"
+NOT_ALLOWED = EACCES, EPERM, EROFS
+NAMES_MARGIN_S = 300        # several times the period of the checkpoint
+
+
+def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
+    """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
+
+    On an error everything taken is given back, the lock last.
+    """
+    files = ControlFiles(io)
+    places = Places(root, options)
+    readonly = options.readonly
+    lock: int | None = None
+    fd = -1
+    _refuse_odd(places, [] if readonly else places.tmps)
+    if not readonly:
+        for directory in (root, places.commitlog, *places.tmps):
+            files.make_dirs(directory)
+        lock = lockfile.acquire(files, root, *places.log_elsewhere)
+    try:
+        times = _load_and_recover(store, files, places, options, io)
+        if options.guard_maps:
+            guard_maps(store)
+        if not readonly:
+            fd = checkpoint.open_whole(files, places.checkpoint)
+            store._start(fd, times)
+            store.checkpoint_fd = fd
+    except BaseException:
+        store._end_failed_open()
+        if fd >= 0:
+            files.close(fd)
+        if lock is not None:
+            lockfile.release(files, lock)
+        raise
+    return lock
+
+
+def _refuse_odd(places: Places, tmps: list[str]) -> None:
+    """What stands where a directory of a store belongs is said before anything is made."""
+    for place in (places.commitlog, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
+        if os.path.lexists(place) and not os.path.isdir(place):
+            raise NotADirectoryError(20, "is no directory, a store has one there: move it away", place)
+    for place in tmps:
+        if os.path.islink(place):       # what is in it is deleted
+            raise OSError(40, "is a symbolic link, and what is in this directory is deleted when a store is opened: remove it",
+                          place)
+
+
+@dataclass
+class Found:
+    """What an open has found out before it changes anything."""
+
+    times: Times                    # of the checkpoint, as far as they are believed
+    queues: Any                     # QueueRecovery
+    table: QueueTableOwner
+    emptied: list[Emptied]
+    recovery: Any                   # LogRecovery
+    rules: Rules
+    outcome: Outcome
+    queued_end: int                 # end of the last record that has an entry, -1: none
+    lacking_from: int               # from where on a damaged queue lacks entries; OFFSET_MAX: none does
+
+
+def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
+    """Returns what of the checkpoint's times is believed."""
+    readonly = options.readonly
+    clean = not os.path.exists(places.abort)
+    if readonly and not clean and lockfile.in_use(places.root):
+        store.in_use, store.writer_pid = True, lockfile.holder(os.path.join(places.root, "lock"))
+    if not readonly:
+        for tmp in places.tmps:
+            _sweep(files, tmp)
+    options, ring = choose_backend(options, places.commitlog_tmp, io)
+    store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
+    if ring is not None:
+        store._setup_ring(ring)
+    store._setup_put()
+    store._setup_get(memory_limit())
+    store._apply(options)
+    _load_log(store, places, options, None if readonly else files)
+    table = QueueTableOwner(
+        places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
+        fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
+        ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
+    emptied = load_queues(table)
+    store._take_queues(table)
+    for (topic, queue_id), offset in removed_queues(files, places.root).items():
+        note_removed(store, topic, queue_id, offset)
+    if options.index_enabled:
+        store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
+                                     readonly))
+    if not clean and not readonly:
+        _settle_names(files, places)
+    store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
+    found = _find(store, places, options, table, emptied, clean,
+                  checkpoint.read(files, places.checkpoint))
+    _settle(store, files, places, found)
+    return found.times
+
+
+def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
+          times: Times) -> Found:
+    """Where log and queues end, and what is damaged. Changes nothing on the disk."""
+    recovery, queues = store._recovery(), store._queue_recovery()
+    rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
+                  crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
+                  checkpoint=os.path.exists(places.checkpoint), physical_timestamp=times[0], logics_timestamp=times[1],
+                  index_timestamp=times[2], flushed_offset=times[5])
+    if clean:
+        queued_end, lacking_from = queues.find_ends()
+        _look_again(store, places, options)
+        outcome = find_end(recovery, rules, queued_end)
+        cut_short = _refuse_version(store, places, recovery, outcome)
+        believed_end, rotten_from = queues.settle_newest()
+        lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
+        if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=-1):
+            lacking_from = min(lacking_from, believed_end)      # all that the log's last file holds
+        if outcome.last_timestamp > 0:      # a time ahead of the log would be ahead for ever
+            physical, logics, index = (min(t, outcome.last_timestamp) for t in times[:3])
+            times = (physical, logics, index, *times[3:])
+        if queued_end > outcome.end and not cut_short:
+            emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end,
+                 cure=_SHORT_READ if store.readonly else _SHORT_CUT)
+        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
+    if not store.readonly:
+        emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
+    outcome = find_end(recovery, rules, -1)
+    _refuse_version(store, places, recovery, outcome)
+    if (rules := outcome.believed or rules) is outcome.believed:
+        times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
+    _, lacking_from = queues.find_ends(outcome.begin)
+    _look_again(store, places, options)
+    queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
+    if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
+        lacking_from = min(lacking_from, rotten_from)
+    if store.readonly and not store.in_use:
+        emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
+    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+
+
+def _refuse_version(store: Any, places: Places, recovery: Any, outcome: Outcome) -> bool:
+    """Records of another version of the format would be cut, and are good: they are left to who knows them. True where the log
+    has such and is opened for reading, which is said. Raises UnknownVersion."""
+    start = max((s for s in recovery.starts() if s <= outcome.end), default=-1)
+    end = start + recovery.file_size()
+    if start < 0 or outcome.end >= end or (magic := other_version(recovery.read, outcome.end, end)) is None:
+        return False
+    if not store.readonly:
+        raise refusal(places.commitlog, start, outcome.end, magic)
+    emit(Event.VERSION_UNKNOWN, path=places.root, offset=outcome.end, magic=code_text(magic))
+    return True
+
+
+def _load_log(store: Any, places: Places, options: Options, files: ControlFiles | None) -> None:
+    """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process
+    makes and deletes meanwhile may look like a gap, or be gone, but not twice the same. Raises StoreRefusesToLoad, OSError."""
+    said = ""
+    while True:
+        try:
+            for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, files):
+                store._add_file(start)
+            return
+        except (FileNotFoundError, StoreRefusesToLoad) as error:
+            if files is not None or str(error) == said:
+                raise
+            said = str(error)
+            let_go(store)
+
+
+def _look_again(store: Any, places: Places, options: Options) -> None:
+    """For reading alone: takes what the log has got since it was listed. A writer may have opened the store meanwhile, and the
+    queues, whose ends were read behind that, may lead there: else they seemed to lead nowhere, and were taken for damaged."""
+    size, end = options.segment_size_bytes, max(store._recovery().starts(), default=-1)
+    if not store.readonly or end < 0:
+        return
+    found = {int(os.path.basename(path)) for path, length in numbered(places.commitlog, 20) if length == size}
+    while (end := end + size) in found:
+        try:
+            store._add_file(end)
+        except FileNotFoundError:       # made ahead, and taken away since
+            return
+
+
+def _settle_names(files: ControlFiles, places: Places) -> None:
+    """A killed process may have made files whose names the device does not have yet: they are served now, so they must stay.
+
+    Of the queues, which may be a hundred thousand, only directories that changed since shortly before the last checkpoint are
+    synced; those before were synced with it. The root's own names are synced with the abort file.
+    """
+    try:
+        since = os.stat(places.checkpoint).st_mtime - NAMES_MARGIN_S
+    except FileNotFoundError:
+        since = 0.0
+    for directory in (places.commitlog, places.index):
+        if os.path.isdir(directory):
+            files.sync_dir(directory)
+    for base in (places.consumequeue, places.consumequeue_ext):
+        for level in reversed(_levels(base)):
+            files.sync_dirs([path for path, changed in level if changed >= since])
+
+
+def _levels(base: str) -> list[list[tuple[str, float]]]:
+    """The directory of all queues, those of topics, and those of queues, each with its time of modification."""
+    try:
+        levels = [[(base, os.stat(base).st_mtime)]]
+    except FileNotFoundError:
+        return []
+    for _ in range(2):
+        found = []
+        for parent, _ in levels[-1]:
+            with os.scandir(parent) as entries:
+                found += [(entry.path, entry.stat(follow_symlinks=False).st_mtime) for entry in entries
+                          if entry.is_dir(follow_symlinks=False)]
+        levels.append(found)
+    return levels
+
+
+def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
+    """Log, queues and index are made to agree; dispatch catches up, where it is bounded to the confirm offset."""
+    outcome, clean, readonly = found.outcome, found.rules.clean, store.readonly
+    store.needs_recovery = not clean and not store.in_use
+    stamps: dict[str, Stamp] = {}
+    first = next(iter(found.recovery.starts()), 0)
+    if readonly:        # nothing is dispatched here: what the queues have is all there is
+        if found.queued_end > outcome.end:
+            if store.options.follow and not store.in_use:
+                raise StoreStateError(
+                    f"the store at {places.root} cannot be followed yet: its log has whole records up to offset {outcome.end}, "
+                    f"its queues lead to {found.queued_end}, and the next writer cuts them off; wait until that has opened it, "
+                    "or read what is there: open it without follow=True, or with `rmqstore get`")
+            found.queues.truncate(outcome.end)
+        dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
+        if store.options.follow:        # what no entry vouches for yet is taken in when one does
+            outcome = replace(outcome, end=dispatch_from)
+    else:
+        _mark(store, files, places, found)
+        if found.queued_end > (outcome.end if clean else outcome.queued_to):
+            stamps = keep_times(places.consumequeue, store._queue_ends())
+        dispatch_from = _mend(store, files, places, found, first)
+    store._begin(outcome.end, dispatch_from, outcome.last_timestamp)
+    if store.options.duplication_enabled and not readonly:
+        # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
+        store._confirm(min(max(found.times[4], found.queued_end, 0), outcome.end))
+    if not readonly:
+        try:
+            _fill(store, files, places, found, dispatch_from)
+        except NotADirectoryError:
+            raise _in_the_way(places) from None
+        if stamps:
+            restore_times(stamps, store._queue_ends())
+        if not clean:
+            emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
+                 seconds=time.monotonic() - store.open_begun)
+    found.queues.correct()
+    store._reserve_offsets()
+    count, last = store._placeless()
+    if count:
+        emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
+    if store.options.follow:
+        store._follow()
+
+
+def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
+    """What follows is more than one step, and a crash between two of them is no clean exit. Where queues are damaged, only the
+    damage tells: before it is taken away the checkpoint, too, must cease to say that their entries are safe."""
+    if found.lacking_from < OFFSET_MAX or found.emptied:
+        found.times = (found.times[0], 0, *found.times[2:])
+    if found.times[5] > found.outcome.end:
+        found.times = (*found.times[:5], 0)
+    checkpoint.take_back(files, places.checkpoint, found.times)
+    lockfile.set_abort(files, places.root, store.options.compat)
+
+
+def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: int) -> int:
+    """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
+    outcome, clean = found.outcome, found.rules.clean
+    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
+    bound_removed(store, files, outcome.end)
+    if not found.recovery.starts():
+        found.queues.destroy()
+        store._destroy_index()
+    drop_stale(files, places.root, outcome.end)
+    remove_empty(found.table, found.emptied)
+    damaged = found.lacking_from < OFFSET_MAX
+    if damaged or not clean:
+        found.queues.cut()
+    dispatch_from = max(found.queued_end, first, 0) if clean else min(outcome.begin, max(found.queued_end, first))
+    # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
+    whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)
+    if found.queued_end > whole_to:
+        lacking_from = found.queues.truncate(whole_to, outcome.end)
+        if clean:
+            dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
+    if damaged:
+        dispatch_from = min(dispatch_from, max(found.lacking_from, first, 0))
+        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=dispatch_from)
+    if store.options.index_enabled and not clean:
+        if dropped := store._drop_index_after(found.times[2]):
+            emit(Event.INDEX_FILES_DROPPED, count=dropped)
+        # Index files that were lost may have covered more than the file recovery starts from.
+        dispatch_from = max(min(dispatch_from, store._index_end()), first)
+    if found.queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end:
+        store._truncate_index(outcome.end)
+    return min(dispatch_from, outcome.end)
+
+
+def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: int) -> None:
+    """Dispatches what lies between `begin` and the end. A gap in a queue says that entries before it are lost: once more from
+    there, or from further back where the newest entry that is left leads to no record. A gap that is left is the log's."""
+    lacking_from = store._catch_up(found.outcome.end, begin, True)
+    if lacking_from == OFFSET_MAX:
+        return
+    found.lacking_from = min(lacking_from, found.queues.settle_from(-1, True)[1])
+    _mark(store, files, places, found)
+    found.queues.cut()
+    while lacking_from < OFFSET_MAX:
+        back_to = max(s for s in found.recovery.starts() if s <= max(found.lacking_from, found.recovery.starts()[0]))
+        filling, begin = back_to < begin, min(back_to, begin)
+        emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=begin)
+        lacking_from = found.lacking_from = store._catch_up(found.outcome.end, begin, filling)
+
+
+def _in_the_way(places: Places) -> OSError:
+    """Why the directory of a topic or queue cannot be made: names that are left alone may be just what a message needs."""
+    topics = [os.path.join(places.consumequeue, name) for name in os.listdir(places.consumequeue)]
+    queues = [os.path.join(topic, name) for topic in topics if os.path.isdir(topic) for name in os.listdir(topic)]
+    blocking = next((place for place in (*topics, *queues) if not os.path.isdir(place)), places.consumequeue)
+    return NotADirectoryError(20, "is in the place of a topic's or queue's directory: move it away", blocking)
+
+
+def _sweep(files: ControlFiles, tmp: str) -> None:
+    """What a crash left half made."""
+    for entry in os.scandir(tmp):
+        if entry.is_dir(follow_symlinks=False):
+            emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="a store makes no directory there")
+        else:
+            files.unlink(entry.path)
+
+
+def refuse_path(root: str, options: Options, must_exist: bool) -> None:
+    """Paths that cannot be a store, told apart before anything is made. Raises OSError."""
+    if must_exist or options.readonly:
+        need_store(root, Places(root, options).commitlog)
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise NotADirectoryError
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise no_directory(root) from None
+    except PermissionError:
+        raise denied(root) from None
+
+
+def plainly(error: OSError, root: str) -> OSError:
+    """An error of NOT_ALLOWED, with what helps."""
+    path = error.filename or root
+    if error.errno == EROFS:
+        return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
+                       "writing", path)
+    return denied(path)

@@ -1,0 +1,103 @@
+"""What an open store tells of itself: the reporting half of MessageStore.
+
+Positions and counters, durations, upstream's runtime info and items, threads, files. Nothing here is on a message's way: what
+is told is counted anyway, and summed when somebody asks. Any thread.
+"""
+from typing import Any, cast
+
+from rmq_store.access.waiting._follow import StoreFollow
+from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.machine.stacks import dump_threads
+from rmq_store.errors import ForkedProcess, StoreStateError
+from rmq_store.log.recovery.places import Places
+from rmq_store.services.cleaning.rules import used_percent
+from rmq_store.services.consumer.room import Consuming
+from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.rows import live_row_findings
+from rmq_store.services.statistics import _counts
+from rmq_store.services.statistics.groups import GroupStats, broker_stats, group_stats
+from rmq_store.services.statistics.report import Rates, StoreStats, durations, runtime_info
+
+__all__ = ["StoreReports"]
+
+
+class StoreReports(StoreFollow):
+    """The reporting half of a store. Thread-safety: any. A closed store raises StoreClosed."""
+
+    needs_recovery: bool = False
+    in_use: bool = False            # another process had it open for writing when it was opened
+    writer_pid: int | None = None   # that process, where it can be told
+    cut_bytes: int = 0
+    _rates: Rates
+    _consuming: Consuming
+
+    def __repr__(self) -> str:
+        """The path, how it is open, queues, and where the log ends; also of a store that is closed."""
+        name = type(self).__name__
+        if getattr(self, "options", None) is None:
+            return f"<{name}, not open>"
+        how = "readonly" if self.readonly else f"{self.options.write_path}, {self.options.flush_mode}"
+        try:
+            queues = len(self._queue_list())        # those that have messages
+            return f"<{name} {self.path!r}, {how}, {queues} queues, log ends at {self.max_log_offset}>"
+        except StoreStateError as error:
+            return f"<{name} {self.path!r}, {'the parent process has it' if isinstance(error, ForkedProcess) else 'closed'}>"
+
+    def stats(self) -> StoreStats:
+        """Positions, counters since the opening, sizes, and the durations of commit, flush, dispatch and get: a typed dict."""
+        self._check_open()
+        found: Any = self._stats() | self._get_stats() | {
+            "path": self.path, "readonly": self.readonly, "needs_recovery": self.needs_recovery and self.readonly,
+            "recovered": self.needs_recovery and not self.readonly, "cut_bytes": self.cut_bytes,
+            "in_use": self.in_use, "writer_pid": self.writer_pid,
+            "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
+            "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
+            "put_lock_ms": _counts.lock_ms(self),
+            "durations": {name: durations(h) for name, h in self.histograms().items()}}
+        return cast(StoreStats, found)
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Durations since the opening, in ns: lock (how long an append waited for the put lock, of those that found it taken),
+        append (how long the lock was held, one append in 64), commit (pool to file; none where io_uring writes), flush (to
+        the device), dispatch_lag (from put to readable, in whole ms, one per round of dispatch), get (one in 16), and with
+        measure_puts put. Copies."""
+        self._check_open()
+        return _counts.histograms(self) | {"get": self._get_histogram()}
+
+    def topic_counts(self) -> dict[str, tuple[int, int]]:
+        """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
+        return _counts.topic_counts(self)
+
+    def group_stats(self) -> list[GroupStats]:
+        """What the consumers of this process got since the opening, by group and topic: list of GroupStats."""
+        self._check_open()
+        return group_stats(self._consuming.counts())
+
+    def broker_stats(self) -> dict[str, dict[str, float]]:
+        """Counters since the opening under upstream's names of items and keys: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
+        {"T@G": 3}, ...}; GROUP_GET_LATENCY in ms, a sum. Upstream: BrokerStatsManager."""
+        self._check_open()
+        return broker_stats(_counts.queue_counts(self), self._consuming.counts())
+
+    def runtime_info(self) -> dict[str, str]:
+        """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""
+        self._check_open()
+        places = Places(self.path, self.options)
+        disks = used_percent(places.commitlog), used_percent(places.consumequeue)
+        return runtime_info(self, self._rates, disks, self.histograms().get("put"))
+
+    def dump_threads(self) -> str:
+        """Every thread of the process, native ones too, what it waits for, and Python's frames: str, for people.
+
+        The first line says who has the put lock for how long. See stacks.py. Upstream: the dump of debugLockEnable.
+        """
+        return f"put lock of {self.path}: held for {_counts.lock_ms(self)} ms\n{dump_threads()}"
+
+    def check_self(self) -> list[Finding]:
+        """Whether the files of log and queues are there, without a gap and at their length: list of Finding, [] nothing wrong.
+
+        Looks at names and lengths alone, and at them again before it says that something is wrong, since files come and go.
+        The control thread does so for the log every ten minutes (event FILES_ODD). Raises OSError. Upstream: checkSelf.
+        """
+        self._check_open()
+        return live_row_findings(self, Places(self.path, self.options))

@@ -1,0 +1,77 @@
+"""What the control thread (watch.py) does for an open store when its time comes, and what the rooms are given of the store.
+
+Each task is called with the store, so that none of them holds it.
+"""
+import threading
+import weakref
+from collections.abc import Callable
+
+from rmq_store.errors import StoreClosed
+from rmq_store.events import Event, emit
+from rmq_store.log.recovery.places import Places
+from rmq_store.opened.serving import StoreServes
+from rmq_store.opened.watch import Task
+from rmq_store.services.cleaning.cleaner import Cleaner
+from rmq_store.services.integrity.rows import live_log_findings
+
+__all__ = ["known_offsets", "log_flusher", "tasks_of"]
+
+CHECK_MS = 600_000          # as upstream
+
+
+def tasks_of(store: StoreServes, services: bool) -> list[Task]:
+    """By the store's options: (name, period in ms, function). services: also those that deliver and delete."""
+    options = store.options
+    tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
+                         ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
+    if services and options.delay == "deliver":
+        tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
+    if Cleaner.wanted(options):
+        tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
+                     else ("looking how full the disk is", options.clean_interval_ms, _look))
+    return tasks
+
+
+def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
+    store._consuming.flush()
+
+
+def _take_rates(store: StoreServes, stop: threading.Event) -> None:
+    store._rates.take(store)
+
+
+def _check_log(store: StoreServes, stop: threading.Event) -> None:
+    for finding in live_log_findings(store, Places(store.path, store.options)):
+        emit(Event.FILES_ODD, path=finding.path, kind=finding.kind, detail=finding.detail)
+
+
+def _write_delay_offsets(store: StoreServes, stop: threading.Event) -> None:
+    if store._delay is not None:
+        store._delay.write()
+
+
+def _clean(store: StoreServes, stop: threading.Event) -> None:
+    store._cleaner.tick(store, stop)
+
+
+def _look(store: StoreServes, stop: threading.Event) -> None:
+    store._cleaner.tick(store, stop, services=False)
+
+
+def known_offsets(store: StoreServes) -> dict[tuple[str, str], dict[int, int]]:
+    """For the cleaner: who has consumed how far."""
+    return store.offsets.table()
+
+
+def log_flusher(store: StoreServes) -> Callable[[], object]:
+    """Makes what was put durable, and raises StoreClosed once the store closes: what is written then, close() writes, when it
+    has flushed the log. Holds the store weakly."""
+    weak, path = weakref.ref(store), store.path
+
+    def flush() -> None:
+        found = weak()
+        if found is None:
+            raise StoreClosed(path)
+        found.flush()
+
+    return flush

@@ -1,0 +1,103 @@
+"""Walking through an open store: the whole log, a topic, a queue, a span of time. Any thread; nothing is changed."""
+import bisect
+from collections.abc import Iterator
+from typing import Any
+
+from rmq_store.access.reader._checked import whole
+from rmq_store.access.reader._message import Message
+from rmq_store.errors import illegal
+from rmq_store.opened.reports import StoreReports
+
+__all__ = ["StoreWalks"]
+
+
+class StoreWalks(StoreReports):
+    """The walking part of a store. Thread-safety: any. A closed store raises StoreClosed."""
+
+    def log_records(self, begin: int | None = None,
+                    end: int | None = None) -> Iterator[tuple[str, int, int, Message | None]]:
+        """Every record of the raw log in [begin, end): (kind, offset, size, message); kind "msg", or "blank" (end of a file,
+        message None). Reaches messages that no queue leads to. Raises CorruptionError."""
+        at = self.min_log_offset if begin is None else whole(begin, "begin", 0, (1 << 63) - 1)
+        limit = self.max_log_offset if end is None else min(whole(end, "end", 0, (1 << 63) - 1), self.max_log_offset)
+        while True:
+            record = self._next_record(at, limit)
+            if record is not None:
+                kind, offset, size, message, at = record
+                yield kind, offset, size, message
+            elif at < self.min_log_offset:
+                at = self.min_log_offset        # deleted meanwhile, or before the log begins
+            else:
+                return
+
+    def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
+             end_time: int | None = None, begin: int | None = None) -> Iterator[Message]:
+        """Messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic None).
+
+        begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
+        offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
+        Raises ArgumentIllegal, when the first message is asked for.
+        """
+        for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
+            if message is not None:
+                yield message
+
+    def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: int | None = None,
+                    end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+        """As scan, and None for each record that it passes over: an event loop gives others a turn there."""
+        if topic is not None and not isinstance(topic, str):
+            raise illegal("topic", topic, "give a str, or None for all of the log")
+        if topic is None and queue_id is not None:
+            raise illegal("queue_id", queue_id, "give the topic of the queue, too")
+        for name, value in (("queue_id", queue_id), ("begin_time", begin_time), ("end_time", end_time), ("begin", begin)):
+            if value is not None:
+                whole(value, name, -1 << 63, (1 << 63) - 1)
+        if topic is not None and queue_id is not None:
+            yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
+            return
+        start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
+        for _, _, _, message in self.log_records(start):
+            if message is None or (topic is not None and message.topic != topic):
+                yield None
+                continue
+            if end_time is not None and message.store_timestamp > end_time:
+                return
+            yield message if begin_time is None or message.store_timestamp >= begin_time else None
+
+    def _log_offset_before(self, timestamp: int | None) -> int:
+        """Where a walk over the log has to begin to meet everything stored at or after `timestamp`: the start of a file.
+
+        Store times never run backwards inside a log, so the files' first records are searched, not all records."""
+        size, low = self.options.segment_size_bytes, self.min_log_offset
+        starts = range(low, max(self.max_log_offset, low + 1), size)
+        if timestamp is None or len(starts) < 2:
+            return low
+        index = bisect.bisect_left(starts, timestamp, key=self._first_time)
+        return starts[max(index - 1, 0)]
+
+    def _first_time(self, start: int) -> int:
+        message = self.message_at(start)
+        return -1 if message is None else message.store_timestamp
+
+    def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
+                    begin: int | None) -> Iterator[Message]:
+        at = self.min_offset(topic, queue_id) if begin is None else begin
+        if begin_time is not None:
+            at = max(at, self._lower_bound(topic, queue_id, begin_time))
+        while True:
+            result = self.get(topic, queue_id, at, 32)
+            if not result.messages and result.next_offset <= at:
+                return
+            for message in result:
+                if end_time is not None and message.store_timestamp > end_time:
+                    return
+                yield message
+            at = result.next_offset
+
+    def topics(self) -> list[str]:
+        """Topics that have or had messages, sorted: list of str."""
+        return sorted({topic for topic, _, _, _ in self._queue_list()})
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of a topic, sorted: list of int."""
+        return [queue for queue, _, _ in self._queues_of(topic)]

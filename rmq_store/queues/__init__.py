@@ -1,0 +1,1 @@
+"""Where messages are: by queue (ConsumeQueue), by key and time (IndexFile)."""

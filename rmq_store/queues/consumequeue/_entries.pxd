@@ -1,0 +1,17 @@
+# The dispatch side of all queues, and their durability. entries_put and entries_publish: the dispatcher's thread;
+# entries_sync: one thread at a time. All return 0 or -errno; what failed can be repeated, except a sync.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.queues.consumequeue._structs cimport Queue
+from rmq_store.queues.consumequeue._state cimport TableState
+
+
+cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical) noexcept nogil    # queues_have_place
+# One entry that is not known to be repeated; queue_put handles the plain case itself.
+cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                     int64_t cq_offset) noexcept nogil
+# The store opens, and all is dispatched: what waits is put where it says. Publishes.
+cdef int entries_decide(TableState *t) noexcept nogil
+cdef int entries_publish(TableState *t) noexcept nogil
+cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil     # the next sync has to look at its files
+cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil

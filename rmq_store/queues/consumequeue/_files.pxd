@@ -1,0 +1,45 @@
+# The files of one queue, written by pwrite and read by pread.
+#
+# Entries and ext units are both kept in a `UnitFiles` (_descriptors.pxd): a row of sparse files of one size without gaps,
+# named by the byte offset of their first byte, and a buffer of bytes not yet written.
+#
+# Threads: files_read from any; files_sync and files_sync_dirs from the one that syncs; everything else from the dispatcher's
+# (or recovery's, before it starts). All functions return 0 (or a count) or -errno.
+from libc.stdint cimport int64_t
+
+from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
+
+cdef enum:
+    BUFFER_SIZE = 4080              # 204 entries
+
+cdef enum NewDirs:
+    # Directories with an entry that is not known to be on the device.
+    NEW_IN_QUEUE = 1
+    NEW_IN_TOPIC = 2
+    NEW_IN_BASE = 4
+    NEW_IN_PARENT = 8               # of the base
+
+# `f` is zeroed memory. base: the directory of all queues.
+cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
+                    int64_t file_size) noexcept nogil
+cdef void files_done(UnitFiles *f) noexcept nogil
+cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an existing file; -EINVAL: leaves a gap
+
+# Up to n bytes at `offset`, never across the end of a file.
+cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
+# Following: files that the writer has deleted, oldest first, are passed over, unless all are gone.
+cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
+# Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.
+cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil
+cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil         # writes the buffer; on failure it is kept
+cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil          # makes the next file, at f.end
+cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil      # every file with bytes in [synced, to)
+cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil   # NewDirs
+cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
+
+# Makes `end` the end of the data: zeroes what lies behind it in its file (zero), syncs, then deletes later files, newest first.
+# Where end == first the first file is kept, empty, or with keep_first False deleted too. Crash-safe: the data only gets
+# shorter.
+cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep_first) noexcept nogil
+cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil    # deletes the first file; not the last one
+cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil   # the queue's directory, if it is empty

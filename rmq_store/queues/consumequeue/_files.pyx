@@ -1,0 +1,358 @@
+"""Rows of queue files (upstream: MappedFileQueue, without maps). Contract in _files.pxd."""
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset, strlen
+
+from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
+from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_store, rmq_swap32)
+from rmq_store.codec._record cimport topic_fits
+from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
+                                                         descriptor_forget, descriptor_release, descriptor_reserve,
+                                                         descriptor_settle, files_path)
+from rmq_store.queues.consumequeue._spares cimport spares_take, spares_wish, spares_wish_first
+
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <fcntl.h>
+    """
+    enum: O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW, ENAMETOOLONG, ENOTEMPTY
+
+cdef enum:
+    SCAN_SIZE = 65536
+
+
+cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
+                    int64_t file_size) noexcept nogil:
+    cdef int n = <int> strlen(base)
+    f.file_size = file_size
+    f.base_size = n
+    f.topic_size = n + 1 + topic_size
+    f.legal = topic_fits(topic, topic_size) and queue_id >= 0
+    f.dir = <char *> malloc(n + topic_size + 14)
+    if f.dir == NULL:
+        return -ENOMEM
+    memcpy(f.dir, base, n)
+    f.dir[n] = c"/"
+    memcpy(f.dir + n + 1, topic, topic_size)
+    snprintf(f.dir + f.topic_size, 13, b"/%d", queue_id)
+    return 0
+
+
+cdef void files_done(UnitFiles *f) noexcept nogil:
+    free(f.dir)
+    f.dir = NULL
+
+
+cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil:
+    if start < 0 or start % f.file_size != 0 or (f.end != f.first and start != f.end):
+        return -EINVAL
+    if f.end == f.first:
+        rmq_store(&f.first, start)
+    rmq_store(&f.end, start + f.file_size)
+    return 0
+
+
+cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil:
+    cdef int64_t position = offset % f.file_size
+    cdef int64_t got
+    cdef int i
+    if offset < rmq_load(&f.first) or offset >= rmq_load(&f.end):
+        return 0
+    if n > f.file_size - position:
+        n = f.file_size - position
+    i = descriptor_acquire(c, f, offset - position)
+    if i == -ENOENT and c.readonly and not c.following:     # the writer has deleted it, and so all before it
+        if offset - position + f.file_size > rmq_load(&f.first):
+            rmq_store(&f.first, offset - position + f.file_size)
+        return 0
+    if i < 0:
+        return i
+    got = rmq_pread_all(c.io, c.slots[i].fd, to, n, position)
+    descriptor_release(c, i)
+    return got
+
+
+cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int64_t start = rmq_load(&f.first)
+    cdef int i = -ENOENT
+    while start < rmq_load(&f.end):
+        i = descriptor_acquire(c, f, start)
+        if i != -ENOENT:
+            break
+        start += f.file_size
+    if i >= 0:
+        descriptor_release(c, i)
+        if start > rmq_load(&f.first):
+            rmq_store(&f.first, start)
+
+
+cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil:
+    cdef int64_t position = offset % f.file_size
+    cdef int64_t found
+    cdef int i = descriptor_acquire(c, f, offset - position)
+    if i < 0:
+        return i
+    found = c.io.next_data(c.io.ctx, c.slots[i].fd, position)
+    descriptor_release(c, i)
+    return found if found < 0 else offset - position + (found if found < f.file_size else f.file_size)
+
+
+cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int64_t position
+    cdef int i, rc
+    if f.used == 0:
+        return 0
+    position = f.written % f.file_size
+    i = descriptor_acquire(c, f, f.written - position)
+    if i < 0:
+        return i
+    rc = rmq_pwrite_all(c.io, c.slots[i].fd, f.buffer, f.used, position)
+    descriptor_release(c, i)
+    if rc >= 0:
+        if f.spares != NULL and position < f.file_size // 4 <= position + f.used:
+            spares_wish(f.spares)       # its next file
+        rmq_store(&f.written, f.written + f.used)
+        f.used = 0
+    return rc
+
+
+cdef int _make_dirs(FileCache *c, UnitFiles *f) noexcept nogil:
+    # The queue's directory and what is missing above it. One that is there already is fine, at every level.
+    cdef char[FILES_PATH_SIZE] path
+    cdef int rc
+    cdef size_t n = strlen(f.dir)
+    if n >= FILES_PATH_SIZE:
+        return -ENAMETOOLONG
+    memcpy(path, f.dir, n + 1)
+    path[f.topic_size] = 0
+    rc = c.io.mkdir(c.io.ctx, path, 0o755)
+    if rc == -ENOENT:
+        path[f.base_size] = 0
+        rc = c.io.mkdir(c.io.ctx, path, 0o755)
+        if rc >= 0:
+            c.base_made = True
+        elif rc != -EEXIST:
+            return rc
+        path[f.base_size] = c"/"
+        rc = c.io.mkdir(c.io.ctx, path, 0o755)
+    if rc < 0 and rc != -EEXIST:
+        return rc
+    path[f.topic_size] = c"/"
+    rc = c.io.mkdir(c.io.ctx, path, 0o755)
+    return rc if rc < 0 and rc != -EEXIST else 0
+
+
+cdef int _make_file(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
+    # A file of its full length, on the device before it has its name. Returns its descriptor.
+    cdef const rmq_io *io = c.io
+    cdef char[FILES_PATH_SIZE] path
+    cdef int fd, rc
+    rc = files_path(f, start, path)
+    if rc < 0:
+        return rc
+    if f.spares != NULL:
+        if f.end == f.first:
+            rc = _make_dirs(c, f)
+            if rc < 0:
+                return rc
+            spares_wish_first(f.spares)
+        fd = spares_take(f.spares, path)
+        if fd >= 0:
+            return fd
+    fd = io.open(io.ctx, c.new_path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
+    if fd < 0:
+        return fd
+    rc = io.ftruncate(io.ctx, fd, f.file_size)
+    if rc >= 0:
+        rc = io.fdatasync(io.ctx, fd)
+    if rc >= 0:
+        rc = io.rename(io.ctx, c.new_path, path)
+        if rc == -ENOENT:
+            rc = _make_dirs(c, f)
+            if rc >= 0:
+                rc = io.rename(io.ctx, c.new_path, path)
+    if rc < 0:
+        io.close(io.ctx, fd)
+        io.unlink(io.ctx, c.new_path)
+        return rc
+    return fd
+
+
+cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int i, fd
+    # The directories of a queue without files may be left over from a crash, and not on the device.
+    cdef int made = NEW_IN_QUEUE if f.end != f.first else NEW_IN_QUEUE | NEW_IN_TOPIC | NEW_IN_BASE
+    if c.readonly:
+        return -EROFS
+    if not f.legal:
+        return -EINVAL
+    i = descriptor_reserve(c)
+    fd = _make_file(c, f, f.end)
+    if c.base_made and made & NEW_IN_BASE:
+        made |= NEW_IN_PARENT       # whichever queue it was made for, and whatever became of that
+    descriptor_settle(c, i, f, f.end, fd)
+    if fd < 0:
+        return fd
+    rmq_swap32(&f.new_dirs, rmq_load32(&f.new_dirs) | made)
+    rmq_store(&f.end, f.end + f.file_size)
+    return 0
+
+
+cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
+    cdef int64_t start = f.synced - f.synced % f.file_size
+    cdef int i, rc
+    if start < rmq_load(&f.first):
+        start = rmq_load(&f.first)
+    while start < to:
+        i = descriptor_acquire(c, f, start)
+        if i < 0:
+            return i
+        rc = c.io.fdatasync(c.io.ctx, c.slots[i].fd)
+        descriptor_release(c, i)
+        if rc < 0:
+            return rc
+        start += f.file_size
+    if to > f.synced:
+        rmq_store(&f.synced, to)
+    return 0
+
+
+cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil:
+    # Inner ones first: an entry leads nowhere before what it leads to is there.
+    cdef char[FILES_PATH_SIZE] path
+    cdef int rc = 0
+    cdef size_t n = strlen(f.dir)
+    if n + 4 > FILES_PATH_SIZE:
+        return -ENAMETOOLONG
+    memcpy(path, f.dir, n + 1)
+    if dirs & NEW_IN_QUEUE:
+        rc = c.io.sync_dir(c.io.ctx, path)
+    path[f.topic_size] = 0
+    if rc >= 0 and dirs & NEW_IN_TOPIC:
+        rc = c.io.sync_dir(c.io.ctx, path)
+    path[f.base_size] = 0
+    if rc >= 0 and dirs & NEW_IN_BASE:
+        rc = c.io.sync_dir(c.io.ctx, path)
+    if rc >= 0 and dirs & NEW_IN_PARENT:
+        memcpy(path + f.base_size, b"/..", 4)
+        rc = c.io.sync_dir(c.io.ctx, path)
+    return rc
+
+
+cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
+    cdef int i = descriptor_acquire(c, f, start)
+    cdef int64_t when
+    if i < 0:
+        return i
+    when = c.io.modified_ms(c.io.ctx, c.slots[i].fd)
+    descriptor_release(c, i)
+    return when
+
+
+# ---- shortening
+
+cdef int64_t _data_end(FileCache *c, int fd, int64_t position, int64_t size, unsigned char *buffer) noexcept nogil:
+    # Behind the furthest byte at or beyond `position` that is not zero; holes are skipped, not read. 0: there is none.
+    cdef int64_t found = 0, n, k
+    position = c.io.next_data(c.io.ctx, fd, position)
+    while 0 <= position < size:
+        n = size - position if size - position < SCAN_SIZE else SCAN_SIZE
+        n = rmq_pread_all(c.io, fd, buffer, n, position)
+        if n <= 0:
+            return n if n < 0 else -EIO
+        k = n
+        while k > 0 and buffer[k - 1] == 0:
+            k -= 1
+        if k > 0:
+            found = position + k
+        position = c.io.next_data(c.io.ctx, fd, position + n) if position + n < size else size
+    return position if position < 0 else found
+
+
+cdef int _zero_tail(FileCache *c, int fd, int64_t position, int64_t size) noexcept nogil:
+    # Zeroes [position, size) as far as anything but zeros is there: a clean file is not touched, nor is its modification time.
+    cdef unsigned char *buffer = <unsigned char *> malloc(SCAN_SIZE)
+    cdef int64_t to, n
+    cdef int rc = 0
+    if buffer == NULL:
+        return -ENOMEM
+    to = _data_end(c, fd, position, size, buffer)
+    if to > position:
+        memset(buffer, 0, SCAN_SIZE)
+        while position < to and rc >= 0:
+            n = to - position if to - position < SCAN_SIZE else SCAN_SIZE
+            rc = rmq_pwrite_all(c.io, fd, buffer, n, position)
+            position += n
+        if rc >= 0:
+            rc = c.io.fdatasync(c.io.ctx, fd)
+    elif to < 0:
+        rc = <int> to
+    free(buffer)
+    return rc
+
+
+cdef int _unlink(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
+    cdef char[FILES_PATH_SIZE] path
+    cdef int rc = files_path(f, start, path)
+    if rc >= 0:
+        rc = c.io.unlink(c.io.ctx, path)
+    if rc >= 0:
+        descriptor_forget(c, f, start)
+    return rc
+
+
+cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep_first) noexcept nogil:
+    cdef int64_t keep = (end + f.file_size - 1) // f.file_size * f.file_size    # end of the last file that stays
+    cdef int i, rc = 0
+    cdef bint dropped = False
+    if f.first == f.end:
+        return 0
+    if c.readonly:
+        return -EROFS
+    if end == f.first and keep_first:
+        keep = f.first + f.file_size
+    if zero and keep > f.first and end < keep:
+        i = descriptor_acquire(c, f, keep - f.file_size)
+        if i < 0:
+            return i
+        rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size)
+        descriptor_release(c, i)
+    while rc >= 0 and f.end > keep and f.end > f.first:
+        rc = _unlink(c, f, f.end - f.file_size)
+        if rc >= 0:
+            rmq_store(&f.end, f.end - f.file_size)
+            dropped = True
+    if rc >= 0 and dropped:
+        rc = c.io.sync_dir(c.io.ctx, f.dir)
+    if rc >= 0:
+        f.used = 0
+        rmq_store(&f.written, end)
+        if f.synced > end:
+            rmq_store(&f.synced, end)
+    return rc
+
+
+cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int64_t start = f.first
+    cdef int rc
+    if c.readonly:
+        return -EROFS
+    if f.end - start <= f.file_size:
+        return -EINVAL
+    rmq_store(&f.first, start + f.file_size)
+    rc = _unlink(c, f, start)
+    if rc < 0:
+        rmq_store(&f.first, start)
+    return rc
+
+
+cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil:
+    cdef int rc = c.io.rmdir(c.io.ctx, f.dir)
+    if rc == -ENOENT or rc == -ENOTEMPTY or rc == -EEXIST:
+        return 0
+    if rc >= 0:
+        rc = files_sync_dirs(c, f, NEW_IN_TOPIC)
+    return rc

@@ -1,0 +1,251 @@
+"""Queues that another process writes (upstream has no counterpart: its readers live in the broker). Contract in _follow.pxd.
+
+The log says which queues to look at: a record names its queue and its place there. An entry that is there says in turn that the
+writer's dispatcher has passed its record, so that this and all before it are whole. Of the fields that the dispatcher has in a
+queue, `dirty` means here that it expects entries, `blank_to` up to where, `next_index` how far they have been read, and `limit`
+how many looks in vain are left before it is looked at only now and then.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.base.io._io cimport rmq_pread_all
+from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store, rmq_swap32
+from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_fits, topic_light
+from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
+from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
+                                                         descriptor_release, files_path)
+from rmq_store.queues.consumequeue._files cimport files_done, files_init
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of, unit_blank, unit_valid
+from rmq_store.queues.consumequeue._table cimport table_at, table_find
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    """
+    enum: O_RDONLY, O_NOFOLLOW
+
+cdef enum:
+    UNITS = 64
+    PATIENCE = 64
+
+
+cdef inline TableState *_state(QueueTable *t) noexcept nogil:
+    return <TableState *> t
+
+
+cdef inline int64_t _start_of(const UnitFiles *f, int64_t index) noexcept nogil:
+    return index * UNIT_SIZE - index * UNIT_SIZE % f.file_size
+
+
+cdef Queue *queue_that_is(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index,
+                          bint make, int *error) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef Queue *q = table_find(t, topic, topic_size, queue_id, False)
+    cdef char[FILES_PATH_SIZE] path
+    cdef UnitFiles f
+    cdef int fd
+    error[0] = 0
+    if q != NULL or not make:
+        return q
+    if not topic_fits(topic, topic_size) or queue_id < 0 or index < 0:
+        return NULL
+    if files_init(&f, t.dir, topic, topic_size, queue_id, t.file_size) < 0:
+        error[0] = -ENOMEM
+        return NULL
+    fd = files_path(&f, _start_of(&f, index), path)
+    if fd == 0:
+        fd = t.io.open(t.io.ctx, path, O_RDONLY | O_NOFOLLOW, 0)
+    files_done(&f)
+    if fd < 0:
+        error[0] = 0 if fd == -ENOENT else fd
+        return NULL
+    t.io.close(t.io.ctx, fd)
+    q = table_find(t, topic, topic_size, queue_id, True)
+    if q == NULL:
+        error[0] = -ENOMEM
+    return q
+
+
+cdef void _look_for(TableState *t, Queue *q, int64_t index) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    if index >= s.blank_to:
+        s.blank_to = index + 1
+        s.limit = PATIENCE
+    if not s.dirty:
+        s.dirty = True
+        s.next_dirty = t.dirty
+        t.dirty = q
+
+
+cdef void _begin_at(Queue *q, int64_t index) noexcept nogil:
+    # The queue has its first entry there, in files that are still to be found.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t start = _start_of(&s.entries, index)
+    rmq_store(&s.entries.first, start)
+    rmq_store(&s.entries.end, start)
+    s.next_index = s.new_min = s.blank_to = index
+
+
+cdef int64_t _units(TableState *t, Queue *q, int64_t index, unsigned char *out) noexcept nogil:
+    # Entries from `index` on, written or not, up to the end of their file; a next file is taken in. 0: no such file; -errno.
+    cdef UnitFiles *f = &state_of(q).entries
+    cdef int64_t start = _start_of(f, index), n = start + f.file_size - index * UNIT_SIZE, got
+    cdef int i
+    if start > f.end or index < 0:
+        return 0
+    i = descriptor_acquire(t.cache, f, start)
+    if i < 0:
+        return 0 if i == -ENOENT else i
+    got = rmq_pread_all(t.io, t.cache.slots[i].fd, out, n if n < UNITS * UNIT_SIZE else UNITS * UNIT_SIZE,
+                        index * UNIT_SIZE - start)
+    descriptor_release(t.cache, i)
+    if got >= UNIT_SIZE and start == f.end:
+        rmq_store(&f.end, start + f.file_size)
+    return got if got < 0 else got // UNIT_SIZE
+
+
+cdef int _begins_anew(TableState *t, Queue *q, int64_t index, int64_t physical, EntryLeads leads, void *ctx) noexcept nogil:
+    # What is known of the files may be of deleted ones.
+    cdef QueueState *s = state_of(q)
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[UNITS * UNIT_SIZE] units
+    cdef int64_t start = rmq_load(&f.first), end = f.end, got
+    cdef int rc
+    while start < end:
+        descriptor_forget(t.cache, f, start)
+        start += f.file_size
+    descriptor_forget(t.cache, f, _start_of(f, index))
+    rmq_store(&f.end, _start_of(f, index))
+    got = _units(t, q, index, units)
+    rc = 0
+    if got > 0 and unit_valid(units) and rmq_get64(units) == physical:
+        rc = leads(ctx, q, index, physical, rmq_get32(units + 8))
+    if got < 0 or rc <= 0:
+        rmq_store(&f.end, end)
+        return <int> got if got < 0 else rc
+    rmq_store(&q.max_offset, 0)
+    rmq_store(&q.min_offset, 0)
+    _begin_at(q, index)
+    return 0
+
+
+cdef int queue_expect(QueueTable *table, Queue *q, int64_t index, int64_t physical, bint fresh, EntryLeads leads,
+                      void *ctx) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef QueueState *s = state_of(q)
+    cdef int rc = 0
+    if s.next_index < rmq_load(&q.max_offset):
+        s.next_index = q.max_offset                 # as it was found when the store was opened
+    if rmq_load(&s.entries.first) == s.entries.end and s.blank_to == 0 and not topic_light(q.topic, q.topic_size):
+        _begin_at(q, index)
+    elif index < s.next_index and fresh:
+        rc = _begins_anew(t, q, index, physical, leads, ctx)
+    _look_for(t, q, index)
+    return rc
+
+
+cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx, int64_t *furthest) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    cdef unsigned char[UNITS * UNIT_SIZE] units
+    cdef unsigned char *u
+    cdef int64_t n, i, physical
+    cdef int32_t size
+    cdef int rc
+    while True:
+        n = _units(t, q, s.next_index, units)
+        if n <= 0:
+            return <int> n
+        for i in range(n):
+            u = units + i * UNIT_SIZE
+            if unit_blank(u):
+                if rmq_load(&q.max_offset) == 0:
+                    s.new_min = s.next_index + 1
+                s.next_index += 1
+                continue
+            physical, size = rmq_get64(u), rmq_get32(u + 8)
+            if not unit_valid(u) or physical + size > below:
+                return 0
+            rc = leads(ctx, q, s.next_index, physical, size)
+            if rc <= 0:
+                return rc
+            s.next_index += 1
+            furthest[0] = max(furthest[0], physical + size)
+
+
+cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
+    # To where a reader found that the entries are cut away, by a recovery of the writer, which brings them back.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t end = rmq_load(&q.max_offset), index = rmq_load(&s.vanished) - 1
+    cdef int64_t start = _start_of(&s.entries, max(index, 0))
+    rmq_store(&s.vanished, 0)
+    if not rmq_load(&q.min_offset) <= index < end:
+        return
+    while start < s.entries.end:
+        descriptor_forget(t.cache, &s.entries, start)
+        start += s.entries.file_size
+    rmq_store(&q.max_offset, index)
+    s.next_index = index
+    _look_for(t, q, max(end, s.blank_to) - 1)
+    s.limit = PATIENCE
+
+
+cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads leads, void *ctx,
+                        int64_t *furthest) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef QueueState *s
+    cdef Queue *q
+    cdef int64_t i, begin
+    cdef int rc, error = 0
+    furthest[0] = -1
+    if rmq_swap32(&t.vanished, 0):
+        for i in range(rmq_load(&t.count)):
+            if rmq_load(&state_of(table_at(t, i)).vanished) > 0:
+                _go_back(t, table_at(t, i))
+    if all:
+        for i in range(rmq_load(&t.count)):
+            q = table_at(t, i)
+            if topic_light(q.topic, q.topic_size):
+                if state_of(q).next_index < rmq_load(&q.max_offset):
+                    state_of(q).next_index = q.max_offset
+                _look_for(t, q, -1)
+    q = t.dirty
+    while q != NULL:
+        s = state_of(q)
+        if s.limit > 0 or all:
+            begin = s.next_index
+            rc = _read_on(t, q, below, leads, ctx, furthest)
+            if rc < 0:
+                error = rc
+            if s.limit > 0:
+                s.limit -= 1
+            if s.next_index == begin and s.limit == 0:
+                # The writer's recovery may have made another file of that name: nothing ever comes into the one that is open.
+                descriptor_forget(t.cache, &s.entries, _start_of(&s.entries, s.next_index))
+        q = s.next_dirty
+    return error
+
+
+cdef void queues_show(QueueTable *table) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef Queue **link = &t.dirty
+    cdef Queue *q = t.dirty
+    cdef QueueState *s
+    while q != NULL:
+        s = state_of(q)
+        if s.next_index > rmq_load(&q.max_offset) and s.next_index > s.new_min:
+            if s.new_min >= 0:
+                rmq_store(&q.min_offset, s.new_min)
+                s.new_min = -1
+            rmq_store(&q.max_offset, s.next_index)
+            rmq_event_wake(&q.arrived)
+            if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
+                hubs_note(table, q)
+            s.limit = PATIENCE
+        q = s.next_dirty
+        if s.next_index >= s.blank_to:
+            s.dirty = False
+            link[0] = q
+        else:
+            link = &s.next_dirty
+    if t.hubs_due:
+        hubs_signal(table)

@@ -1,0 +1,349 @@
+"""The queues of a store (upstream: ConsumeQueue, ConsumeQueueStore). Contract in _queue.pxd.
+
+A queue costs memory and, from its first entry on, a directory and sparse files; nothing else is kept open for it. The work is
+done next door: _table finds queues, _entries takes entries in, _recover finds and moves their ends, _files and _descriptors
+do the I/O.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.base.io._io cimport rmq_io
+from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32,
+                                      rmq_swap32)
+from rmq_store.base.segment._allocator cimport Allocator
+from rmq_store.codec._record cimport RECORD_FIXED_SIZE, rmq_get32
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
+from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
+                                                     entries_put, entries_sync)
+from rmq_store.queues.consumequeue._ext cimport ext_read
+from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_read,
+                                                   files_remove_dirs)
+from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find, recover_min,
+                                                     recover_truncate)
+from rmq_store.queues.consumequeue._spares cimport Spares, spares_clear, spares_make
+from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
+                                                   state_of)
+from rmq_store.queues.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
+
+cdef struct QueueFiles:
+    QueueState state
+
+cdef struct QueueTable:
+    TableState state
+
+
+# ---- life and look-up
+
+cdef QueueTable *queues_new(const rmq_io *io, const char *dir, const char *ext_dir, const char *tmp_dir, int64_t file_size,
+                            int64_t ext_file_size, int fd_max, bint readonly) noexcept nogil:
+    cdef QueueTable *t = <QueueTable *> calloc(1, sizeof(QueueTable))
+    if t != NULL and table_init(&t.state, io, dir, ext_dir, tmp_dir, file_size, ext_file_size, fd_max, readonly) < 0:
+        queues_free(t)
+        return NULL
+    return t
+
+
+cdef void queues_free(QueueTable *t) noexcept nogil:
+    if t != NULL:
+        table_done(&t.state)
+        free(t)
+
+
+cdef bint _make_ahead(void *spares) noexcept nogil:
+    return spares_make(<Spares *> spares)
+
+
+cdef void _clear_ahead(void *spares) noexcept nogil:
+    spares_clear(<Spares *> spares)
+
+
+cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil:
+    a.also = _make_ahead
+    a.also_done = _clear_ahead
+    a.also_of = t.state.spares
+    rmq_store(<int64_t *> &t.state.spares.maker, <int64_t> &a.requested)
+
+
+cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil:
+    return table_find(&t.state, topic, topic_size, queue_id, create)
+
+
+cdef int64_t queues_count(QueueTable *t) noexcept nogil:
+    return rmq_load(&t.state.count)
+
+
+cdef Queue *queues_at(QueueTable *t, int64_t i) noexcept nogil:
+    return table_at(&t.state, i)
+
+
+cdef Queue *queues_of_topic(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_of_topic(&t.state, topic, topic_size)
+
+
+cdef Queue *queue_same_topic(const Queue *q) noexcept nogil:
+    return state_of(q).same_topic
+
+
+# ---- load and recovery
+
+cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil:
+    return files_add(&state_of(q).entries, start)
+
+
+cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil:
+    return files_add(&state_of(q).ext, start) if t.state.ext_file_size > 0 else 0
+
+
+cdef void queues_log_begins(QueueTable *t, int64_t offset) noexcept nogil:
+    t.state.log_begin = offset
+
+
+cdef void queues_fill(QueueTable *t, bint back, int64_t from_offset, int64_t end) noexcept nogil:
+    t.state.filling = FILLING_BACK if back else FILLING_ALL
+    t.state.filled_from = from_offset
+    t.state.places_left = (end - from_offset) // RECORD_FIXED_SIZE
+    t.state.lacking_from = INT64_MAX
+    if t.state.spares != NULL:
+        t.state.spares.opening = True
+
+
+cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
+    cdef int rc = entries_decide(&t.state)
+    t.state.filling = FILLING_NOT
+    if t.state.spares != NULL:
+        t.state.spares.opening = False
+    lacking_from[0] = t.state.lacking_from
+    return rc
+
+
+cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcept nogil:
+    # Beside a writer in another process: files went while they were looked at, so again from the first that is left.
+    if t.cache.following and rc == -ENOENT:
+        files_pass_gone(t.cache, &state_of(q).entries)
+    elif not t.readonly or rc != -EIO:
+        return False
+    if rmq_load(&state_of(q).entries.first) == first[0]:
+        return False
+    first[0] = rmq_load(&state_of(q).entries.first)
+    return True
+
+
+cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
+    cdef int rc = recover_find(&t.state, q, state_of(q), safe)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_find(&t.state, q, state_of(q), safe)
+    if rc >= 0 and safe >= 0 and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
+        entries_note_unsynced(&t.state, q)
+    return rc
+
+
+cdef int64_t queue_first(const Queue *q) noexcept nogil:
+    cdef const UnitFiles *f = &state_of(q).entries
+    return f.first // UNIT_SIZE if f.first < f.end else 0
+
+
+cdef void queues_follow(QueueTable *t) noexcept nogil:
+    t.state.cache.following = True
+
+
+cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+    return recover_back(&t.state, q, state_of(q), index)
+
+
+cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
+    return recover_cut(&t.state, state_of(q))
+
+
+cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil:
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
+    cdef int rc = recover_truncate(&t.state, q, state_of(q), physical)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_truncate(&t.state, q, state_of(q), physical)
+    return rc
+
+
+cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
+    cdef int64_t first = rmq_load(&state_of(q).entries.first)
+    cdef int rc = recover_min(&t.state, q, state_of(q), physical_min)
+    while _moved(&t.state, q, rc, &first):
+        rc = recover_min(&t.state, q, state_of(q), physical_min)
+    return 0 if rc == -ENOENT and t.state.cache.following else rc       # none of its files is there now
+
+
+cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
+    return recover_drop(&t.state, q, state_of(q), physical_min)
+
+
+cdef void queue_empty(Queue *q) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    rmq_store(&q.max_offset, 0)
+    rmq_store(&q.min_offset, 0)
+    q.next_offset = 0
+    rmq_store(&q.max_physical_offset, -1)
+    s.next_index = 0
+    s.blank_to = 0
+    s.new_min = -1
+    s.limit = 0
+    s.entries.used = 0
+    s.ext.used = 0
+    rmq_swap32(&s.entries.new_dirs, 0)
+    rmq_swap32(&s.ext.new_dirs, 0)
+
+
+cdef int queue_delete_files(QueueTable *table, Queue *q) noexcept nogil:
+    cdef TableState *t = &table.state
+    cdef QueueState *s = state_of(q)
+    cdef int rc
+    if t.readonly:
+        return -EROFS
+    rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
+    if rc >= 0:
+        rc = files_remove_dirs(t.cache, &s.entries)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = files_cut(t.cache, &s.ext, s.ext.first, False, False)
+        if rc >= 0:
+            rc = files_remove_dirs(t.cache, &s.ext)
+    return rc
+
+
+cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
+    if table.state.readonly:
+        return -EROFS
+    queue_empty(q)
+    return queue_delete_files(table, q)
+
+
+cdef void queues_hold_sync(QueueTable *t) noexcept nogil:
+    rmq_mutex_lock(&t.state.run_lock)
+
+
+cdef void queues_let_sync(QueueTable *t) noexcept nogil:
+    rmq_mutex_unlock(&t.state.run_lock)
+
+
+# ---- dispatch and durability
+
+cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                   int64_t cq_offset) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    if physical + size <= q.max_physical_offset:
+        return 0
+    if (s.entries.used < s.limit and cq_offset == s.next_index and table.state.ext_file_size == 0 and physical >= 0 and size > 0
+            and q.max_physical_offset >= 0):
+        entry_append(s, physical, size, tags_code)
+        rmq_store(&q.max_physical_offset, physical + size)
+        return 0
+    return entries_put(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
+
+
+cdef int queues_publish(QueueTable *t) noexcept nogil:
+    return entries_publish(&t.state)
+
+
+cdef int64_t queues_gaps(QueueTable *t) noexcept nogil:
+    return rmq_load(&t.state.gaps)
+
+
+cdef bint queues_have_place(QueueTable *t, int64_t cq_offset, int64_t physical) noexcept nogil:
+    return entries_have_place(&t.state, cq_offset, physical)
+
+
+cdef int64_t queues_placeless(QueueTable *t, int64_t *at) noexcept nogil:
+    at[0] = t.state.placeless_at
+    return t.state.placeless
+
+
+cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
+    return entries_sync(&t.state, pages_min)
+
+
+# ---- reading
+
+cdef bint _there(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+    # Under its name: the file that is open may have been deleted.
+    cdef unsigned char[UNIT_SIZE] u
+    cdef UnitFiles *f = &state_of(q).entries
+    descriptor_forget(t.state.cache, f, index * UNIT_SIZE - index * UNIT_SIZE % f.file_size)
+    return (files_read(t.state.cache, f, u, UNIT_SIZE, index * UNIT_SIZE) == UNIT_SIZE
+            and rmq_get32(u + 8) != 0)
+
+
+cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const unsigned char *units, int64_t n,
+                           int64_t end) noexcept nogil:
+    # How many of the units that were read are there, n -1: no file. Where the queue's last one is gone, too, a recovery of
+    # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
+    cdef QueueState *s = state_of(q)
+    cdef int64_t i = 0
+    while i < n and rmq_get32(units + i * UNIT_SIZE + 8) != 0:
+        i += 1
+    if i == n or _there(t, q, end - 1):
+        return n
+    rmq_store(&s.vanished, from_offset + i + 1)
+    rmq_store32(&t.state.vanished, 1)
+    return i
+
+
+cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
+    cdef int64_t end = rmq_load(&q.max_offset)
+    cdef int64_t got, first
+    if count > end - from_offset:
+        count = end - from_offset
+    if count <= 0 or from_offset < 0:
+        return 0
+    got = files_read(t.state.cache, &state_of(q).entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
+    if t.state.cache.following:
+        if got >= UNIT_SIZE or got == -ENOENT:
+            first = _not_vanished(t, q, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
+            if first >= 0:
+                return first
+        if got == -ENOENT:
+            files_pass_gone(t.state.cache, &state_of(q).entries)
+            got = 0
+    if got < UNIT_SIZE:
+        if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
+            return 0                # truncated or destroyed meanwhile
+        if got == -ENOENT and from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first):
+            return 0                # deleted with the log it led to
+        if got >= 0:                # before the first file, or a file shorter than its length
+            first = rmq_load(&state_of(q).entries.first)
+            if from_offset * UNIT_SIZE >= first:
+                return -EIO
+            if t.state.readonly:        # nobody else says where the queue begins now
+                first = first // UNIT_SIZE if first // UNIT_SIZE < end else end
+                if first > rmq_load(&q.min_offset):
+                    rmq_store(&q.min_offset, first)
+            return 0
+        return got
+    return got // UNIT_SIZE
+
+
+cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
+                            unsigned char *bit_map, int64_t bit_map_max) noexcept nogil:
+    if t.state.ext_file_size == 0:
+        return -ENOENT
+    return ext_read(t.state.cache, &state_of(q).ext, address, tags_code, store_timestamp, bit_map, bit_map_max)
+
+
+cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil:
+    # Files with at least one published entry.
+    cdef UnitFiles *f = &state_of(q).entries
+    cdef int64_t rest = rmq_load(&q.max_offset) * UNIT_SIZE - rmq_load(&f.first)
+    return (rest + f.file_size - 1) // f.file_size if rest > 0 else 0
+
+
+cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
+                       int64_t *modified_ms) noexcept nogil:
+    cdef UnitFiles *f = &state_of(q).entries
+    cdef int64_t start = rmq_load(&f.first) + i * f.file_size
+    cdef int64_t end = rmq_load(&q.max_offset) * UNIT_SIZE
+    if i < 0 or start >= end:
+        return -ENOENT
+    start_offset[0] = start // UNIT_SIZE
+    end_offset[0] = (end if end < start + f.file_size else start + f.file_size) // UNIT_SIZE
+    modified_ms[0] = files_modified_ms(t.state.cache, f, start)
+    if modified_ms[0] == -ENOENT and t.state.cache.following:
+        files_pass_gone(t.state.cache, f)
+    elif modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
+        rmq_store(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
+    return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]

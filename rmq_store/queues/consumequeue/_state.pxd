@@ -1,0 +1,136 @@
+# What is behind Queue.files and QueueTable (contract: _queue.pxd): state and the rules of one unit, shared by the files of this
+# room. Whose is what: `dispatch` the dispatcher's thread (recovery before it starts), `sync` under sync_lock, the rest any
+# thread.
+#
+#   entry   0 commitLogOffset 8   8 size 4   12 tagsCode 8
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t
+
+from rmq_store.base.io._io cimport rmq_io
+from rmq_store.base.io._sync cimport rmq_mutex
+from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
+from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Hub, Interest, Queue
+from rmq_store.queues.consumequeue._spares cimport Spares
+
+cdef enum:
+    BLANK_SIZE_FIELD = 0x7FFFFFFF       # size of a filler entry before the first one of a queue
+    EXT_UNIT_SIZE = 20                  # of a unit without bit map
+    EXT_END_SIZE = 4                    # bytes that stay free at the end of an ext file
+    BUFFER_STRIDE = 4096
+    BUFFER_COUNT = 1024                 # 4 MiB of address space; memory is touched as it is lent
+
+cdef enum Filling:
+    FILLING_NOT = 0                     # records come as they were put
+    FILLING_BACK = 1                    # while it opens: a queue that lacks an entry is filled from further back
+    FILLING_ALL = 2                     # while it opens: what the log does not have, nobody has
+
+cdef struct Waiting:
+    int64_t physical
+    int32_t size                        # 0: none waits
+    int64_t tags_code
+    int64_t store_timestamp
+    int64_t cq_offset
+
+cdef struct QueueState:
+    UnitFiles entries
+    UnitFiles ext
+    uint32_t hash
+    uint32_t topic_hash
+    Queue *same_topic                   # the queue of the topic that was added before this one; never changes
+    # dispatch
+    int64_t next_index                  # queue offset of the next entry, buffered ones counted
+    int64_t blank_to                    # filler entries are due up to this queue offset
+    int64_t new_min                     # min_offset to publish with the entries, -1: none
+    int limit                           # bytes of the buffer that may be used (the file may end before)
+    bint dirty
+    Queue *next_dirty
+    int64_t vanished                    # following: 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
+    Interest *interests                 # under watch_lock; atomic for the look whether there are any
+    # sync
+    int unsynced
+    Queue *next_unsynced
+    # while it opens
+    Waiting[2] waiting                  # a record that does not continue the queue, or its first ones
+
+cdef struct Directory:
+    # All queues: replaced by a larger copy when full. Old ones stay until the table goes: a look-up may still be in one.
+    int64_t mask
+    Queue **slots                       # open addressing, by topic and queue id
+    Queue **topics                      # the same by topic: its newest queue, which leads to the others
+    Queue **order                       # by creation
+    Directory *older
+
+cdef struct TableState:
+    const rmq_io *io
+    FileCache *cache
+    Spares *spares                      # NULL: read-only
+    char *dir
+    char *ext_dir
+    int64_t file_size
+    int64_t ext_file_size               # 0: no ConsumeQueueExt
+    bint readonly
+    Directory *directory                # atomic
+    int64_t count                       # atomic
+    int64_t log_begin                   # where the log began when it was opened: entries that lead below it are of no use
+    Filling filling
+    int64_t filled_from                 # where this dispatch began
+    int64_t places_left                 # how many records may be lost in all queues: what its part of the log had room for
+    int64_t lacking_from                # from where on entries are lacking, log offset; INT64_MAX: none are
+    rmq_mutex insert_lock
+    # dispatch
+    unsigned char *memory
+    unsigned char **free_buffers
+    int free_count
+    Queue *dirty
+    int64_t gaps                        # atomic
+    int64_t placeless                   # records whose queue offset no queue can have
+    int64_t placeless_at                # log offset of the last one
+    # sync
+    rmq_mutex run_lock                  # queues_sync is at work, or kept off
+    rmq_mutex sync_lock
+    Queue *unsynced
+    int sync_error                      # the first one; final
+    # following
+    int vanished                        # some queue's is not 0: atomic
+    # listeners
+    rmq_mutex watch_lock
+    Hub *hubs
+    int64_t hubs_for_all                # atomic
+    bint hubs_due                       # dispatch
+
+
+cdef inline QueueState *state_of(const Queue *q) noexcept nogil:
+    return <QueueState *> q.files
+
+
+cdef inline void entry_append(QueueState *s, int64_t physical, int32_t size, int64_t tags_code) noexcept nogil:
+    # Room was made before.
+    cdef unsigned char *u = s.entries.buffer + s.entries.used
+    rmq_put64(u, physical)
+    rmq_put32(u + 8, size)
+    rmq_put64(u + 12, tags_code)
+    s.entries.used += UNIT_SIZE
+    s.next_index += 1
+
+
+cdef inline bint unit_valid(const unsigned char *u) noexcept nogil:
+    # Unwritten space is zeros: its size is 0. A record that would end beyond all offsets is none.
+    cdef int32_t size = rmq_get32(u + 8)
+    return size > 0 and 0 <= rmq_get64(u) <= INT64_MAX - size
+
+
+cdef inline bint unit_blank(const unsigned char *u) noexcept nogil:
+    return rmq_get32(u + 8) == BLANK_SIZE_FIELD and rmq_get64(u) == 0
+
+
+cdef inline bint is_ext_address(int64_t address) noexcept nogil:
+    # ConsumeQueueExt.isExtAddr: below every sign-extended 32-bit hash.
+    return address < -2147483648
+
+
+cdef inline int64_t ext_address(int64_t offset) noexcept nogil:
+    return offset + INT64_MIN
+
+
+cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
+    return address - INT64_MIN

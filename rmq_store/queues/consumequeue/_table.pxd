@@ -1,0 +1,15 @@
+# The queues of a store: look-up from any thread, insertion under a lock. Source: ConsumeQueueStore.findOrCreateConsumeQueue.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.base.io._io cimport rmq_io
+from rmq_store.queues.consumequeue._structs cimport Queue
+from rmq_store.queues.consumequeue._state cimport TableState
+
+
+# `t` is zeroed memory. -ENOMEM: table_done is still due.
+cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char *ext_dir, const char *tmp_dir,
+                    int64_t file_size, int64_t ext_file_size, int fd_max, bint readonly) noexcept nogil
+cdef void table_done(TableState *t) noexcept nogil
+cdef Queue *table_find(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil
+cdef Queue *table_at(TableState *t, int64_t i) noexcept nogil
+cdef Queue *table_of_topic(TableState *t, const char *topic, int32_t topic_size) noexcept nogil

@@ -1,0 +1,197 @@
+"""The queues of a store by name (topic bytes and queue id) and by creation. Contract in _table.pxd.
+
+A look-up takes no lock: the directory only ever gains queues, each complete before it can be seen, and one that is full is
+replaced by a larger copy while look-ups go on in the old one.
+"""
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from rmq_store.base.io._io cimport rmq_io
+from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_store
+from rmq_store.base.segment._file cimport text_copy
+from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_cache_new
+from rmq_store.queues.consumequeue._files cimport files_done, files_init
+from rmq_store.queues.consumequeue._structs cimport QueueFiles
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue
+from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
+from rmq_store.queues.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, Directory, QueueState, TableState, state_of
+
+cdef enum:
+    DIRECTORY_FIRST = 64
+    ANY_QUEUE = -1
+
+
+cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char *ext_dir, const char *tmp_dir,
+                    int64_t file_size, int64_t ext_file_size, int fd_max, bint readonly) noexcept nogil:
+    cdef int i
+    t.io = io
+    t.file_size = (file_size + UNIT_SIZE - 1) // UNIT_SIZE * UNIT_SIZE if file_size > 0 else UNIT_SIZE
+    t.ext_file_size = ext_file_size
+    t.readonly = readonly
+    t.cache = file_cache_new(io, tmp_dir, fd_max, readonly)
+    t.dir = text_copy(dir)
+    t.ext_dir = text_copy(ext_dir)
+    t.directory = _directory_new(DIRECTORY_FIRST)
+    if not readonly:
+        t.spares = spares_new(io, tmp_dir, t.file_size)
+        t.memory = <unsigned char *> malloc(BUFFER_COUNT * BUFFER_STRIDE)
+        t.free_buffers = <unsigned char **> malloc(BUFFER_COUNT * sizeof(unsigned char *))
+    if (t.cache == NULL or t.dir == NULL or t.ext_dir == NULL or t.directory == NULL
+            or (not readonly and (t.memory == NULL or t.free_buffers == NULL or t.spares == NULL))):
+        return -ENOMEM
+    if not readonly:
+        t.free_count = BUFFER_COUNT
+        for i in range(BUFFER_COUNT):
+            t.free_buffers[i] = t.memory + (BUFFER_COUNT - 1 - i) * BUFFER_STRIDE
+    return 0
+
+
+cdef void table_done(TableState *t) noexcept nogil:
+    cdef Directory *d
+    cdef int64_t i
+    if t.directory != NULL:
+        for i in range(t.count):
+            files_done(&state_of(t.directory.order[i]).entries)
+            files_done(&state_of(t.directory.order[i]).ext)
+            free(t.directory.order[i])
+    while t.directory != NULL:
+        d = t.directory
+        t.directory = d.older
+        free(d)
+    file_cache_free(t.cache)
+    spares_free(t.spares)
+    free(t.dir)
+    free(t.ext_dir)
+    free(t.memory)
+    free(t.free_buffers)
+
+
+cdef Directory *_directory_new(int64_t capacity) noexcept nogil:
+    # `capacity` queues, in twice as many slots of each kind; one piece of memory.
+    cdef Directory *d = <Directory *> calloc(1, sizeof(Directory) + 5 * capacity * sizeof(Queue *))
+    if d != NULL:
+        d.mask = 2 * capacity - 1
+        d.slots = <Queue **> (d + 1)
+        d.topics = d.slots + 2 * capacity
+        d.order = d.topics + 2 * capacity
+    return d
+
+
+cdef inline uint32_t _hash(const char *topic, int32_t size, int32_t queue_id) noexcept nogil:
+    cdef uint64_t h = <uint64_t> 0xCBF29CE484222325 ^ <uint32_t> queue_id
+    cdef int32_t i
+    for i in range(size):
+        h = (h ^ <unsigned char> topic[i]) * <uint64_t> 0x100000001B3
+    h *= <uint64_t> 0x9E3779B97F4A7C15
+    return <uint32_t> (h >> 32)
+
+
+cdef inline Queue *_look(const Directory *d, const char *topic, int32_t size, int32_t queue_id, uint32_t hash) noexcept nogil:
+    cdef int64_t i = hash & d.mask
+    cdef Queue *q
+    while True:
+        q = <Queue *> rmq_load(<int64_t *> &d.slots[i])
+        if q == NULL or (q.queue_id == queue_id and state_of(q).hash == hash and q.topic_size == size
+                         and memcmp(q.topic, topic, size) == 0):
+            return q
+        i = (i + 1) & d.mask
+
+
+cdef inline int64_t _topic_slot(const Directory *d, const char *topic, int32_t size, uint32_t hash) noexcept nogil:
+    # Where the newest queue of the topic stands, or would stand.
+    cdef int64_t i = hash & d.mask
+    cdef const Queue *q
+    while True:
+        q = <const Queue *> rmq_load(<int64_t *> &d.topics[i])
+        if q == NULL or (state_of(q).topic_hash == hash and q.topic_size == size and memcmp(q.topic, topic, size) == 0):
+            return i
+        i = (i + 1) & d.mask
+
+
+cdef void _slot_in(Directory *d, Queue *q) noexcept nogil:
+    # Queues are entered in the order of creation: the last one of a topic is the one its slot keeps.
+    cdef int64_t i = state_of(q).hash & d.mask
+    while d.slots[i] != NULL:
+        i = (i + 1) & d.mask
+    rmq_store(<int64_t *> &d.slots[i], <int64_t> q)
+    i = _topic_slot(d, q.topic, q.topic_size, state_of(q).topic_hash)
+    rmq_store(<int64_t *> &d.topics[i], <int64_t> q)
+
+
+cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
+    # One piece of memory: the queue, its state, its topic.
+    cdef char *at = <char *> rmq_new_lines(sizeof(Queue) + sizeof(QueueState) + topic_size + 1)
+    cdef Queue *q = <Queue *> at
+    cdef QueueState *s
+    if q == NULL:
+        return NULL
+    q.files = <QueueFiles *> (at + sizeof(Queue))
+    q.topic = at + sizeof(Queue) + sizeof(QueueState)
+    memcpy(<char *> q.topic, topic, topic_size)
+    q.topic_size = topic_size
+    q.queue_id = queue_id
+    q.max_physical_offset = -1
+    s = state_of(q)
+    s.hash = hash
+    s.topic_hash = _hash(topic, topic_size, ANY_QUEUE)
+    s.new_min = -1
+    if (files_init(&s.entries, t.dir, topic, topic_size, queue_id, t.file_size) < 0
+            or (t.ext_file_size > 0 and files_init(&s.ext, t.ext_dir, topic, topic_size, queue_id, t.ext_file_size) < 0)):
+        files_done(&s.entries)
+        free(at)
+        return NULL
+    s.entries.spares = t.spares
+    return q
+
+
+cdef Queue *_insert(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
+    # Under insert_lock. A look-up may run in the directory meanwhile, or in the one it replaces.
+    cdef Directory *d = t.directory
+    cdef Directory *larger
+    cdef Queue *q = _look(d, topic, topic_size, queue_id, hash)
+    cdef int64_t i
+    if q != NULL:
+        return q
+    q = _queue_new(t, topic, topic_size, queue_id, hash)
+    if q == NULL:
+        return NULL
+    if t.count * 2 > d.mask:
+        larger = _directory_new(d.mask + 1)
+        if larger == NULL:
+            files_done(&state_of(q).entries)
+            files_done(&state_of(q).ext)
+            free(q)
+            return NULL
+        for i in range(t.count):
+            larger.order[i] = d.order[i]
+            _slot_in(larger, d.order[i])
+        larger.older = d
+        rmq_store(<int64_t *> &t.directory, <int64_t> larger)
+        d = larger
+    d.order[t.count] = q
+    state_of(q).same_topic = d.topics[_topic_slot(d, topic, topic_size, state_of(q).topic_hash)]
+    _slot_in(d, q)
+    rmq_store(&t.count, t.count + 1)
+    return q
+
+
+cdef Queue *table_find(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil:
+    cdef uint32_t hash = _hash(topic, topic_size, queue_id)
+    cdef Queue *q = _look(<Directory *> rmq_load(<int64_t *> &t.directory), topic, topic_size, queue_id, hash)
+    if q == NULL and create:
+        rmq_mutex_lock(&t.insert_lock)
+        q = _insert(t, topic, topic_size, queue_id, hash)
+        rmq_mutex_unlock(&t.insert_lock)
+    return q
+
+
+cdef Queue *table_at(TableState *t, int64_t i) noexcept nogil:
+    if i < 0 or i >= rmq_load(&t.count):
+        return NULL
+    return (<Directory *> rmq_load(<int64_t *> &t.directory)).order[i]
+
+
+cdef Queue *table_of_topic(TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
+    cdef const Directory *d = <const Directory *> rmq_load(<int64_t *> &t.directory)
+    return <Queue *> rmq_load(<int64_t *> &d.topics[_topic_slot(d, topic, topic_size, _hash(topic, topic_size, ANY_QUEUE))])

@@ -1,0 +1,1 @@
+# What an open store does by itself, or for groups of consumers.

@@ -1,0 +1,304 @@
+"""The steps of cleaning that touch native parts of an open store; cleaner.py decides (upstream: MappedFileQueue,
+CleanCommitLogService, CleanConsumeQueueService).
+
+A commit-log file goes in two steps. Withdrawn, it is no longer in the row: the log begins with the next file, nobody new
+finds it, and who holds it keeps it mapped. Deleted, its name is gone and the directory synced, before the next one's turn:
+whatever moment the power fails, the files that are left have no gap between them.
+
+One thread at a time (cleaner.py has a lock), beside puts, dispatch, flush and readers; nothing here holds the GIL for long.
+"""
+import os
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.base.io._io cimport IoTable, rmq_io
+from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end,
+                                           row_pop, row_shift, row_start)
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
+from rmq_store.queues.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
+                                                   queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync,
+                                                   queues_sync)
+from rmq_store.queues.index._index cimport index_drop_before
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int us)
+
+cdef int64_t PAUSE_MAX_NS = 50_000_000
+cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a new page waits no longer than for so much
+
+
+cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
+    # The space of a file goes piece by piece, with a pause as long as each piece took: puts stood still for a second where ten
+    # files of 1 GiB were given back at once, each discarded in one go. Only where it is nobody's any more, neither by a name
+    # nor by a map or descriptor in whatever process: cut under a reader's map it is a SIGBUS there. Else the last close frees
+    # all of it, whoever makes it.
+    cdef int64_t size = f.size, begun, took
+    if rmq_load32(&f.forked) != 0:
+        return                      # a child of fork shares the open file: no kernel tells it from this process
+    if f.direct_fd >= 0:            # counts as somebody else's; nobody holds the file but the caller
+        io.close(io.ctx, f.direct_fd)
+        f.direct_fd = -1
+    while size > SLICE and io.alone(io.ctx, f.fd) == 1:
+        size -= SLICE
+        begun = io.mono_ns(io.ctx)
+        if io.ftruncate(io.ctx, f.fd, size) < 0:
+            return
+        took = io.mono_ns(io.ctx) - begun
+        usleep(<unsigned int> ((took if took < PAUSE_MAX_NS else PAUSE_MAX_NS) // 1000))
+
+
+cdef int _check(int64_t rc, object path) except -1:
+    if rc < 0:
+        raise OSError(<int> -rc, os.strerror(<int> -rc), path)
+    return 0
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Withdrawn:
+    """A commit-log file that the log has given up, with the hold that the row had on it.
+
+    Lifetime: its bytes stay readable for message views as long as they live, also after `delete`.
+    """
+
+    cdef LogFile *file
+    cdef IoTable io
+    cdef readonly int64_t start
+    cdef readonly int64_t size
+    cdef readonly str path
+    cdef readonly int64_t since_ns          # monotonic
+    cdef int error                          # of the directory's sync, after which nothing more may be deleted
+
+    def __dealloc__(self):
+        log_file_release(self.file)
+
+    @property
+    def users(self):
+        """How many others hold it: leases of message views, mostly. Nobody new can join them."""
+        return 0 if self.file == NULL else rmq_load32(&self.file.refs) - 1
+
+    def delete(self, str directory not None):
+        """Removes the name and syncs the directory. The mapping goes piece by piece where nobody else holds it.
+
+        Raises OSError: after a failed unlink it can be tried again, after a failed sync every later call fails the same.
+        """
+        cdef const rmq_io *io = self.io.table
+        cdef LogFile *f = self.file
+        cdef int64_t at = 0, n
+        cdef int rc
+        name = os.fsencode(directory)
+        cdef const char *text = name
+        _check(self.error, directory)
+        with nogil:
+            rc = io.unlink(io.ctx, f.path)
+        _check(rc, self.path)
+        with nogil:
+            rc = io.sync_dir(io.ctx, text)
+            if rmq_load32(&f.refs) == 1 and f.map != NULL:
+                log_file_unguard(f)
+                while at < f.size:
+                    n = f.size - at if f.size - at < SLICE else SLICE
+                    io.munmap(io.ctx, f.map + at, n)    # nothing depends on the result, as in log_file_release
+                    at += n
+                f.map = NULL
+            if rc >= 0 and rmq_load32(&f.refs) == 1:
+                _give_back(io, f)
+            log_file_release(f)
+        self.file = NULL
+        self.error = rc
+        _check(rc, directory)
+
+
+cdef int64_t _limit(StoreCore store) noexcept:
+    # Files that end at or below it are of no use to commit, flush and dispatch any more.
+    cdef int64_t limit = rmq_load(&store.log.flushed)
+    cdef int64_t dispatched = rmq_load(&store.log.dispatched)
+    return dispatched if dispatched < limit else limit
+
+
+cdef LogFile *_first_from(FileRow *row, int64_t start) noexcept nogil:
+    # The file that begins at `start`, held; not mapped, as nobody wants to read it.
+    cdef LogFile *f = NULL
+    cdef int64_t i
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and start >= row.files[0].start:
+        i = (start - row.files[0].start) // row.file_size
+        if i < row.count:
+            f = row.files[i]
+            log_file_hold(f)
+    rmq_mutex_unlock(&row.lock)
+    return f
+
+
+def log_files(StoreCore store not None):
+    """Commit-log files that may go as far as the store itself is concerned, oldest first: (start, time of the last modification
+    in ms). The newest file and what is not flushed and dispatched are not among them."""
+    cdef int64_t start, limit, modified, size
+    cdef LogFile *f
+    found = []
+    store._enter()
+    limit = _limit(store)
+    size = store.row.file_size
+    start = row_start(store.row)
+    while 0 <= start and start + size <= limit and start + size < row_end(store.row):
+        f = _first_from(store.row, start)
+        if f == NULL:
+            break
+        modified = f.io.modified_ms(f.io.ctx, f.fd)
+        log_file_release(f)
+        _check(modified, store.path)
+        found.append((start, modified))
+        start += size
+    return found
+
+
+def withdraw(StoreCore store not None, int64_t start):
+    """Takes the oldest file, which begins at `start`, out of the log. Returns a Withdrawn."""
+    cdef Withdrawn w = Withdrawn.__new__(Withdrawn)
+    cdef LogFile *f
+    store._enter()
+    if row_start(store.row) != start or start + store.row.file_size > _limit(store):
+        raise ValueError(f"the commit-log file at {start} is not the oldest one, or in use")
+    f = row_shift(store.row)
+    w.file = f
+    w.io = store.io_owner
+    w.start = f.start
+    w.size = f.size
+    w.path = os.fsdecode(f.path)
+    w.since_ns = f.io.mono_ns(f.io.ctx)
+    return w
+
+
+def sync_queues(StoreCore store not None):
+    """Makes all queue entries that are there durable. Raises OSError."""
+    cdef int rc
+    store._enter()
+    store.calls += 1
+    with nogil:
+        rc = queues_sync(store.queues, 0)
+    store.calls -= 1
+    _check(rc, store.path)
+
+
+def correct_queues(StoreCore store not None, int64_t physical_min):
+    """Makes every queue begin with its first entry at or beyond `physical_min`. Returns (topic, queue id, min before, min now)
+    of each queue that moved."""
+    cdef int64_t i, before
+    cdef Queue *q
+    cdef int rc = 0
+    moved = []
+    store._enter()
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        before = rmq_load(&q.min_offset)
+        store.calls += 1
+        with nogil:
+            rc = queue_correct_min(store.queues, q, physical_min)
+        store.calls -= 1
+        _check(rc, store.path)
+        if rmq_load(&q.min_offset) > before:
+            moved.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, before, rmq_load(&q.min_offset)))
+        store._enter()
+    return moved
+
+
+def queue_total(StoreCore store not None):
+    """How many queues there are: int."""
+    store._enter()
+    return queues_count(store.queues)
+
+
+def drop_queue_files(StoreCore store not None, int64_t number, int64_t physical_min):
+    """Deletes the files of the queue with that number that lead below `physical_min`; returns how many."""
+    cdef Queue *q
+    cdef int rc
+    store._enter()
+    q = queues_at(store.queues, number)
+    store.calls += 1
+    with nogil:
+        rc = queue_drop_before(store.queues, q, physical_min)
+    store.calls -= 1
+    _check(rc, store.path)
+    return rc
+
+
+def queue_ends(StoreCore store not None):
+    """Every queue that has or had an entry: list of (its number, topic, queue id, log offset behind its newest record)."""
+    cdef int64_t i
+    cdef Queue *q
+    found = []
+    store._enter()
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        if rmq_load(&q.max_offset) > 0:
+            found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id,
+                          rmq_load(&q.max_physical_offset)))
+    return found
+
+
+def let_go(StoreCore store not None):
+    """While the store opens: gives up the commit-log files it has, as they are to be listed again."""
+    cdef LogFile *f = row_pop(store.row)
+    while f != NULL:
+        log_file_release(f)
+        f = row_pop(store.row)
+
+
+def note_removed(StoreCore store not None, str topic not None, int32_t queue_id, int64_t offset):
+    """While the store opens: the queue was removed when the log ended at `offset`; records below get no entry."""
+    cdef bytes name = topic.encode("utf-8", "surrogatepass")
+    cdef Queue *q = queues_find(store.queues, name, <int32_t> len(name), queue_id, True)
+    if q == NULL:
+        raise MemoryError("queue")
+    q.removed_below = offset
+
+
+def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below):
+    """Empties the queue with that number and deletes its files, unless a record of it ends beyond `physical_below` or is not
+    dispatched yet; returns whether it did. The next message gets queue offset 0. Durable.
+
+    Puts wait for the change in memory only, dispatch for all of it. Raises OSError, after which the store is fenced: what is
+    left of the files is for a recovery.
+    """
+    cdef Queue *q
+    cdef int rc = 0
+    cdef bint gone = False
+    store._enter()
+    q = queues_at(store.queues, number)
+    store.calls += 1
+    with nogil:
+        rmq_mutex_lock(&store.dispatcher.round_lock)
+        queues_hold_sync(store.queues)
+        log_lock_begin(store.log)
+        if q.next_offset == rmq_load(&q.max_offset) and q.max_physical_offset <= physical_below:
+            queue_empty(q)
+            q.removed_below = physical_below
+            gone = True
+        log_lock_end(store.log)
+        if gone:
+            rc = queue_delete_files(store.queues, q)
+            if rc < 0:
+                log_fence(store.log, rc, FENCE_WRITE)
+        queues_let_sync(store.queues)
+        rmq_mutex_unlock(&store.dispatcher.round_lock)
+        rmq_event_wake(&q.arrived)
+    store.calls -= 1
+    _check(rc, store.path)
+    return gone
+
+
+def drop_index_files(StoreCore store not None, int64_t physical_min):
+    """Deletes the index files that lead below `physical_min`; returns how many."""
+    cdef int rc = 0
+    store._enter()
+    if store.index == NULL:
+        return 0
+    store.calls += 1
+    with nogil:
+        rc = index_drop_before(store.index, physical_min)
+    store.calls -= 1
+    _check(rc, store.path)
+    return rc

@@ -1,0 +1,251 @@
+"""Deleting what is old: rounds by the clock and the disk in the control thread, and by hand (upstream: CleanCommitLogService,
+CleanConsumeQueueService, executeDeleteFilesManually).
+
+A round deletes commit-log files from the oldest on, never the newest, never one that is not flushed and dispatched, at most
+clean_files_max, with a pause between two. Then queues and index follow the log's beginning. Deleting is the steps of
+_clean.pyx; here is only their order, and what is said about it.
+
+Thread-safety: one lock; a round by hand waits for the one that runs. Crash-safety: any step may be the last one; the next open
+finds a shorter log, and queues and index that begin earlier than it, which their readers correct.
+"""
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmq_store.base.io._lock import StoreLock, owing
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.config.load import Options
+from rmq_store.events import Event, emit
+from rmq_store.services.cleaning import _clean
+from rmq_store.services.cleaning.clock import AgeClock
+from rmq_store.services.cleaning.rules import Limits, expired, judge, used_percent
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._query import StoreQuery
+
+__all__ = ["Cleaned", "Cleaner", "Lost", "keep_ms"]
+
+HOUR_MS = 3_600_000
+HOURS_MAX = 1_000_000        # as of retention_hours
+SLICE_S = 0.1
+# Of a store: (topic, group) -> queue id -> next offset to consume. Called with the store, so that nobody holds it for that.
+Known = Callable[[Any], Mapping[tuple[str, str], Mapping[int, int]]]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Messages that went before a known group had consumed them: `count` of them, from queue offset `begin` to below `end`."""
+
+    group: str
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass
+class Cleaned:
+    """What cleaning did. `held`: path of a file that is withdrawn from the log and waits for message views; "" none."""
+
+    log_files: int = 0
+    log_bytes: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+    min_log_offset: int = 0
+    held: str = ""
+    lost: list[Lost] = field(default_factory=list)
+
+
+def keep_ms(options: Options, hours: float | None) -> int | None:
+    """For clean and due: `hours`, or retention_hours, in ms; None: whatever the age. Raises ValueError."""
+    if hours is None:
+        hours = options.retention_hours
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= HOURS_MAX:
+        raise ValueError(f"hours is {hours!r}: say how old files must be to go, 0 to {HOURS_MAX} hours, here or as "
+                         "retention_hours")
+    return int(hours * HOUR_MS) if hours else None
+
+
+def _counted(name: str, value: int | None) -> int | None:
+    """`value` where it is None, or a number from 0 on. Raises ValueError."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"{name} is {value!r}: give a whole number, 0 or more")
+    return value
+
+
+class Stop(Protocol):
+    """What ends a round early, between two files: the event of the control thread, or its like."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float) -> bool: ...
+
+
+class _ByHand:
+    """Of a round by hand: the store closes, or a signal handler wants to close it and has put that off until the round ends."""
+
+    def __init__(self, store: "StoreQuery") -> None:
+        self._store = store
+
+    def is_set(self) -> bool:
+        return owing() or self._store.closed
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while not self.is_set() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE_S))
+        return self.is_set()
+
+
+class Cleaner:
+    """Made when a store is opened; of a readonly one only `due` is asked. `used` measures a disk: tests put their own there."""
+
+    def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known) -> None:
+        self._files = files
+        self._log_dir, self._queue_dir = log_dir, queue_dir
+        self._known = known
+        self._clock = AgeClock(files, root)
+        self._lock = StoreLock(root, "cleaning")
+        self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
+        self._told_held = False
+        self._followed = 0                              # queues and index were cleaned up to this log offset
+        self.used = used_percent
+
+    @staticmethod
+    def wanted(options: Options) -> bool:
+        """True where the control thread has to call `tick`."""
+        return options.retention_hours is not None or options.disk_full_pct is not None
+
+    # ---- by the clock and the disk
+
+    def tick(self, store: "StoreQuery", stop: Stop, *, services: bool = True) -> Cleaned:
+        """One look, and a round if there is a reason; without `services` the look alone, which refuses puts where the disk is
+        full. Ends early, between two files, once `stop` is set."""
+        options = store.options
+        log_pct, queue_pct = self.used(self._log_dir), self.used(self._queue_dir)
+        limits = Limits(options.retention_hours_of_day, options.disk_clean_pct, options.disk_force_pct, options.disk_full_pct,
+                        options.clean_forced)
+        verdict = judge(time.localtime(self._files.wall_ms() / 1000).tm_hour, log_pct, queue_pct, limits)
+        if verdict.full is not None and verdict.full != store.disk_full:
+            store._set_disk_full(verdict.full)
+            emit(Event.DISK_FULL_PERCENT if verdict.full else Event.DISK_PERCENT_BACK, path=store.path,
+                 used=max(log_pct, queue_pct), limit=limits.full_pct)
+        if options.retention_hours is None or not services:
+            return Cleaned()
+        keep_ms = options.retention_hours * HOUR_MS
+        reason = "forced" if verdict.any_age else verdict.reason
+        with self._lock:
+            now = self._clock.now_ms(keep_ms)
+            return self._round(store, None if verdict.any_age else keep_ms, now, bool(verdict.reason), reason,
+                               options.clean_files_max, options.clean_pace_ms, stop)
+
+    # ---- by hand
+
+    def clean(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None, pace_ms: int | None) -> Cleaned:
+        """One round whatever the hour. keep_ms None: whatever the age. Raises ValueError."""
+        files_max, pace_ms = _counted("files_max", files_max), _counted("pace_ms", pace_ms)
+        with self._lock:
+            return self._round(store, keep_ms, self._files.wall_ms(), True, "asked for",
+                               files_max if files_max is not None else 1 << 62,
+                               store.options.clean_pace_ms if pace_ms is None else pace_ms, _ByHand(store))
+
+    def due(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None) -> list[int]:
+        """Log offsets of the files that `clean` would delete. Raises ValueError."""
+        files_max, now = _counted("files_max", files_max), self._files.wall_ms()
+        found: list[int] = []
+        for start, modified in _clean.log_files(store):
+            if len(found) == files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):
+                break
+            found.append(start)
+        return found
+
+    def finish(self) -> None:
+        """At closing: a withdrawn file that nobody looks at any more goes now; else it stays, and the next open has it."""
+        with self._lock:
+            if self._held is not None and self._held.users == 0:
+                self._held.delete(self._log_dir)
+            self._held = None
+
+    # ---- a round
+
+    def _round(self, store: "StoreQuery", keep_ms: int | None, now: int, look: bool, reason: str, files_max: int,
+               pace_ms: int, stop: Stop) -> Cleaned:
+        """keep_ms None: whatever their age at `now`. look False: nothing new goes, only what an earlier round has begun."""
+        done = Cleaned()
+        self._delete_held(store, done)
+        if look and self._held is None:
+            self._delete_old(store, keep_ms, now, files_max, pace_ms, stop, done)
+        done.min_log_offset = store.min_log_offset
+        if done.min_log_offset > self._followed and not stop.is_set():
+            self._follow(store, done, stop)
+        if self._held is not None:
+            done.held = self._held.path
+        if done.log_files:
+            emit(Event.LOG_FILES_DELETED, path=store.path, count=done.log_files, size=done.log_bytes, reason=reason,
+                 min_offset=done.min_log_offset, queue_files=done.queue_files, index_files=done.index_files)
+        return done
+
+    def _delete_old(self, store: "StoreQuery", keep_ms: int | None, now: int, files_max: int, pace_ms: int,
+                    stop: Stop, done: Cleaned) -> None:
+        synced = False
+        for start, modified in _clean.log_files(store):
+            if done.log_files >= files_max or (keep_ms is not None and not expired(modified, now, keep_ms)):
+                break
+            if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
+                break
+            if not synced:
+                _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
+                synced = True
+            self._held = _clean.withdraw(store, start)
+            self._told_held = False
+            moved = _clean.correct_queues(store, start + self._held.size)
+            self._note_lost(store, moved, done)
+            self._delete_held(store, done)
+            if self._held is not None:
+                break
+
+    def _delete_held(self, store: "StoreQuery", done: Cleaned) -> None:
+        """Deletes the withdrawn file unless somebody looks at it; after clean_hanged_ms only its name, the views stay good."""
+        held = self._held
+        if held is None:
+            return
+        patience_ms = store.options.clean_hanged_ms
+        hanged_ms = (self._files.mono_ns() - held.since_ns) / 1e6
+        if held.users:
+            if not self._told_held:
+                self._told_held = True
+                emit(Event.LOG_FILE_HELD, file=held.path, users=held.users, ms=patience_ms)
+            if hanged_ms < patience_ms:
+                return
+            emit(Event.LOG_FILE_HANGED, file=held.path, users=held.users, ms=hanged_ms)
+        held.delete(self._log_dir)
+        self._held = None
+        done.log_files += 1
+        done.log_bytes += held.size
+
+    def _follow(self, store: "StoreQuery", done: Cleaned, stop: Stop) -> None:
+        """Queues and index lose the files that lead below the log's beginning; a pause follows each queue that lost one."""
+        low = done.min_log_offset if self._held is None else self._held.start
+        for number in range(_clean.queue_total(store)):
+            dropped = _clean.drop_queue_files(store, number, low)
+            done.queue_files += dropped
+            if dropped and stop.wait(store.options.clean_queue_pace_ms / 1000):
+                return
+        done.index_files += _clean.drop_index_files(store, low)
+        self._followed = low
+
+    def _note_lost(self, store: "StoreQuery", moved: list[tuple[str, int, int, int]], done: Cleaned) -> None:
+        if not moved:
+            return
+        for (topic, group), offsets in self._known(store).items():
+            for name, queue_id, before, now in moved:
+                begin = max(offsets.get(queue_id, before), before)
+                if name == topic and begin < now:
+                    lost = Lost(group, topic, queue_id, begin, now)
+                    done.lost.append(lost)
+                    emit(Event.UNCONSUMED_DELETED, group=group, topic=topic, queue_id=queue_id, count=lost.count, begin=begin,
+                         end=now)

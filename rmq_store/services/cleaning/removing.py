@@ -1,0 +1,133 @@
+"""Removing whole queues: those whose messages are all gone, and those of topics that nobody uses any more (upstream:
+cleanExpiredConsumerQueue, cleanUnusedTopic, deleteTopics).
+
+A removed queue begins at offset 0 again, while older records of it may still be in the log. Upstream warns of what comes of
+that: where a recovery after a crash dispatches those again, the queue goes on at the old offset, and newer messages with lower
+offsets never get an entry. So config/removedQueues.json, which upstream does not know, keeps how far the log was when a queue
+was removed, and what lies below that gets no entry any more. Consumers' offsets of what goes are set back first, and durably.
+
+Thread-safety: any; one call at a time. Crash-safety: a queue is there with all its files, or without some of the newest, or it
+is gone; what is left can be removed again.
+"""
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmq_store.access.waiting._wait import StoreWait
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.events import Event, emit
+from rmq_store.services.cleaning import _clean
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.room import Consuming
+
+__all__ = ["RemovedQueues", "bound_removed", "expired_queues", "is_system_topic", "remove_expired", "remove_topics",
+           "removed_queues"]
+
+FILE = "removedQueues.json"
+OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
+SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
+                    "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT"))
+
+
+@dataclass
+class RemovedQueues:
+    """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile."""
+
+    removed: list[tuple[str, int]] = field(default_factory=list)
+    kept: list[tuple[str, int]] = field(default_factory=list)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Topics that upstream never takes for unused: its own, and light message queues (%LMQ%...)."""
+    return topic in SYSTEM or topic.startswith(("rmq_sys_", "%LMQ%"))
+
+
+def expired_queues(store: StoreWait) -> list[tuple[int, str, int, int]]:
+    """Queues all of whose messages are deleted; never those of delayed messages."""
+    low = store.min_log_offset
+    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] != "SCHEDULE_TOPIC_XXXX"]
+
+
+def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles) -> RemovedQueues:
+    done = _remove(store, consuming, files, expired_queues(store))
+    _tell(store, done)
+    return done
+
+
+def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str]) -> RemovedQueues:
+    wanted, offsets, table = set(topics), consuming.offsets, consuming.topics
+    store._wait_dispatched(None)
+    rows = [row for row in _clean.queue_ends(store) if row[1] in wanted]
+    done = _remove(store, consuming, files, rows)
+    stay = {topic for topic, _ in done.kept}
+    for topic, group in offsets.table():
+        if topic in wanted - stay:
+            offsets.remove(group, topic)
+    for topic in wanted - stay:
+        table.remove(topic)
+    table.flush()
+    offsets.flush()
+    _tell(store, done)
+    return done
+
+
+def removed_queues(files: ControlFiles, root: str) -> dict[tuple[str, int], int]:
+    """What config/removedQueues.json says: log offset below which a queue was removed. Raises CorruptionError."""
+    return ConfigFile(files, root, FILE).load(_take) or {}
+
+
+def bound_removed(store: Any, files: ControlFiles, end: int) -> None:
+    """While a store opens whose log ends at `end` now: what was removed is never a reason to give no entry to what is still to
+    come. Durable. Raises CorruptionError, OSError."""
+    known = removed_queues(files, store.path)
+    beyond = {key for key, offset in known.items() if offset > end}
+    if beyond:
+        _save(ConfigFile(files, store.path, FILE), {key: min(offset, end) for key, offset in known.items()})
+    for topic, queue_id in beyond:
+        _clean.note_removed(store, topic, queue_id, end)
+
+
+def _take(content: Any) -> dict[tuple[str, int], int]:
+    found = {}
+    for key, offset in content["removed"].items():
+        topic, _, queue_id = key.rpartition("@")
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
+            raise ValueError(f"offset of {key} is {offset!r}, no place in a log")
+        if not 0 <= int(queue_id) <= QUEUE_ID_MAX:
+            raise ValueError(f"{key} names queue {queue_id}, ids go from 0 to {QUEUE_ID_MAX}")
+        found[topic, int(queue_id)] = offset
+    return found
+
+
+def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles,
+            rows: list[tuple[int, str, int, int]]) -> RemovedQueues:
+    done, offsets = RemovedQueues(), consuming.offsets
+    store._flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
+    consumed = consuming.topics_consumed()
+    going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
+    for (topic, group), queues in offsets.table().items():
+        for queue_id, offset in queues.items():
+            if offset > 0 and (topic, queue_id) in going:
+                offsets.commit(group, topic, queue_id, 0)
+    offsets.flush()
+    file = ConfigFile(files, store.path, FILE)
+    known = {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
+    _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})
+    for number, topic, queue_id, end in rows:
+        gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end)
+        (done.removed if gone else done.kept).append((topic, queue_id))
+    if done.kept:
+        _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > store.min_log_offset})
+    return done
+
+
+def _save(file: ConfigFile, known: dict[tuple[str, int], int]) -> None:
+    if known or os.path.exists(file.path):
+        file.save({"removed": {f"{topic}@{queue_id}": end for (topic, queue_id), end in sorted(known.items())}})
+
+
+def _tell(store: StoreWait, done: RemovedQueues) -> None:
+    if done.removed:
+        emit(Event.QUEUES_REMOVED, path=store.path, count=len(done.removed), kept=len(done.kept),
+             topics=", ".join(sorted({topic for topic, _ in done.removed})))

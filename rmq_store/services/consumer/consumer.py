@@ -1,0 +1,487 @@
+"""A consumer inside the process: hands out messages, remembers what is done, tries again what failed (upstream:
+DefaultMQPushConsumer with the broker's pull, offset and send-back processors, without the network).
+
+Every message is handed out at least once. Done is what was acknowledged, gap-free from a queue's beginning: an offset that is
+committed never passes a message that is still out. Failed messages go to %RETRY%group with the properties a broker gives them,
+and after retryMaxTimes to %DLQ%group; both are ordinary topics of the same log.
+"""
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmq_store.access.reader._checked import whole
+from rmq_store.access.waiting._arrivals import Arrivals
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.threads import start_thread
+from rmq_store.errors import ForkedProcess, StoreStateError, illegal
+from rmq_store.events import Event, emit
+from rmq_store.services.consumer.counts import CountTable, GroupCounts
+from rmq_store.services.consumer.handling import check_handler, refuse_unrun
+from rmq_store.services.consumer.offsets import ConsumerOffsets
+from rmq_store.services.consumer.tables import GroupTable, TopicTable
+from rmq_store.status import GetStatus
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.access.waiting._wait import StoreWait
+
+__all__ = ["Batch", "Consumer", "dead_letter_topic", "origin_topic", "retry_topic"]
+
+COUNT_MAX = (1 << 31) - 1
+LOOK_S = 1.0                # how long a waiting consumer goes without looking for new queues
+EMPTY_GETS_MAX = 64         # gets in a row that find nothing of the tags asked for, before others have their turn
+RETRY, DEAD = "%RETRY%", "%DLQ%"
+# What belongs to one delivery of a message, and must not come along to the next.
+_OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "WAIT", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+
+
+def retry_topic(group: str) -> str:
+    return RETRY + group
+
+
+def dead_letter_topic(group: str) -> str:
+    return DEAD + group
+
+
+def origin_topic(message: "Message") -> str:
+    """The topic a message was first put into, also where it comes from a retry or a dead-letter topic."""
+    return str(message.properties.get("RETRY_TOPIC", message.topic))
+
+
+def _deadline(timeout: float | None) -> float | None:
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise illegal("timeout", timeout, "give seconds, 0 or more, or None for ever")
+    return time.monotonic() + timeout
+
+
+@dataclass
+class _Queue:
+    """Where this consumer is in one queue."""
+
+    topic: str
+    queue_id: int
+    next: int                                                       # offset to get next
+    counts: GroupCounts
+    out: dict[int, int] = field(default_factory=dict)               # batches handed out: begin -> behind, ascending
+    again: deque[tuple[int, int]] = field(default_factory=deque)    # given back: to be handed out before `next`
+
+    def done(self) -> int:
+        """Everything below is acknowledged."""
+        open_ones = [*self.out, *(begin for begin, _ in self.again)]
+        return min(open_ones) if open_ones else self.next
+
+
+class _SentBack(NamedTuple):
+    """A message that failed, as it is put again: topic, whether it is a dead letter, keywords for put."""
+
+    topic: str
+    dead: bool
+    put: dict[str, Any]
+
+
+class Batch(Sequence["Message"]):
+    """Messages of one queue. Say what became of them: `ack`, `nack`, or `retry` single ones and `ack`.
+
+    As a context manager: left normally it is acknowledged, left by an exception it is given back. Messages are views; holding
+    many for long keeps their log files from being deleted.
+    """
+
+    def __init__(self, consumer: "Consumer", queue: _Queue, begin: int, end: int, messages: list["Message"]) -> None:
+        self._consumer, self._queue = consumer, queue
+        self.begin, self.end = begin, end
+        self.messages = messages
+        self._settled = False
+
+    @property
+    def topic(self) -> str:
+        """str; %RETRY%group for messages that are tried again (see origin_topic)."""
+        return self._queue.topic
+
+    @property
+    def queue_id(self) -> int:
+        """int."""
+        return self._queue.queue_id
+
+    def ack(self) -> None:
+        """All of it is done. Calling it again changes nothing."""
+        self._settle(len(self.messages))
+
+    def nack(self) -> None:
+        """None of it is done: the next poll hands all of it out again."""
+        self._settle(0)
+
+    def _settle(self, done: int) -> None:
+        """So many from the beginning are done; the others are handed out again."""
+        if not self._settled:
+            begin = self.begin if done == 0 else self.end if done == len(self.messages) else self.messages[done].queue_offset
+            self._consumer._settle(self._queue, self.begin, again=(begin, self.end) if begin < self.end else None)
+            self._settled = True        # not before: what failed can be said again
+
+    def retry(self, message: "Message", *, delay_level: int = 0) -> str:
+        """This message failed: see Consumer.retry. The batch still needs its ack."""
+        return self._consumer.retry(message, delay_level=delay_level)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Batch cannot be pickled or copied, only this process can say what became of it: send its messages")
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.messages[index]
+
+    def __enter__(self) -> "Batch":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            self.ack()
+        else:
+            self.nack()
+
+    def __repr__(self) -> str:
+        return f"Batch({self.topic!r}, queue_id={self.queue_id}, offsets {self.begin} to {self.end}, {len(self)} messages)"
+
+
+class Consumer:
+    """One group's consumer in this process. Made by `store.consumer`; any number of threads may poll it.
+
+    Durability: acknowledged is committed to store.offsets, which is written every offsets_flush_interval_ms, by close(), and by
+    `store.offsets.flush()`; after a crash what was acknowledged since is handed out again.
+    """
+
+    def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable,
+                 counts: CountTable, group: str, topics: Sequence[str], *, tags: str | None, start: str, ordered: bool,
+                 max_retries: int | None) -> None:
+        self.group = group
+        self.topics = [*dict.fromkeys([*topics, retry_topic(group)])]
+        self.tags = tags
+        self.max_retries = groups.retry_max(group) if max_retries is None else max_retries
+        self._store, self._offsets = store, offsets
+        self._at_end, self._ordered = start == "last", ordered
+        self._lock = StoreLock(store.path, f"the consumer of group {group}")
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._turn: deque[_Queue] = deque()
+        self._looked = 0.0
+        self._first_look = True
+        self._waiting = 0
+        self._closed = False
+        self._topics_known = topics_known
+        self._counts = counts
+        groups.add(group)
+        topics_known.add(retry_topic(group), readQueueNums=1, writeQueueNums=1)
+        self._hub = Arrivals(store)
+        for topic in self.topics:
+            self._hub.watch(topic, 0)
+        self._look()
+
+    # ---- taking
+
+    def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
+        """The next messages, of one queue; None where there are none within `timeout` seconds (None: for ever).
+
+        Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
+        """
+        deadline = _deadline(timeout)
+        whole(max_count, "max_count", 1, COUNT_MAX)
+        while True:
+            batch, more, fd = self._look_or_wait(max_count)
+            if batch is not None:
+                return batch
+            try:
+                left = LOOK_S if deadline is None else min(deadline - time.monotonic(), LOOK_S)
+                if left <= 0 and not more:
+                    return None
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                poll.poll(0 if more else max(left, 0) * 1000)
+            finally:
+                self._end_waiting()
+
+    def _look_or_wait(self, max_count: int, scan_max: int | None = None) -> tuple[Batch | None, bool, int]:
+        """A batch; or None, whether to look again at once, and the eventfd to wait on, which is there until _end_waiting.
+        scan_max: entries of a queue that one look may go through, for who must not be held longer."""
+        with self._lock:
+            self._check()
+            arrived = self._hub.take()
+            if time.monotonic() - self._looked >= LOOK_S or any(a[:2] not in self._queues for a in arrived):
+                self._look()
+            batch, more = self._take(max_count, scan_max)
+            if batch is None:
+                self._waiting += 1
+            elif self._waiting:
+                self._hub.wake()        # there may be more, for others
+            return batch, more, self._hub.fileno()
+
+    def _end_waiting(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+            if self._closed and self._waiting == 0:
+                self._hub.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches as they come, until the consumer or its store is closed. A batch that is neither acknowledged nor given back
+        when the next one is asked for is acknowledged; left early, it is given back."""
+        while True:
+            try:
+                batch = self.poll(timeout=None)
+            except StoreStateError:
+                return
+            assert batch is not None
+            try:
+                yield batch
+            except GeneratorExit:
+                batch.nack()
+                raise
+            batch.ack()
+
+    def run(self, handle: Callable[["Message"], object], *, stop: threading.Event | None = None, max_count: int = 32,
+            concurrency: int = 1) -> None:
+        """Calls handle(message) for one message after the other until `stop` is set, or the consumer or its store is closed.
+
+        What `handle` raises is logged, and the message is tried again (see retry). A message counts as done when `handle`
+        returned; what was taken and not begun when it ends is given back. max_count: messages taken at once. concurrency: how
+        many messages may be under way at once, each in a thread of its own, this one included; they are taken one by one.
+        Any number of threads. Raises TypeError for a coroutine or generator function, OSError from reading, and what a retry
+        raises.
+        """
+        check_handler(handle, concurrency, awaits=False)
+        if stop is not None and not callable(getattr(stop, "is_set", None)):      # of threading, or multiprocessing
+            raise illegal("stop", stop, "give a threading.Event")
+        if concurrency == 1:
+            self._work(handle, () if stop is None else (stop,), max_count)
+            return
+        ended = threading.Event()
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._work(handle, (ended,) if stop is None else (ended, stop), 1)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                ended.set()         # one that ends takes the others along
+
+        others: list[threading.Thread] = []
+        try:
+            for _ in range(concurrency - 1):
+                others.append(start_thread(work, f"rmq-consumer-{self.group}"))
+            work()
+        finally:
+            ended.set()
+            for thread in others:
+                thread.join()
+        if failed:
+            raise failed[0]
+
+    def _work(self, handle: Callable[["Message"], object], stops: Sequence[threading.Event], max_count: int) -> None:
+        while not any(stop.is_set() for stop in stops):
+            try:
+                batch = self.poll(max_count, timeout=0.2 if stops else None)
+            except StoreStateError:
+                return
+            if batch is None:
+                continue
+            done = 0
+            try:
+                for message in batch:
+                    self._handle(handle, message)
+                    done += 1
+                    if any(stop.is_set() for stop in stops):
+                        break
+            finally:
+                batch._settle(done)
+
+    def _handle(self, handle: Callable[["Message"], object], message: "Message") -> None:
+        try:
+            result = handle(message)
+        except Exception as error:
+            self._tell_failed(message, self.retry(message), error)
+        else:
+            refuse_unrun(handle, result)
+
+    def _tell_failed(self, message: "Message", to: str, error: Exception) -> None:
+        emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
+             times=message.reconsume_times, error=f"{type(error).__name__}: {error}")
+
+    def _take(self, max_count: int, scan_max: int | None) -> tuple[Batch | None, bool]:
+        """A batch, and whether to come again at once without one."""
+        passed = 0
+        for _ in range(len(self._turn)):
+            queue = self._turn[0]
+            self._turn.rotate(-1)
+            if self._ordered and queue.out:
+                continue
+            for _ in range(EMPTY_GETS_MAX):
+                begin, limit = queue.again[0] if queue.again else (queue.next, None)
+                batch, end = self._get(queue, begin, limit, max_count, scan_max)
+                if batch is not None:       # in its new place before it leaves the old one: nothing is ever in none
+                    queue.out[begin] = end
+                if limit is None:
+                    queue.next = end
+                elif end < limit:
+                    queue.again[0] = (end, limit)
+                else:
+                    queue.again.popleft()
+                if batch is not None:
+                    return batch, False
+                self._commit(queue)         # what the tags left out is done
+                if end <= begin:
+                    break
+                if scan_max is not None:
+                    passed += end - begin
+                    if passed >= scan_max:
+                        return None, True
+            else:
+                return None, True
+        return None, False
+
+    def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int,
+             scan_max: int | None) -> tuple[Batch | None, int]:
+        """What is at `begin`: a batch and its end, or None and where to go on."""
+        count = max_count if limit is None else min(max_count, limit - begin)
+        begun = time.perf_counter_ns()
+        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, _scan_max=scan_max)
+        took = time.perf_counter_ns() - begun
+        end = result.next_offset if limit is None else min(result.next_offset, limit)
+        if result.status == GetStatus.FOUND:
+            messages = list(result)
+            last = messages[-1]
+            queue.counts.got(queue.queue_id, took, result, self._store.max_log_offset - last.offset - last.size,
+                             int(time.time() * 1000) - last.store_timestamp)
+            return Batch(self, queue, begin, end, messages), end
+        if result.status == GetStatus.OFFSET_OVERFLOW_BADLY:
+            emit(Event.OFFSET_BEYOND_END, group=self.group, topic=queue.topic, queue_id=queue.queue_id, offset=begin,
+                 end=result.max_offset)
+            self._offsets.commit(self.group, queue.topic, queue.queue_id, end)
+            return None, end
+        return None, max(end, begin)
+
+    # ---- what became of it
+
+    def _settle(self, queue: _Queue, begin: int, again: tuple[int, int] | None) -> None:
+        with self._lock:
+            if again is not None and begin in queue.out and again not in queue.again:
+                queue.again.append(again)
+            queue.out.pop(begin, None)
+            if not self._closed:
+                self._commit(queue)
+                if again is not None or self._ordered:
+                    self._hub.wake()
+
+    def _commit(self, queue: _Queue) -> None:
+        done = queue.done()
+        if self._offsets.query(self.group, queue.topic, queue.queue_id) < done:
+            self._offsets.commit(self.group, queue.topic, queue.queue_id, done)
+
+    def retry(self, message: "Message", *, delay_level: int = 0) -> str:
+        """Puts a message that failed into %RETRY%group, to be handed out again, or, when it was tried max_retries times or
+        delay_level is negative, into %DLQ%group. Returns the topic.
+
+        As a broker's: reconsume_times of the record counts up, RETRY_TOPIC keeps the first topic, ORIGIN_MESSAGE_ID the first
+        message id, RECONSUME_TIME the count. delay_level: which of delay_levels to wait, 0: 3 + the times it was tried; where
+        the store delivers no delayed messages it is tried again at once. Durability: as put. Raises as put does.
+        """
+        sent_back = self._sent_back(message, delay_level)
+        self._store.put(sent_back.topic, message.body, **sent_back.put)
+        return self._count_sent_back(sent_back)
+
+    def _sent_back(self, message: "Message", delay_level: int) -> "_SentBack":
+        """What a message that failed becomes: to be put, then counted."""
+        times = message.reconsume_times
+        properties = {name: value for name, value in message.properties.items() if name not in _OF_ONE_DELIVERY}
+        properties.setdefault("RETRY_TOPIC", message.topic)
+        properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
+        properties["RECONSUME_TIME"] = str(times + 1)
+        dead = delay_level < 0 or times >= self.max_retries
+        if dead:
+            topic = dead_letter_topic(self.group)
+            properties.setdefault("DLQ_ORIGIN_TOPIC", properties["RETRY_TOPIC"])
+            properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
+            self._topics_known.add(topic, readQueueNums=1, writeQueueNums=1)
+        else:
+            topic = retry_topic(self.group)
+            if self._store.options.delay == "deliver":
+                properties["DELAY"] = str(min(delay_level or 3 + times, len(self._store.options.delay_levels)))
+        return _SentBack(topic, dead, {
+            "properties": properties, "flag": message.flag, "sys_flag": message.sys_flag,
+            "born_timestamp": message.born_timestamp, "born_host": message.born_host, "reconsume_times": times + 1})
+
+    def _count_sent_back(self, done: "_SentBack") -> str:
+        """It is put: counts it, tells of a dead letter, returns its topic."""
+        properties: dict[str, str] = done.put["properties"]
+        with self._lock:
+            counts = self._counts.of(self.group, properties["RETRY_TOPIC"])
+            counts.sent_back += 1
+            counts.dead_letters += done.dead
+        if done.dead:
+            emit(Event.DEAD_LETTER, group=self.group, topic=properties["RETRY_TOPIC"], times=done.put["reconsume_times"] - 1,
+                 msg_id=properties["ORIGIN_MESSAGE_ID"], to=done.topic)
+        return done.topic
+
+    # ---- life
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreStateError(f"the consumer of group {self.group} is closed: make another one with store.consumer")
+
+    def _look(self) -> None:
+        """Finds queues, also those that are new."""
+        for topic, queue_id in [(name, row[0]) for name in self.topics for row in self._store._queues_of(name)]:
+            if (topic, queue_id) not in self._queues:
+                queue = _Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
+                if queue_id != 0:           # that one is watched from the beginning, whether it is there or not
+                    self._hub.watch(topic, queue_id)
+                self._queues[topic, queue_id] = queue
+                self._turn.append(queue)
+        self._first_look = False
+        self._looked = time.monotonic()     # last: a look that failed is taken again
+
+    def _begin(self, topic: str, queue_id: int) -> int:
+        committed = self._offsets.query(self.group, topic, queue_id)
+        if committed >= 0:
+            return committed
+        # A queue that appears later is new altogether: all of it is to be consumed.
+        if self._at_end and self._first_look and not topic.startswith(RETRY):
+            end = self._store.max_offset(topic, queue_id)
+            self._offsets.commit(self.group, topic, queue_id, end)
+            return end
+        return max(self._store.min_offset(topic, queue_id), 0)
+
+    @property
+    def closed(self) -> bool:
+        """True once close() was called, or its store is closed: bool."""
+        return self._closed or self._store.closed
+
+    def close(self) -> None:
+        """Ends it; who waits in poll is let out. What is acknowledged is on the device when it returns; what is still out is
+        handed out again by the next consumer. Idempotent. Raises OSError."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._hub.wake()
+                if self._waiting == 0:
+                    self._hub.close()
+        if not self._store.closed:          # also the second time: the first may have failed here
+            self._offsets.flush()
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.close()
+        except ForkedProcess:       # a child of fork leaves the block: there is nothing to close
+            pass
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Consumer cannot be pickled or copied: send its messages")
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r})"

@@ -1,0 +1,163 @@
+"""How far each group has consumed each queue: config/consumerOffset.json (upstream: ConsumerOffsetManager).
+
+    {"offsetTable":{"topic@group":{queueId:next offset to consume,…},…}}       5.x adds "dataVersion"
+
+Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as upstream does; `flush`
+writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing: the
+log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
+device has. Thread-safety: every method, one lock. Fork: belongs to the store.
+"""
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.services.consumer.config_file import ConfigFile
+
+__all__ = ["ConsumerOffsets", "next_version"]
+
+NAME = "consumerOffset.json"
+# topic, group -> queue id -> next offset
+Table = dict[tuple[str, str], dict[int, int]]
+_MAX = (1 << 63) - 1
+
+
+class ConsumerOffsets:
+    """The offsets of all groups of one store."""
+
+    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
+                 flush_log: Callable[[], object] = lambda: None) -> None:
+        self._file = file
+        self._readonly = readonly
+        self._flush_log = flush_log
+        self._lock = StoreLock(file.path, file.name)
+        self._write_lock = StoreLock(file.path, "writing " + file.name)     # taken first; commits do not wait for the device
+        self._table: Table = {}
+        self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
+        self._versioned = compat == "5.x"
+        self._dirty = self._ended = False
+        self._load()
+
+    def _load(self) -> None:
+        found = self._file.load(_take)
+        if found is not None:
+            self._table, self._more = found
+
+    # ---- one queue
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """`group` goes on at queue offset `offset`. Lower than before is allowed: that is how a group consumes again.
+
+        Raises ValueError for names and numbers that the file cannot hold, StoreNotWriteable on a read-only store.
+        """
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        _check_name("group", group)
+        _check_name("topic", topic)
+        for what, number, high in (("queue_id", queue_id, (1 << 31) - 1), ("offset", offset, _MAX)):
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
+                raise ValueError(f"{what} is {number!r}: give a number from 0 to {high}")
+        with self._lock:
+            queues = self._table.setdefault((topic, group), {})
+            if queues.get(queue_id) != offset:
+                queues[queue_id] = offset
+                self._dirty = True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The next queue offset `group` consumes; -1 where it has committed none."""
+        with self._lock:
+            return self._table.get((topic, group), {}).get(queue_id, -1)
+
+    # ---- all
+
+    def table(self) -> Table:
+        """A copy: {(topic, group): {queue id: next offset}}."""
+        with self._lock:
+            return {key: dict(queues) for key, queues in self._table.items()}
+
+    def groups(self) -> list[str]:
+        """Names of the groups that have committed something, sorted."""
+        with self._lock:
+            return sorted({group for _, group in self._table})
+
+    def topics(self, group: str) -> list[str]:
+        """Topics of which `group` has committed something, sorted."""
+        with self._lock:
+            return sorted(topic for topic, name in self._table if name == group)
+
+    def remove(self, group: str, topic: str | None = None) -> int:
+        """Forgets a group, or its offsets of one topic; returns how many queues it forgot."""
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        with self._lock:
+            keys = [key for key in self._table if key[1] == group and topic in (None, key[0])]
+            count = sum(len(self._table.pop(key)) for key in keys)
+            self._dirty = self._dirty or bool(keys)
+        return count
+
+    def flush(self) -> None:
+        """Writes what was committed; durable when it returns. Raises OSError, StoreClosed: what was committed is kept, and
+        tried again."""
+        if not self._readonly:
+            with self._write_lock:
+                if self._dirty and self._ended:
+                    raise StoreClosed(self._file.path)
+                self._write(self._flush_log)
+
+    def end(self, write: bool) -> None:
+        """The store closes, its log is flushed: the last write, if any; the directory may be another process's from then on."""
+        with self._write_lock:
+            try:
+                if write and not self._readonly:
+                    self._write(lambda: None)
+            finally:
+                self._ended = True
+
+    def _write(self, flush_log: Callable[[], object]) -> None:
+        try:
+            with self._lock:
+                if not self._dirty:
+                    return
+                self._dirty = False
+                table = {f"{topic}@{group}": dict(queues) for (topic, group), queues in self._table.items()}
+            flush_log()             # after the offsets were read: what they stand for was put before
+            content = dict(self._more)
+            if self._versioned:
+                content["dataVersion"] = next_version(content.get("dataVersion"))
+            content["offsetTable"] = table
+            self._file.save(dict(sorted(content.items())))
+        except BaseException:
+            self._dirty = True
+            raise
+        self._more = {name: value for name, value in content.items() if name != "offsetTable"}
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not name or "@" in name:
+        raise ValueError(f"{what} is {name!r}: give a name without @")
+
+
+def _take(content: Any) -> tuple[Table, dict[str, Any]]:
+    table: Table = {}
+    for key, queues in content.get("offsetTable", {}).items():
+        topic, _, group = key.partition("@")
+        table[topic, group] = dict(_checked(key, queues))
+    return table, {name: value for name, value in content.items() if name != "offsetTable"}
+
+
+def _checked(key: str, queues: Any) -> Iterator[tuple[int, int]]:
+    for queue_id, offset in queues.items():
+        if isinstance(offset, bool) or not isinstance(offset, int) or not -_MAX <= offset <= _MAX:
+            raise ValueError(f"offset of {key} queue {queue_id} is {offset!r}, no number of 64 bits")
+        yield int(queue_id), offset
+
+
+def next_version(before: Any, *, state: bool = True) -> dict[str, int]:
+    """DataVersion.nextVersion; `state`: with the field that 5.x has."""
+    known = before if isinstance(before, dict) else {}
+    counter, last = known.get("counter", 0), known.get("stateVersion", 0)
+    version = {"counter": (counter if isinstance(counter, int) else 0) + 1}
+    if state:
+        version["stateVersion"] = last if isinstance(last, int) else 0
+    return version | {"timestamp": int(time.time() * 1000)}

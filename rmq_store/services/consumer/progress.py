@@ -1,0 +1,77 @@
+"""How far a group is behind, and setting it back or ahead (upstream: consumerProgress, resetOffsetByTime of mqadmin).
+
+Plain functions over an open store; any thread.
+"""
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._query import StoreQuery
+    from rmq_store.services.consumer.offsets import ConsumerOffsets
+
+__all__ = ["Lag", "lag_of", "reset"]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Where a group stands in a queue. offset: the next one it consumes, -1 where it has committed none; then everything that
+    can be read counts as to be consumed. behind: messages to be consumed; lost: of those it had not, deleted ones."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def behind(self) -> int:
+        return max(self.max_offset - max(self.offset, self.min_offset), 0)
+
+    @property
+    def lost(self) -> int:
+        return max(self.min_offset - self.offset, 0) if self.offset >= 0 else 0
+
+
+def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = None, topic: str | None = None) -> list[Lag]:
+    """Of one group or all, of one topic or all of which they have committed something; by group, topic and queue."""
+    found = []
+    for (name, who), committed in offsets.table().items():
+        if group not in (None, who) or topic not in (None, name):
+            continue
+        there = {queue_id: (low, high) for queue_id, low, high in store._queues_of(name)}
+        for queue_id in sorted({*committed, *there}):
+            low, high = there.get(queue_id, (0, 0))
+            found.append(Lag(who, name, queue_id, committed.get(queue_id, -1), low, high))
+    return sorted(found, key=lambda x: (x.group, x.topic, x.queue_id))
+
+
+def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: str, *, timestamp: int | None = None,
+          offset: int | None = None, queue_id: int | None = None) -> dict[int, int]:
+    """Has `group` go on elsewhere in one queue of `topic` or all. Returns {queue id: next offset}.
+
+    timestamp: ms since 1970, at the first message stored then or later; -1: at the end. offset: at this queue offset; one
+    outside of the queue is refused. Raises ValueError.
+    """
+    if (timestamp is None) == (offset is None):
+        raise ValueError("give either a timestamp or an offset")
+    if timestamp is not None and timestamp < -1:
+        raise ValueError(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
+    there = {number: (low, high) for number, low, high in store._queues_of(topic)}
+    if not there:
+        raise ValueError(f"topic is {topic!r}: the store has no queue of it")
+    if queue_id is not None and queue_id not in there:
+        raise ValueError(f"queue_id is {queue_id!r}: {topic} has the queues {', '.join(map(str, sorted(there)))}")
+    chosen = {}
+    for number in sorted(there) if queue_id is None else [queue_id]:
+        low, high = there[number]
+        if timestamp is not None:
+            chosen[number] = high if timestamp < 0 else max(store._lower_bound(topic, number, timestamp), low)
+        else:
+            assert offset is not None
+            if not low <= offset <= high:
+                raise ValueError(f"offset is {offset!r}: queue {number} of {topic} goes from {low} to {high}")
+            chosen[number] = offset
+    for number, to in chosen.items():
+        offsets.commit(group, topic, number, to)
+    return chosen

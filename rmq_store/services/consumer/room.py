@@ -1,0 +1,126 @@
+"""What an open store knows of its consumers: offsets, groups and topics from config/, each read when it is first asked for, and
+the consumers that are open. Thread-safety: every method."""
+import re
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rmq_store.access.reader._checked import whole
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.consumer import COUNT_MAX, Consumer
+from rmq_store.services.consumer.counts import CountTable, GroupCounts
+from rmq_store.services.consumer.offsets import ConsumerOffsets
+from rmq_store.services.consumer.tables import GroupTable, TopicTable
+
+if TYPE_CHECKING:
+    from rmq_store.access.waiting._wait import StoreWait
+
+__all__ = ["Consuming"]
+
+_NAME = re.compile(r"[%|A-Za-z0-9_-]{1,120}").fullmatch
+
+
+class Consuming:
+    """Made when a store is opened. flush_log makes durable what was put, before offsets are written."""
+
+    def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object]) -> None:
+        self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
+        self._lock = StoreLock(root, "consumers")
+        self._offsets: ConsumerOffsets | None = None
+        self._groups: GroupTable | None = None
+        self._topics: TopicTable | None = None
+        self._open: weakref.WeakValueDictionary[str, Consumer] = weakref.WeakValueDictionary()
+        self._counts = CountTable(root)
+
+    def _file(self, name: str) -> ConfigFile:
+        return ConfigFile(self._files, self._root, name)
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        with self._lock:
+            if self._offsets is None:
+                self._offsets = ConsumerOffsets(self._file("consumerOffset.json"), compat=self._compat,
+                                                readonly=self._readonly, flush_log=self._flush_log)
+            return self._offsets
+
+    @property
+    def groups(self) -> GroupTable:
+        with self._lock:
+            if self._groups is None:
+                self._groups = GroupTable(self._file("subscriptionGroup.json"), compat=self._compat, readonly=self._readonly)
+            return self._groups
+
+    @property
+    def topics(self) -> TopicTable:
+        with self._lock:
+            if self._topics is None:
+                self._topics = TopicTable(self._file("topics.json"), compat=self._compat, readonly=self._readonly)
+            return self._topics
+
+    def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None, start: str,
+                 ordered: bool, max_retries: int | None) -> Consumer:
+        if not isinstance(topics, str) and not isinstance(topics, Iterable):
+            raise illegal("topics", topics, "give the name of a topic, or several")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        for what, name in (("group", group), *(("topic", name) for name in names)):
+            if not isinstance(name, str) or not _NAME(name):
+                raise illegal(what, name, "give a name of up to 120 characters % | A-Z a-z 0-9 _ -")
+        if not names:
+            raise ValueError("topics is empty: name at least one")
+        if start not in ("first", "last"):
+            raise illegal("start", start, "give 'first' or 'last'")
+        if tags is not None and not isinstance(tags, str):
+            raise illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+        if max_retries is not None:
+            whole(max_retries, "max_retries", 0, COUNT_MAX)
+        if self._readonly:
+            raise StoreNotWriteable(self._root)
+        offsets, groups, known = self.offsets, self.groups, self.topics
+        with self._lock:
+            self._refuse_twice(group)
+            made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, start=start,
+                            ordered=ordered, max_retries=max_retries)
+            self._open[group] = made
+        return made
+
+    def refuse_if_consumed(self, group: str) -> None:
+        """Raises StoreStateError where the group has an open consumer: it would commit over what is set now."""
+        with self._lock:
+            self._refuse_twice(group)
+
+    def topics_consumed(self) -> set[str]:
+        """Topics of the open consumers."""
+        with self._lock:
+            return {topic for consumer in self._open.values() if not consumer.closed for topic in consumer.topics}
+
+    def _refuse_twice(self, group: str) -> None:
+        other = self._open.get(group)
+        if other is not None and not other.closed:
+            raise StoreStateError(f"group {group} has an open consumer in this store: close that one first (any number of "
+                                  "threads may poll one consumer)")
+
+    def counts(self) -> list[GroupCounts]:
+        """What consumers got since the opening, by group and topic."""
+        return self._counts.all()
+
+    def flush(self) -> None:
+        """Writes what changed in any of the three files."""
+        for table in self._tables():
+            table.flush()
+
+    def end(self, write: bool = True) -> None:
+        """The store closes, its log is flushed: writes what changed, unless that failed; from then on flush() is refused."""
+        failed: list[OSError] = []
+        for table in self._tables():
+            try:
+                table.end(write)
+            except OSError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _tables(self) -> list[ConsumerOffsets | GroupTable | TopicTable]:
+        return [table for table in (self._offsets, self._groups, self._topics) if table is not None]

@@ -1,0 +1,141 @@
+"""What a broker in this directory would know of topics and groups: config/topics.json and config/subscriptionGroup.json
+(upstream: TopicConfigManager, SubscriptionGroupManager).
+
+Entries are upstream's beans as dicts, with its names and defaults; what an entry holds beyond those is kept. The store itself
+needs neither file: a put makes its topic. They are for a broker that takes the directory over, and for the retry limits of
+groups. Thread-safety: every method, one lock.
+"""
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.offsets import next_version
+
+__all__ = ["PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable"]
+
+PERM_READ, PERM_WRITE = 4, 2
+
+
+class _Table:
+    """Named entries under one key of one file; the other keys are kept as they are."""
+
+    key = ""
+    name_field = ""
+    defaults: Mapping[str, object] = MappingProxyType({})
+    defaults_5x: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool) -> None:
+        self._file = file
+        self._readonly = readonly
+        self._lock = StoreLock(file.path, file.name)
+        self._defaults = dict(self.defaults) | (dict(self.defaults_5x) if compat == "5.x" else {})
+        self._state = compat == "5.x"
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._more: dict[str, Any] = {}
+        self._dirty = self._ended = False
+        found = file.load(self._take)
+        if found is not None:
+            self._entries, self._more = found
+
+    def _take(self, content: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+        entries = {}
+        for name, entry in content.get(self.key, {}).items():
+            if not isinstance(entry, dict):
+                raise ValueError(f"{name} is {entry!r}, not an entry")
+            entries[name] = entry
+        return entries, {name: value for name, value in content.items() if name != self.key}
+
+    def names(self) -> list[str]:
+        """Sorted: list of str."""
+        with self._lock:
+            return sorted(self._entries)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """A copy of an entry, None where there is none."""
+        with self._lock:
+            entry = self._entries.get(name)
+            return None if entry is None else dict(entry)
+
+    def set(self, name: str, **fields: object) -> dict[str, Any]:
+        """Makes or changes an entry; fields by upstream's names. Returns it. Raises StoreNotWriteable, ValueError."""
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        unknown = [f for f in fields if f not in self._defaults]
+        if not name or unknown:
+            raise ValueError(f"{self.key} has no {unknown[0]}: there are {', '.join(sorted(self._defaults))}" if unknown
+                             else f"an entry of {self.key} needs a name")
+        with self._lock:
+            before = self._entries.get(name)
+            entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | fields
+            if entry != before:
+                self._entries[name] = entry
+                self._dirty = True
+            return dict(entry)
+
+    def add(self, name: str, **fields: object) -> dict[str, Any]:
+        """Makes an entry unless there is one; returns the one that holds."""
+        return self.get(name) or self.set(name, **fields)
+
+    def remove(self, name: str) -> bool:
+        """Forgets an entry; False where there is none."""
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        with self._lock:
+            found = self._entries.pop(name, None) is not None
+            self._dirty = self._dirty or found
+            return found
+
+    def flush(self) -> None:
+        """Writes what changed; durable when it returns. Raises OSError, StoreClosed."""
+        with self._lock:
+            if self._dirty and self._ended:
+                raise StoreClosed(self._file.path)
+            self._write()
+
+    def end(self, write: bool) -> None:
+        """The store closes: the last write, if any; the directory may be another process's from then on."""
+        with self._lock:
+            try:
+                if write:
+                    self._write()
+            finally:
+                self._ended = True
+
+    def _write(self) -> None:
+        if not self._dirty:
+            return
+        self._more["dataVersion"] = next_version(self._more.get("dataVersion"), state=self._state)
+        content = self._more | {self.key: {name: dict(sorted(entry.items())) for name, entry in self._entries.items()}}
+        self._file.save(dict(sorted(content.items())))
+        self._dirty = False
+
+
+class TopicTable(_Table):
+    """config/topics.json: queues and permissions of topics (upstream: TopicConfig)."""
+
+    key = "topicConfigTable"
+    name_field = "topicName"
+    defaults = MappingProxyType({
+        "order": False, "perm": PERM_READ | PERM_WRITE, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "",
+        "topicSysFlag": 0, "writeQueueNums": 4})
+    defaults_5x = MappingProxyType({"attributes": {}})
+
+
+class GroupTable(_Table):
+    """config/subscriptionGroup.json: what a group may do and how often it tries (upstream: SubscriptionGroupConfig)."""
+
+    key = "subscriptionGroupTable"
+    name_field = "groupName"
+    defaults = MappingProxyType({
+        "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True, "groupName": "",
+        "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1, "whichBrokerWhenConsumeSlowly": 1})
+    defaults_5x = MappingProxyType({
+        "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15, "groupSysFlag": 0})
+
+    def retry_max(self, group: str) -> int:
+        """How often a message of this group is retried before it is a dead letter: retryMaxTimes, 16 by default."""
+        found = (self.get(group) or {}).get("retryMaxTimes")
+        return found if isinstance(found, int) and not isinstance(found, bool) else 16

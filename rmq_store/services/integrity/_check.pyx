@@ -1,0 +1,557 @@
+"""Holding the parts of a store against each other: log to queues, queues to log, index to log, log to index.
+
+Read-only, over maps and descriptors of its own, so that it works on stores that do not load. Each call looks at a bounded piece
+without the GIL and returns notes; verify.py turns them into findings. One thread; nothing a file says is believed unchecked.
+"""
+import os
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+
+from rmq_store.base.io._io cimport IoTable
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_open, log_file_release, row_find, row_free, row_new,
+                                           row_push, row_start)
+from rmq_store.codec._delay cimport delay_tags_code
+from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
+                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32, properties_scan,
+                                      record_crc_check, record_in_place, record_parse, rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
+from rmq_store.log.recovery._scan cimport scan_next_good
+from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
+from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
+from rmq_store.queues.consumequeue._state cimport is_ext_address, unit_blank
+from rmq_store.queues.index._file cimport INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, IndexFile, index_file_open, index_file_release
+
+cdef enum:
+    NOTES_MAX = 512
+    MARGIN = 8              # size and magic of a record
+    PIECE = 1 << 20
+    UNITS = 64
+
+cdef enum Kind:
+    HOLE = 0                # nothing readable from offset to a
+    BODY_CRC = 1            # the record at offset, size a
+    RECORD_CRC = 2
+    TAIL = 3                # bytes that are not zero behind the end of the data, from offset to a
+    QUEUE_MISSING = 4       # the record at offset has no entry; a: queue offset
+    QUEUE_OTHER = 5         # its entry leads elsewhere; a: queue offset, b: where the entry leads
+    QUEUE_TAGS = 6          # its entry has tags code b, not c
+    QUEUE_WRONG = 7         # entry a of a queue leads to offset, where no such record lies; b: its size
+    INDEX_MISSING = 8       # the record at offset has a key that the index does not have; a: hash
+    INDEX_WRONG = 9         # entry a leads to offset, where no record has a key of hash b
+    INDEX_CHAIN = 10        # entry a: previous is b, should be c
+    INDEX_SLOT = 11         # slot a leads to b, should be c
+    INDEX_HEADER = 12       # field a is b, should be c
+    RECORD_HEADER = 13      # the record at offset, size a, claims a queue that cannot be; b: its queue offset
+
+KINDS = ("log_hole", "body_crc", "record_crc", "log_tail", "queue_missing", "queue_other", "queue_tags", "queue_wrong",
+         "index_missing", "index_wrong", "index_chain", "index_slot", "index_header", "record_header")
+
+cdef struct Note:
+    int kind
+    int32_t queue_id
+    int32_t topic_size
+    char[256] topic
+    int64_t offset
+    int64_t a
+    int64_t b
+    int64_t c
+
+
+@cython.final
+@cython.no_gc_clear     # what __dealloc__ frees works on the I/O table
+cdef class Checker:
+    """The files of one store, opened for checking. Offsets are log offsets; errors are OSError with the path."""
+
+    cdef IoTable io
+    cdef FileRow *row
+    cdef QueueTableOwner queues
+    cdef IndexFile **index
+    cdef int index_count
+    cdef int64_t *delay_ms
+    cdef int32_t delay_levels
+    cdef Note *notes
+    cdef int count
+    cdef int error
+    cdef bint crc_property
+    cdef int at_file            # where the walk over the log is in the index: file and entry
+    cdef int32_t at_entry
+    cdef readonly int64_t records
+    cdef readonly int64_t units
+    cdef readonly int64_t index_entries
+    cdef readonly int64_t end           # behind the last good record met so far
+    cdef readonly int64_t last_timestamp
+    cdef readonly int64_t unindexed         # records with keys behind the index's last entry, and the first of them
+    cdef readonly int64_t first_unindexed
+
+    def __cinit__(self, IoTable io not None, str commitlog_dir not None, int64_t file_size, list delay_levels not None,
+                  bint crc_property=False):
+        cdef int i
+        self.io = io
+        self.crc_property = crc_property
+        self.row = row_new(io.table, os.fsencode(commitlog_dir), file_size, False)
+        self.notes = <Note *> calloc(NOTES_MAX, sizeof(Note))
+        self.delay_levels = <int32_t> len(delay_levels)
+        self.delay_ms = <int64_t *> calloc(self.delay_levels + 1, sizeof(int64_t))
+        if self.row == NULL or self.notes == NULL or self.delay_ms == NULL:
+            raise MemoryError("checker")
+        for i in range(self.delay_levels):
+            self.delay_ms[i] = delay_levels[i]
+        self.at_entry = 1
+
+    def __dealloc__(self):
+        self.close()
+
+    def close(self):
+        """Unmaps and closes everything."""
+        cdef int i
+        for i in range(self.index_count):
+            index_file_release(self.index[i])
+        self.index_count = 0
+        free(self.index)
+        self.index = NULL
+        row_free(self.row)
+        self.row = NULL
+        free(self.notes)
+        self.notes = NULL
+        free(self.delay_ms)
+        self.delay_ms = NULL
+        self.queues = None
+
+    def add_file(self, int64_t start):
+        """One commit-log file of the right size; ascending, without gaps."""
+        cdef int error = 0
+        cdef LogFile *f = log_file_open(self.io.table, self.row.dir, start, self.row.file_size, False, &error)
+        if f == NULL:
+            raise OSError(-error, os.strerror(-error), f"{os.fsdecode(self.row.dir)}/{start:020d}")
+        error = row_push(self.row, f)
+        if error < 0:
+            log_file_release(f)
+            raise OSError(-error, "not the next file", f"{os.fsdecode(self.row.dir)}/{start:020d}")
+
+    def use_queues(self, QueueTableOwner owner not None):
+        """The queues, loaded readonly and recovered."""
+        self.queues = owner
+
+    def add_index(self, str directory not None, int64_t name, int32_t slots, int32_t entries_max):
+        """One index file; ascending."""
+        cdef IndexFile *f = NULL
+        cdef IndexFile **more
+        cdef int rc = index_file_open(self.io.table, os.fsencode(directory), name, slots, entries_max, False, &f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), f"{directory}/{name:017d}")
+        more = <IndexFile **> realloc(self.index, (self.index_count + 1) * sizeof(IndexFile *))
+        if more == NULL:
+            index_file_release(f)
+            raise MemoryError("index files")
+        self.index = more
+        self.index[self.index_count] = f
+        self.index_count += 1
+
+    # ---- notes
+
+    cdef Note *_note(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c) noexcept nogil:
+        cdef Note *n = &self.notes[self.count if self.count < NOTES_MAX else NOTES_MAX - 1]
+        n.kind = kind
+        n.offset = offset
+        n.a = a
+        n.b = b
+        n.c = c
+        n.topic_size = -1
+        self.count += 1
+        return n
+
+    cdef void _note_queue(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c, const char *topic,
+                          int32_t topic_size, int32_t queue_id) noexcept nogil:
+        cdef Note *n = self._note(kind, offset, a, b, c)
+        cdef int32_t i
+        n.topic_size = topic_size if topic_size < 255 else 255
+        for i in range(n.topic_size):
+            n.topic[i] = topic[i]
+        n.queue_id = queue_id
+
+    cdef list _taken(self):
+        cdef int i
+        cdef Note *n
+        found = []
+        for i in range(min(self.count, NOTES_MAX)):
+            n = &self.notes[i]
+            found.append((KINDS[n.kind], n.offset, n.a, n.b, n.c,
+                          None if n.topic_size < 0 else n.topic[:n.topic_size].decode("utf-8", "replace"), n.queue_id))
+        self.count = 0
+        if self.error < 0:
+            error, self.error = self.error, 0
+            raise OSError(-error, os.strerror(-error), os.fsdecode(self.row.dir))
+        return found
+
+    # ---- log to queues and index
+
+    def start(self):
+        """Offset of the first byte of the log, -1: no file."""
+        return row_start(self.row)
+
+    def log(self, int64_t begin, int64_t size):
+        """Looks at the records from `begin` on, about `size` bytes of them. Returns (where to go on, -1 at the end; notes)."""
+        cdef int64_t next
+        with nogil:
+            next = self._log(begin, begin + size if begin <= INT64_MAX - size else INT64_MAX)
+        return next, self._taken()
+
+    cdef int64_t _log(self, int64_t at, int64_t stop) noexcept nogil:
+        cdef LogFile *f = NULL
+        cdef RecordView v
+        cdef RecordStatus status
+        cdef int64_t end, good
+        while at < stop and self.count < NOTES_MAX - 64 and self.error == 0:
+            if f == NULL or at >= f.start + f.size:
+                log_file_release(f)
+                f = row_find(self.row, at, &self.error)
+                if f == NULL:
+                    return -1
+            end = f.start + f.size
+            if end - at < BLANK_SIZE:
+                at = end
+                continue
+            status = record_parse(f.map + (at - f.start), end - at, &v)
+            if status == RECORD_BLANK and v.size == end - at:
+                at = end
+                self.end = at
+                continue
+            if status == RECORD_OK and v.physical_offset == at:
+                self.records += 1
+                self._record(&v)
+                at += v.size
+                self.end = at
+                continue
+            good = self._next_good(f, at + 1, end)
+            if good >= 0:
+                self._note(HOLE, at, good, 0, 0)
+                at = good
+            elif self._begins(end):
+                self._note(HOLE, at, end, 0, 0)
+                at = end
+            else:
+                self._tail(f, at)
+                at = -1
+                break
+        log_file_release(f)
+        return at
+
+    cdef int64_t _data(self, LogFile *f, int64_t at) noexcept nogil:
+        # Log offset of the first byte at or beyond `at` that is no hole; f's end where there is none. Never all of a huge file
+        # that holds nothing is read.
+        cdef int64_t found = self.io.table.next_data(self.io.table.ctx, f.fd, at - f.start) if at < f.start + f.size else f.size
+        if found < 0:
+            self.error = <int> found
+            return f.start + f.size
+        return f.start + (found if found < f.size else f.size)
+
+    cdef int64_t _next_good(self, LogFile *f, int64_t at, int64_t end) noexcept nogil:
+        # scan_next_good without the holes. A record's first bytes may be zeros, at the end of one.
+        cdef int64_t stop, data, good
+        while at < end:
+            data = self._data(f, at) - MARGIN
+            if data > at:
+                at = data
+            if f.start + f.size - at <= MARGIN:
+                return -1
+            stop = at + PIECE if end - at > PIECE else end
+            good = scan_next_good(f, at, stop, self.crc_property)
+            if good >= 0:
+                return good
+            at = stop
+        return -1
+
+    cdef int64_t _last_byte(self, LogFile *f, int64_t at) noexcept nogil:
+        # Behind the last byte at or beyond log offset `at` that is not zero; -1: none.
+        cdef int64_t last = -1, stop, i
+        at = self._data(f, at)
+        while at < f.start + f.size:
+            stop = at + PIECE if f.start + f.size - at > PIECE else f.start + f.size
+            for i in range(at - f.start, stop - f.start):
+                if f.map[i] != 0:
+                    last = f.start + i + 1
+            at = self._data(f, stop)
+        return last
+
+    cdef bint _begins(self, int64_t start) noexcept nogil:
+        # Whether a later file has a record where it begins.
+        cdef LogFile *f
+        cdef RecordView v
+        cdef bint found = False
+        while not found:
+            f = row_find(self.row, start, &self.error)
+            if f == NULL:
+                return False
+            found = record_parse(f.map, f.size, &v) == RECORD_OK and v.physical_offset == f.start
+            start = f.start + f.size
+            log_file_release(f)
+        return True
+
+    cdef void _tail(self, LogFile *f, int64_t at) noexcept nogil:
+        # What stands behind the end of the data, in this file and in later ones.
+        cdef int64_t last = self._last_byte(f, at)
+        cdef int64_t start = f.start + f.size, found
+        f = row_find(self.row, start, &self.error)
+        while f != NULL:
+            found = self._last_byte(f, start)
+            if found >= 0:
+                last = found
+            start = f.start + f.size
+            log_file_release(f)
+            f = row_find(self.row, start, &self.error)
+        if last >= 0:
+            self._note(TAIL, at, last, 0, 0)
+
+    cdef void _record(self, RecordView *v) noexcept nogil:
+        cdef int kind = v.sys_flag & FLAG_TRANSACTION
+        cdef PropertyView p
+        if v.store_timestamp > self.last_timestamp:
+            self.last_timestamp = v.store_timestamp
+        if v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
+            self._note_queue(BODY_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+        elif record_crc_check(v) == 0 or (self.crc_property and record_crc_check(v) < 0):
+            self._note_queue(RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+        elif v.queue_id < 0 or v.queue_offset < 0 or not topic_fits(v.topic, v.topic_size):
+            # No checksum of upstream's covers the header. Dispatch steps over such a record.
+            self._note_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+            return
+        properties_scan(v.properties, v.properties_size, &p)
+        if self.queues is not None and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
+            self._queued(v, &p)
+        if kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
+            self._indexed(v, &p)
+
+    cdef void _queued(self, RecordView *v, PropertyView *p) noexcept nogil:
+        cdef unsigned char[UNIT_SIZE] u
+        cdef Queue *q = queues_find(self.queues.table, v.topic, v.topic_size, v.queue_id, False)
+        cdef int64_t n = 0, code, expected, when
+        if q != NULL and v.queue_offset >= 0:
+            n = queue_read(self.queues.table, q, v.queue_offset, u, 1)
+        if n < 0:
+            self.error = <int> n
+            return
+        if n == 0:
+            self._note_queue(QUEUE_MISSING, v.physical_offset, v.queue_offset, 0, 0, v.topic, v.topic_size, v.queue_id)
+            return
+        if rmq_get64(u) != v.physical_offset or rmq_get32(u + 8) != v.size:
+            self._note_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, rmq_get64(u), rmq_get32(u + 8), v.topic,
+                             v.topic_size, v.queue_id)
+            return
+        code = rmq_get64(u + 12)
+        if is_ext_address(code) and queue_read_ext(self.queues.table, q, code, &code, &when, NULL, 0) < 0:
+            code = rmq_get64(u + 12)
+        expected = delay_tags_code(v, p, self.delay_ms, self.delay_levels)
+        if code != expected:
+            self._note_queue(QUEUE_TAGS, v.physical_offset, v.queue_offset, code, expected, v.topic, v.topic_size, v.queue_id)
+
+    # ---- the index, entry by entry beside the log
+
+    def seek_index(self, int64_t offset):
+        """Lets the walk over the log begin at this offset: the index is looked at from about there on, never from behind it."""
+        cdef IndexFile *f = NULL
+        cdef int32_t low = 1, high, middle
+        cdef int file = 0
+        while file < self.index_count:
+            f = self.index[file]
+            low = 1
+            high = f.count - 2 if f.count > 3 else 1
+            while low < high:
+                middle = low + (high - low) // 2
+                if self._about(f, middle) < offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < f.count - 3 or file + 1 == self.index_count:
+                break
+            file += 1           # all of it is before, or it is about its end: that is looked at below
+        low -= 8
+        if low < 1 and file > 0:
+            file -= 1
+            low = self.index[file].count - 8
+        self.at_file = file
+        self.at_entry = max(low, 1)
+
+    cdef int64_t _about(self, IndexFile *f, int32_t entry) noexcept nogil:
+        # Where entry and the two behind it lead, the middle one: a single wrong entry leads no search astray.
+        cdef int64_t a = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * entry + 4)
+        cdef int64_t b = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 1) + 4)
+        cdef int64_t c = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 2) + 4)
+        return max(min(a, b), min(max(a, b), c))
+
+    cdef const unsigned char *_entry(self) noexcept nogil:
+        # The entry the walk is at; NULL behind the last one.
+        while self.at_file < self.index_count:
+            if self.at_entry < self.index[self.at_file].count:
+                return self.index[self.at_file].entries + <int64_t> INDEX_ENTRY_SIZE * self.at_entry
+            self.at_file += 1
+            self.at_entry = 1
+        return NULL
+
+    cdef bint _has(self, int64_t offset, int32_t hash) noexcept nogil:
+        # Whether an entry of this record, from the walk's place on, has the hash. They stand together.
+        cdef int file = self.at_file
+        cdef int32_t entry = self.at_entry
+        cdef const unsigned char *e = self._entry()
+        cdef bint found = False
+        while e != NULL and rmq_get64(e + 4) == offset and not found:
+            found = rmq_get32(e) == hash
+            self.at_entry += 1
+            e = self._entry()
+        self.at_file = file
+        self.at_entry = entry
+        return found
+
+    cdef void _indexed(self, RecordView *v, PropertyView *p) noexcept nogil:
+        cdef const unsigned char *e = self._entry()
+        cdef const unsigned char *after
+        cdef Keys keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+        cdef int32_t prefix, hash
+        while e != NULL and rmq_get64(e + 4) != v.physical_offset:
+            if rmq_get64(e + 4) > v.physical_offset:
+                # One entry out of order is damage of its own; two in order are the records that follow.
+                after = e + INDEX_ENTRY_SIZE if self.at_entry + 1 < self.index[self.at_file].count else NULL
+                if after == NULL or rmq_get64(after + 4) > v.physical_offset:
+                    break
+            self.at_entry += 1
+            e = self._entry()
+        if e == NULL:
+            if self.unindexed == 0:
+                self.first_unindexed = v.physical_offset
+            self.unindexed += 1
+            return              # the index's end is judged by whoever knows the state of the store
+        if self.at_file == 0 and self.at_entry == 1 and rmq_get64(e + 4) > v.physical_offset:
+            return              # its index file was deleted with the log's older files
+        prefix = topic_hash(v.topic, v.topic_size)
+        while key_next(&keys):
+            hash = key_hash(prefix, keys.key, keys.size)
+            if not self._has(v.physical_offset, hash):
+                self._note(INDEX_MISSING, v.physical_offset, hash, 0, 0)
+
+    cdef bint _keyed(self, RecordView *v, int32_t wanted) noexcept nogil:
+        # Whether the record has a key of this hash. 5.5.1 indexes tags as well, as topic#T#tags.
+        cdef PropertyView p
+        cdef Keys keys
+        cdef int32_t prefix = topic_hash(v.topic, v.topic_size)
+        properties_scan(v.properties, v.properties_size, &p)
+        keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+        while key_next(&keys):
+            if key_hash(prefix, keys.key, keys.size) == wanted:
+                return True
+        return p.tags != NULL and key_hash(java_hash(b"T#", 2, prefix), p.tags, p.tags_size) == wanted
+
+    cdef int _at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
+        # 1: the record there (size 0: whatever its size), in a held file; 0: none; -1: before the log.
+        cdef LogFile *f
+        if offset < row_start(self.row) or row_start(self.row) < 0:
+            return -1
+        f = row_find(self.row, offset, &self.error)
+        if f == NULL:
+            return 0
+        if (record_parse(f.map + (offset - f.start), f.start + f.size - offset, v) == RECORD_OK
+                and v.physical_offset == offset and (size == 0 or size == v.size)):
+            file[0] = f
+            return 1
+        log_file_release(f)
+        return 0
+
+    def index_file(self, int i, int32_t begin):
+        """Entries of index file `i` from number `begin` (1 is the first) on. Returns (where to go on, 0 at the end; notes)."""
+        cdef int32_t next
+        with nogil:
+            next = self._index_file(self.index[i], begin)
+        return next, self._taken()
+
+    cdef int32_t _index_file(self, IndexFile *f, int32_t begin) noexcept nogil:
+        cdef const unsigned char *entry
+        cdef LogFile *file = NULL
+        cdef RecordView v
+        cdef int32_t e = begin
+        cdef int rc
+        while e < f.count and self.count < NOTES_MAX - 8 and self.error == 0:
+            entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
+            rc = self._at(rmq_get64(entry + 4), 0, &v, &file)
+            if rc == 0 or (rc == 1 and not self._keyed(&v, rmq_get32(entry))):
+                self._note(INDEX_WRONG, rmq_get64(entry + 4), e, rmq_get32(entry), 0)
+            if rc == 1:
+                log_file_release(file)
+            self.index_entries += 1
+            e += 1
+        return e if e < f.count else 0
+
+    def index_chains(self, int i):
+        """Header, slots and chains of index file `i`: what they must be follows from the entries. Returns notes."""
+        cdef int rc
+        with nogil:
+            rc = self._chains(self.index[i])
+        if rc < 0:
+            raise MemoryError("index slots")
+        return self._taken()
+
+    cdef int _chains(self, IndexFile *f) noexcept nogil:
+        cdef int32_t *last = <int32_t *> calloc(f.slots, sizeof(int32_t))
+        cdef const unsigned char *entry
+        cdef int32_t e, slot, used = 0
+        if last == NULL:
+            return -1
+        for e in range(1, f.count):
+            entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
+            slot = <int32_t> (<uint32_t> rmq_get32(entry) % <uint32_t> f.slots)
+            if rmq_get32(entry + 16) != last[slot] and self.count < NOTES_MAX - 8:
+                self._note(INDEX_CHAIN, rmq_get64(entry + 4), e, rmq_get32(entry + 16), last[slot])
+            used += last[slot] == 0
+            last[slot] = e
+        for slot in range(f.slots):
+            e = rmq_get32(f.map + INDEX_HEADER_SIZE + 4 * <int64_t> slot)
+            if e != last[slot] and self.count < NOTES_MAX - 8:
+                self._note(INDEX_SLOT, 0, slot, e, last[slot])
+        free(last)
+        self._header(f, 16, rmq_get64(f.map + 16), rmq_get64(f.entries + INDEX_ENTRY_SIZE + 4))
+        if f.count > 1:
+            entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1)
+            self._header(f, 24, rmq_get64(f.map + 24), rmq_get64(entry + 4))
+            self._header(f, 36, rmq_get32(f.map + 36), f.count)
+        return 0
+
+    cdef void _header(self, IndexFile *f, int field, int64_t found, int64_t expected) noexcept nogil:
+        if f.count > 1 and found != expected:
+            self._note(INDEX_HEADER, 0, field, found, expected)
+
+    # ---- queues to log
+
+    def queue(self, bytes topic not None, int32_t queue_id, int64_t begin, int64_t end):
+        """Entries of a queue from `begin` on, below queue offset `end`. Returns (where to go on, -1 at the end; notes)."""
+        cdef Queue *q = queues_find(self.queues.table, topic, <int32_t> len(topic), queue_id, False)
+        cdef int64_t next = -1
+        if q != NULL:
+            with nogil:
+                next = self._queue(q, begin, end)
+        return next, self._taken()
+
+    cdef int64_t _queue(self, Queue *q, int64_t at, int64_t end) noexcept nogil:
+        cdef unsigned char[UNITS * UNIT_SIZE] units
+        cdef const unsigned char *u
+        cdef LogFile *f = NULL
+        cdef RecordView v
+        cdef int64_t n, i
+        cdef int rc
+        while at < end and self.count < NOTES_MAX - UNITS and self.error == 0:
+            n = queue_read(self.queues.table, q, at, units, UNITS if end - at > UNITS else end - at)
+            if n < 0:
+                self.error = <int> n
+                return -1
+            if n == 0:
+                return -1
+            for i in range(n):
+                u = units + i * UNIT_SIZE
+                self.units += 1
+                if unit_blank(u):
+                    continue
+                rc = self._at(rmq_get64(u), rmq_get32(u + 8), &v, &f)
+                if rc == 0 or (rc == 1 and not record_in_place(&v, q.topic, q.topic_size, q.queue_id, at + i)):
+                    self._note_queue(QUEUE_WRONG, rmq_get64(u), at + i, rmq_get32(u + 8), 0, q.topic, q.topic_size, q.queue_id)
+                if rc == 1:
+                    log_file_release(f)
+            at += n
+        return at if at < end else -1

@@ -1,0 +1,408 @@
+"""Repair of a store that verification finds damaged: what can be done is listed, and, when asked for, done.
+
+Nothing is deleted: what is replaced lies under <root>/.salvage/ afterwards. Each step is safe to break off and to repeat. One
+thread, the only one with the store.
+"""
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.codec._codec import DecodedRecord, decode_record
+from rmq_store.codec.layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.errors import CorruptionError, PutError, StoreStateError
+from rmq_store.log.recovery import lockfile
+from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
+from rmq_store.log.recovery.salvage import keep, offset_of
+from rmq_store.log.recovery.versions import refusal
+from rmq_store.services.integrity import bridging, manifest, replacing
+from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.sealing import pacer
+from rmq_store.services.integrity.undoing import Journal
+from rmq_store.services.integrity.verification import Verification, chosen_options
+
+__all__ = ["RepairResult", "Step", "repair"]
+
+DERIVED = {"queue_file", "queue_missing", "queue_other", "queue_tags", "queue_wrong", "index_file", "index_missing",
+           "index_behind", "index_wrong", "index_chain", "index_slot", "index_header", "checkpoint"}
+SIZES = ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max")
+
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done, or that nothing can be done about (kind "none")."""
+
+    kind: str                       # extend, remove, bridge, cut, rebuild, restore, none
+    path: str
+    detail: str
+    offset: int | None = None
+    size: int | None = None
+    count: int | None = None        # messages: tombstones, restored ones
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if v is not None}
+
+
+@dataclass
+class RepairResult:
+    """What was found, what was done (or would be), and what is still wrong then (empty for a dry run)."""
+
+    dry_run: bool
+    findings: list[Finding] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+
+
+def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[Step], None] | None = None,
+           open_store: Callable[..., Any] | None = None, _io: IoTable | None = None, **options: Any) -> RepairResult:
+    """Repairs the store in directory `path`, which nobody has open; dry_run=True only tells what it would do.
+
+    extend: the last commit-log file is too short, it gets its length back. bridge: damaged stretches of the log, in front of
+    good records, are copied to .salvage/ and replaced, so that what follows is kept; a message that is lost leaves a tombstone
+    at its queue offset (property DAMAGED). cut: what stands behind the end of the log goes, as in recovery. rebuild: queues,
+    index and checkpoint are moved to .salvage/ and built again from the log. restore (only if asked for): messages that an
+    earlier recovery cut off and kept in .salvage/ are put again, as new ones, unless the log has them. What nothing can be done
+    about is a step of kind "none". say(step) is called before each.
+    open_store: MessageStore.open.
+
+    Raises UnknownVersion, StoreLocked, ConfigError, OSError. Options as of MessageStore.open.
+    """
+    root, chosen = chosen_options(path, options)
+    io = _io if _io is not None else IoTable()
+    files = ControlFiles(io)
+    result = RepairResult(dry_run)
+
+    def step(*arguments: Any, **more: Any) -> None:
+        result.steps.append(Step(*arguments, **more))
+        if say:
+            say(result.steps[-1])
+
+    with _locked(files, root, dry_run):
+        work = _Repair(root, options, io, files, dry_run, step)
+        work.extend(Places(root, chosen).commitlog, chosen.segment_size_bytes)
+        result.findings = work.look()
+        work.refuse_version()
+        work.bridge(any(f.kind in DERIVED for f in result.findings))
+        work.drop_manifests(result.findings)
+        rebuild = work.rebuild(result.findings)
+        if rebuild is not None and not dry_run and work.verification.starts:
+            work.journal.note("cut", file=work.verification.places.commitlog, start=work.verification.starts[0])
+    if rebuild is not None and not dry_run:
+        _reopen(open_store, root, options, rebuild, io)
+    if restore:
+        work.restore(open_store, rebuild or {})
+    if not dry_run:
+        with Verification(root, options | (rebuild or {}), io) as v:
+            result.left = [f for f in v.run(True, pacer(None), lambda what, done, total: None) if f.severity != "note"]
+            work.journal.end(v.end)
+    return result
+
+
+@contextmanager
+def _locked(files: ControlFiles, root: str, dry_run: bool) -> Iterator[None]:
+    if dry_run:
+        yield
+        return
+    lock = lockfile.acquire(files, root)
+    try:
+        yield
+    finally:
+        lockfile.release(files, lock)
+
+
+def _reopen(open_store: Callable[..., Any] | None, root: str, options: dict[str, Any], sizes: dict[str, Any],
+            io: IoTable) -> None:
+    _opener(open_store)(root, _io=io, _services=False, **sizes | options).close()
+
+
+def _opener(open_store: Callable[..., Any] | None) -> Callable[..., Any]:
+    if open_store is None:
+        raise StoreStateError("repair has to open the store: give it open_store=MessageStore.open")
+    return open_store
+
+
+class _Repair:
+    def __init__(self, root: str, options: dict[str, Any], io: IoTable, files: ControlFiles, dry_run: bool,
+                 step: Callable[..., None]) -> None:
+        self.root, self.options, self.io, self.files, self.dry_run, self.step = root, options, io, files, dry_run, step
+        self.salvage = os.path.join(root, SALVAGE)
+        self.verification: Verification
+        self.bridged = self.extended = False
+        self.misfits: list[bridging.Misfit] = []
+        self.given: Callable[[str], bool] = chosen_options(root, options)[1].given
+        self.journal = Journal(files, root)
+
+    # ---- a last file that is too short
+
+    def _made_ahead(self, path: str, size: int) -> bool:
+        """Whether a file of the log is whole and holds nothing yet: a broker makes the next one ahead. All of it is read."""
+        with open(path, "rb", opener=open_regular) as file:
+            pieces = iter(lambda: file.read(_PIECE), b"")
+            return os.fstat(file.fileno()).st_size == size and not any(piece.count(0) < len(piece) for piece in pieces)
+
+    def extend(self, commitlog: str, size: int) -> None:
+        names = sorted(n for n in os.listdir(commitlog) if len(n) == 20 and n.isascii() and n.isdecimal())
+        for name in names:
+            path = os.path.join(commitlog, name)
+            length = os.stat(path).st_size
+            if length == size:
+                continue
+            later = (os.path.join(commitlog, n) for n in names if n > name)
+            if length > size or not all(self._made_ahead(other, size) for other in later):
+                self.step("none", path,
+                          f"it has {length} bytes, not {size}; only a last file that is too short can be made whole, or one "
+                          "with nothing in those behind it")
+                continue
+            if length == 0:
+                self.step("remove", path, "it is empty: opening the store removes it")
+                self.extended = True
+                continue
+            self.step("extend", path, f"from {length} to {size} bytes, with zeros", offset=length, size=size - length)
+            self.extended = True
+            if not self.dry_run:
+                self.journal.note("extend", file=path, length=length)
+                fd = self.files.open(path, os.O_RDWR)
+                try:
+                    self.io.fallocate(fd, 0, size)      # really: puts go through a map, where a full disk would be a SIGBUS
+                    self.files.sync(fd)
+                finally:
+                    self.files.close(fd)
+                self._mark_open()
+
+    def _mark_open(self) -> None:
+        """The next open recovers."""
+        if not os.path.exists(os.path.join(self.root, "abort")):
+            lockfile.set_abort(self.files, self.root, "4.9")
+
+    def look(self) -> list[Finding]:
+        with Verification(self.root, self.options, self.io) as v:
+            self.verification = v
+            return list(v.run(True, pacer(None), lambda what, done, total: None))
+
+    def refuse_version(self) -> None:
+        v = self.verification
+        if v.unknown is not None:
+            start = int(os.path.basename(v._log_path(v.unknown[0])))
+            raise refusal(v.places.commitlog, start, *v.unknown)
+
+    # ---- damaged stretches of the log
+
+    def bridge(self, rebuild: bool) -> None:
+        v = self.verification
+        size, first = v.options.segment_size_bytes, v.starts[0] if v.starts else 0
+        stretches = []
+        for begin, end in sorted({*v.holes, *((at, at + n) for at, n in v.bad_records)}):
+            while begin < end:                      # one stretch a file
+                file_end = first + ((begin - first) // size + 1) * size
+                stretches.append(bridging.Stretch(begin, min(end, file_end), min(end, file_end) == file_end))
+                begin = min(end, file_end)
+        if not stretches and not rebuild:
+            return
+        lost, self.misfits = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches)
+        for m in self.misfits:
+            self.step("none", v._log_path(m.offset), f"{m.topic}/{m.queue_id}: queue offset {m.queue_offset} follows "
+                      f"{m.before}: a record's header has rotted, and building queues again would shift what is behind it",
+                      offset=m.offset)
+        for path, of_file in itertools.groupby(stretches, lambda stretch: v._log_path(stretch.begin)):
+            parts = [part for stretch in of_file if (part := self._bridge(path, stretch, lost[stretch])) is not None]
+            if parts and not self.dry_run:
+                self._replace(path, parts)
+
+    def _read(self, at: int, n: int) -> bytes:
+        v = self.verification
+        path = v._log_path(at)
+        fd = self.files.open(path, os.O_RDONLY)
+        try:
+            return self.files.read(fd, at - int(os.path.basename(path)), n)
+        finally:
+            self.files.close(fd)
+
+    def _bridge(self, path: str, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> tuple[int, bytes, str] | None:
+        """What is to stand in the file at this position of it, and the name under which what stands there is kept; None where
+        it does not fit."""
+        v = self.verification
+        data = bridging.fill(stretch, lost, self._time_before(stretch.begin), crc_property=v.options.record_crc_required)
+        size = stretch.end - stretch.begin
+        if data is None:
+            self.step("none", path, f"{size} damaged bytes are too few for what must stand in their place: recovery cuts here",
+                      offset=stretch.begin, size=size)
+            return None
+        self.step("bridge", path, f"{size} damaged bytes go to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones "
+                  "take their place, what follows is kept", offset=stretch.begin, size=size, count=len(lost))
+        self.bridged = True
+        kept = "" if self.dry_run else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
+        return stretch.begin - int(os.path.basename(path)), data, kept
+
+    def _replace(self, path: str, parts: list[tuple[int, bytes, str]]) -> None:
+        """Puts a file with other bytes at these positions in the place of one of the log. A new one, not the same: a reader in
+        another process that has it mapped goes on seeing what was there, and never another message's bytes."""
+        new = os.path.join(self.verification.places.commitlog_tmp, "repaired")
+        if self.files.mkdir(os.path.dirname(new)):
+            self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
+        replacing.copy_with(self.io, path, new, [(position, data) for position, data, _ in parts])
+        start = int(os.path.basename(path))
+        if start in manifest.listed(self.root):
+            self._drop_manifest(manifest.path_of(self.root, start))     # it tells of the damaged bytes
+        self.journal.note("bridge", file=path, parts=[(position, name) for position, _, name in parts])
+        self._mark_open()
+        self.files.rename(new, path)
+        self.files.sync_dir(os.path.dirname(path))
+
+    def _time_before(self, offset: int) -> int:
+        """A store time that fits: of the record in front of the stretch, in its file or in the one before."""
+        v = self.verification
+        start = int(os.path.basename(v._log_path(offset)))
+        found = 0
+        for begin in (start - v.options.segment_size_bytes, start):
+            if begin not in v.starts:
+                continue
+            try:
+                for at, record in bridging.records(self._read, begin, min(offset, begin + v.options.segment_size_bytes)):
+                    if at >= offset:
+                        break
+                    found = record.store_timestamp
+            except CorruptionError:
+                pass
+        return found
+
+    def _keep(self, name: str, data: bytes) -> str:
+        return os.path.basename(keep(self.files, self.root, name, data))
+
+    def _drop_manifest(self, path: str) -> None:
+        with open(path, "rb", opener=open_regular) as f:
+            kept = self._keep(f"{os.path.basename(path)}.manifest", f.read(manifest.LONGEST))
+        self.journal.note("manifest", file=path, copy=kept)
+        self.files.unlink(path)
+        self.files.sync_dir(os.path.dirname(path))
+
+    def drop_manifests(self, findings: list[Finding]) -> None:
+        """Damaged ones: they tell nothing, and the next scrub or the store makes new ones."""
+        for finding in findings:
+            if finding.kind != "manifest_damaged":
+                continue
+            self.step("remove", finding.path, f"a damaged manifest: it goes to {SALVAGE}, the next open makes another")
+            if not self.dry_run:
+                self._drop_manifest(finding.path)
+
+    # ---- queues, index, checkpoint
+
+    def rebuild(self, findings: list[Finding]) -> dict[str, Any] | None:
+        """Moves aside what is built again by the next open; the sizes that open needs then, None where it has nothing to do."""
+        v = self.verification
+        wrong = sorted({f.kind for f in findings if f.kind in DERIVED})
+        sizes = {name: getattr(v.options, name) for name in SIZES if not self.given(name)}
+        for finding in findings:
+            if finding.kind == "log_gap" and self.extended and self.dry_run:
+                continue            # the file that is missing gets its length back
+            if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
+                self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store has what was "
+                          "there", offset=finding.offset, size=finding.size)
+            elif finding.kind == "config_file":
+                self.step("none", finding.path, f"{finding.detail}; correct that file by hand, or take it away")
+        tail = next((f for f in findings if f.kind == "log_tail"), None)
+        if tail is not None:
+            self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to "
+                      f"{SALVAGE}, and are zeroed", offset=tail.offset, size=tail.size)
+            if not self.dry_run:
+                self._mark_open()       # a store closed in order is not looked at behind its end
+        if self.misfits or not (wrong or self.bridged):
+            return sizes if self.extended or self.bridged or tail is not None else None
+        aside = os.path.join(self.salvage, f"rebuilt-{time.time_ns() // 1_000_000}")
+        places = [p for p in (v.places.consumequeue, v.places.consumequeue_ext, v.places.index, v.places.checkpoint)
+                  if os.path.exists(p)]
+        why = ", ".join(wrong) or "the log was bridged"
+        what = ", ".join(os.path.relpath(p, self.root) for p in places) or "queues and index"
+        self.step("rebuild", self.root, f"{what}: built again from the log ({why}); what is there goes to "
+                  f"{os.path.relpath(aside, self.root)}")
+        if self.dry_run:
+            return sizes
+        self.journal.note("rebuild", aside=aside, names=[os.path.relpath(p, self.root) for p in places])
+        self._mark_open()               # first: whatever is interrupted, the next open builds all of it again
+        for directory in (self.salvage, aside):
+            if self.files.mkdir(directory):
+                self.files.sync_dir(os.path.dirname(directory))
+        for place in places:
+            self.files.rename(place, os.path.join(aside, os.path.basename(place)))
+            self.files.sync_dir(aside)      # before the old name is gone for good
+            self.files.sync_dir(os.path.dirname(place))
+        return sizes
+
+    def _is_bridged(self, finding: Finding) -> bool:
+        if finding.offset is None or finding.size is None:
+            return False
+        v = self.verification
+        return any(begin < finding.offset + finding.size and end > finding.offset
+                   for begin, end in itertools.chain(v.holes, ((at, at + n) for at, n in v.bad_records)))
+
+    # ---- what an earlier recovery cut off
+
+    def restore(self, open_store: Callable[..., Any] | None, sizes: dict[str, Any]) -> None:
+        if not os.path.isdir(self.salvage):
+            return
+        for name in sorted(n for n in os.listdir(self.salvage) if offset_of(n) is not None):
+            path = os.path.join(self.salvage, name)
+            size = self.verification.options.segment_size_bytes
+            with open(path, "rb", opener=open_regular) as f:
+                data = f.read(size + 1)
+            if len(data) > size:
+                self.step("none", path, f"no copy of a recovery: it is longer than a log file of {size} bytes")
+                continue
+            begin = offset_of(name) or 0
+            found = list(_whole_records(data, begin))
+            if self.dry_run:
+                self.step("restore", path, "messages that a recovery cut off are put again", count=len(found))
+                continue
+            done = 0
+            with closing(_opener(open_store)(self.root, _io=self.io, _services=False, **sizes | self.options)) as store:
+                for at, record in found:
+                    there = store.message_at(at)
+                    if there is not None and there.raw == data[at - begin:at - begin + record.size]:
+                        continue
+                    del there
+                    try:
+                        done += self._put(store, record)
+                    except PutError as error:
+                        self.step("none", path, f"a message cannot be put again: {error}", offset=at)
+                store.flush()
+            self.journal.note("restore", file=path)
+            self.step("restore", path, "messages that a recovery cut off were put again", count=done)
+            self.files.rename(path, path + ".restored")
+            self.files.sync_dir(self.salvage)
+
+    @staticmethod
+    def _put(store: Any, record: DecodedRecord) -> int:
+        if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return 0
+        store.put(record.topic, bytes(record.body), queue_id=record.queue_id, properties=record.properties_bytes,
+                  flag=record.flag, sys_flag=record.sys_flag & ~0x30, born_timestamp=record.born_timestamp,
+                  born_host=record.born_host, reconsume_times=record.reconsume_times,
+                  prepared_transaction_offset=record.prepared_transaction_offset, wait=False)
+        return 1
+
+
+def _whole_records(data: bytes, start: int) -> Iterator[tuple[int, DecodedRecord]]:
+    """Records of exactly their place in bytes that begin at log offset `start`; damage between them is stepped over."""
+    at = 0
+    while at + 91 <= len(data):
+        at = min((i for i in (data.find(b"\xda\xa3\x20\xa7", at + 4), data.find(b"\xda\xa3\x20\xab", at + 4)) if i >= 0),
+                 default=-1) - 4
+        if at < 0:
+            return
+        try:
+            record = decode_record(memoryview(data)[at:])
+        except CorruptionError:
+            at += 1
+            continue
+        if isinstance(record, DecodedRecord) and record.physical_offset == start + at and record.body_crc_ok:
+            yield start + at, record
+            at += record.size
+        else:
+            at += 1

@@ -1,0 +1,105 @@
+"""The thread that gives sealed commit-log files their manifest, away from puts.
+
+It looks every manifest_interval_ms for files whose last byte is on the device and that have none, oldest first, at no more than
+RATE bytes a second. What a stop leaves undone the next open does. An error is said in the log once and tried again later: no
+manifest is worth a store.
+"""
+import os
+import threading
+import time
+import weakref
+
+from rmq_store.access.waiting._wait import StoreWait
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.threads import start_thread
+from rmq_store.errors import StoreStateError
+from rmq_store.events import Event, emit
+from rmq_store.services.integrity import manifest
+
+RATE = 256 << 20
+
+
+class _Stopped(Exception):
+    pass
+
+
+class Sealer:
+    """Starts with the store; holds it weakly, so that a forgotten store can be collected."""
+
+    def __init__(self, store: StoreWait, files: ControlFiles, commitlog: str) -> None:
+        self._store = weakref.ref(store)
+        self._files, self._root, self._commitlog = files, store.path, commitlog
+        self._size = store.options.segment_size_bytes
+        self._interval_s = store.options.manifest_interval_ms / 1000
+        self._stop = threading.Event()
+        self._failed = False
+        self.thread = start_thread(self._run, "rmq-manifest")
+
+    def stop(self) -> None:
+        """Ends at the next piece of a file."""
+        self._stop.set()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            store = self._store()
+            if store is None or store.closed:
+                return
+            try:
+                low, flushed = store.min_log_offset, store._position("flushed")
+                del store
+                self.seal(low, flushed)
+                self._failed = False
+            except _Stopped:
+                return
+            except StoreStateError:     # closed between two lines
+                return
+            except Exception as error:  # of whatever kind: no manifest is worth a thread, let alone a store
+                if not self._failed:
+                    emit(Event.MANIFEST_FAILED, path=self._root, reason=error)
+                self._failed = True
+
+    def seal(self, low: int, flushed: int) -> None:
+        """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone."""
+        manifest.refuse_link(self._root)
+        have = set(manifest.listed(self._root))
+        if have and min(have) < low:
+            manifest.drop(self._files, self._root, lambda start, size: start >= low)
+        for start in range(low, flushed - self._size + 1, self._size):
+            if start not in have:
+                self._seal(start)
+
+    def _seal(self, start: int) -> None:
+        try:
+            fd = self._files.open(os.path.join(self._commitlog, f"{start:020d}"), os.O_RDONLY)
+        except FileNotFoundError:
+            return                      # cleaned meanwhile
+        try:
+            made = manifest.make(lambda at, size: self._files.read(fd, at, size), start, self._size, self._pace)
+        finally:
+            self._files.close(fd)
+        if len(made.sums) == -(-self._size // made.block_size):
+            manifest.write(self._files, self._root, made)
+
+    def _pace(self, size: int) -> None:
+        if self._stop.wait(size / RATE):
+            raise _Stopped
+
+
+def pacer(bytes_per_s: int | None) -> manifest.Pace:
+    """Waits so that no more than `bytes_per_s` are looked at; None: as fast as it goes. Raises ValueError."""
+    if bytes_per_s is not None and (isinstance(bytes_per_s, bool) or not isinstance(bytes_per_s, int) or bytes_per_s < 1):
+        raise ValueError(f"bytes_per_s is {bytes_per_s!r}: give bytes a second, 1 or more, or None for as fast as it goes")
+    begin, done = time.monotonic(), 0
+
+    def pace(size: int) -> None:
+        nonlocal done
+        done += size
+        if bytes_per_s is not None:
+            time.sleep(max(0.0, done / bytes_per_s - (time.monotonic() - begin)))
+
+    return pace
+
+
+__all__ = ["Sealer", "pacer"]

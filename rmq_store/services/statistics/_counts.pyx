@@ -1,0 +1,66 @@
+"""What native threads of an open store have counted, as Python objects: copies, taken under the GIL. Any thread."""
+from libc.stdint cimport int64_t
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_merge
+from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
+
+
+def topic_counts(StoreCore store not None):
+    """(messages, bytes) dispatched since the store was opened, by topic: prepared and rolled-back messages have none."""
+    found = {}
+    for (topic, _), (records, size) in queue_counts(store).items():
+        before = found.get(topic, (0, 0))
+        found[topic] = before[0] + records, before[1] + size
+    return found
+
+
+def queue_counts(StoreCore store not None):
+    """The same queue by queue: {(topic, queue id): (messages, bytes)}."""
+    cdef int64_t i
+    cdef Queue *q
+    store._enter()
+    found = {}
+    for i in range(queues_count(store.queues)):
+        q = queues_at(store.queues, i)
+        if rmq_load(&q.records) > 0:
+            found[q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id] = (
+                rmq_load(&q.records), rmq_load(&q.bytes))
+    return found
+
+
+def histograms(StoreCore store not None):
+    """Durations of lock, append, commit and flush, and dispatch_lag: dict of str to Histogram."""
+    cdef Histogram lock = Histogram(), append = Histogram(), commit = Histogram(), flush = Histogram(), lag = Histogram()
+    store._enter()
+    rmq_histogram_merge(lock.h, &store.log.lock_times)
+    rmq_histogram_merge(append.h, &store.log.append_times)
+    rmq_histogram_merge(commit.h, &store.log.commit_times)
+    rmq_histogram_merge(flush.h, &store.log.flush_times)
+    rmq_histogram_merge(lag.h, &store.dispatcher.lag_times)
+    return {"lock": lock, "append": append, "commit": commit, "flush": flush, "dispatch_lag": lag}
+
+
+def flush_times(StoreCore store not None):
+    """Durations of flushes: Histogram. Also once the store takes no calls any more: the control thread looks then, too."""
+    cdef Histogram flush = Histogram()
+    if store.log != NULL:
+        rmq_histogram_merge(flush.h, &store.log.flush_times)
+    return flush
+
+
+def pool_use(StoreCore store not None):
+    """(bytes of the pool, how many of them are free, puts that waited for room): ints, 0 without a pool. As flush_times."""
+    if store.log == NULL or store.pool == NULL:
+        return 0, 0, 0
+    used = rmq_load(&store.log.wrote) - rmq_load(&store.log.committed)
+    return store.pool.size, max(store.pool.size - used, 0), rmq_load(&store.log.room_waits)
+
+
+def lock_ms(StoreCore store not None):
+    """How long the present holder has had the put lock: int, 0 free. Upstream: lockTimeMills."""
+    cdef int64_t since
+    store._enter()
+    since = rmq_load(&store.log.lock_since_ms)
+    return max(store.io.wall_ms(store.io.ctx) - since, 0) if since else 0

@@ -1,0 +1,1 @@
+"""What is done to stores from outside: copies, backups, advice."""

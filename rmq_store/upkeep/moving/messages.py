@@ -1,0 +1,275 @@
+"""Copying messages of one store into another: as new messages, or as they are; each exactly once, whatever is broken off.
+
+The source is read as files and never written; how far the copy is stands in the target (journal.py), which is locked meanwhile,
+opened without services, so that it delivers and deletes nothing. The same call goes on where it was, also later, with what the
+source has got since. Control plane; one thread.
+"""
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.config.load import resolve
+from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
+from rmq_store.log.recovery.lockfile import in_use
+from rmq_store.log.recovery.places import Places, numbered, root_of
+from rmq_store.services.backup.content import JOURNALS
+from rmq_store.services.backup.source import Block, Source
+from rmq_store.services.cleaning.removing import removed_queues
+from rmq_store.services.delay.service import delay_offsets
+from rmq_store.store import MessageStore
+from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
+from rmq_store.upkeep.moving.rules import Rules, topic_names
+from rmq_store.upkeep.moving.settings import Settings
+
+__all__ = ["CopyResult", "copy_messages"]
+
+PIECE = 8 << 20
+DISPATCH_TIMEOUT_S = 600
+Progress = Callable[[int, int], None]       # log offset reached, log offset of the end
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What a copy did."""
+
+    copied: int                     # messages appended now
+    total: int                      # by this and earlier calls
+    position: int                   # log offset of the source behind the last message looked at
+    left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
+    unseen: list[str]               # named topics of which no message was met
+    gone: int = 0                   # bytes of the source's log that were cleaned before they were copied
+    settings: list[str] = field(default_factory=list)       # as they are: files under config/ that were copied
+    kept: list[str] = field(default_factory=list)           # and those of the target that others have changed, and that stayed
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iterable[str] | None = None,
+                  since: int | None = None, until: int | None = None, source_options: dict[str, Any] | None = None,
+                  progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> CopyResult:
+    """Copies messages of the store in directory `source` into the one in directory `target`, which is made if it is not there.
+
+    as_is=False: as new messages, at the end of the same topics and queues, with store times and queue offsets of their own;
+    body, properties, flags, born time and host stay. Delayed messages: docs/copying.md. Consumer offsets stay behind: they
+    would lead to other messages. as_is=True: also queue offsets, store times, store hosts, transactions, and the files under
+    config/, so that groups, delayed messages and transactions go on where they were; the target must be new, or made by this
+    copy, and nobody else may have put to it. topics: only these, by name. since, until: store times in ms since 1970, both
+    included.
+    source_options, options: of the source and the target, as of MessageStore.open; sizes of a target that is made as it is are
+    those of the source. progress(done, end): log offsets of the source, now and then.
+
+    Durable when it returns. Broken off anywhere, also by kill -9 or a power cut, the same call goes on: each message is there
+    once. A later call copies what has come since. The source may be open elsewhere. Thread-safety: any; the target is locked.
+    Raises ConfigError; StoreLocked; CorruptionError (a damaged source: what lies before the damage is copied), StoreStateError,
+    PutError, DurabilityError, OSError.
+    """
+    wanted = topic_names(topics)
+    reader = Source(source, source_options)
+    root = root_of(target)
+    _refuse_nested(reader, root, options)
+    copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
+    with copy.open(options) as store:
+        copy.read_journal()             # another copy may have come to its end before the target was ours
+        result = copy.run(store)
+        store.wait_dispatched(DISPATCH_TIMEOUT_S)       # else the next open has it to do
+        return result
+
+
+def _refuse_nested(source: Source, root: str, options: dict[str, Any]) -> None:
+    """Nothing is written where the source is read."""
+    given = dict(options)
+    chosen = resolve(given.pop("profile", None), given, root, config=given.pop("config", None))
+    mine = Places(root, chosen)
+    for target in (root, mine.commitlog, mine.consumequeue, mine.index):
+        if source.has(target):
+            raise ConfigError(f"{target} is the source {source.root}, or in it, where nothing is written: copy into another "
+                              "directory")
+
+
+class _Copy:
+    def __init__(self, source: Source, root: str, as_is: bool, topics: list[str] | None, since: int | None, until: int | None,
+                 progress: Progress, io: IoTable) -> None:
+        self.source, self.root, self.as_is, self.topics = source, root, as_is, topics
+        self.since, self.until, self.progress, self.io = since, until, progress, io
+        self.files = ControlFiles(io)
+        # Before the log is looked at: it has what they speak of.
+        self.in_use = in_use(source.root)
+        self.levels = None if as_is else delay_offsets(self.files, source.root)
+        self.settings = Settings(self.files, source.root, topics) if as_is else None
+        self.read_journal()
+
+    def read_journal(self) -> None:
+        self.journal = Journal(self.files, self.root, {
+            "kind": "copy", "source": self.source.root, "as_is": self.as_is, "topics": self.topics, "since": self.since,
+            "until": self.until})
+
+    # ---- the target
+
+    def open(self, options: dict[str, Any]) -> MessageStore:
+        given = dict(options)
+        use_unless_given(given, "topic_size_max_bytes", 255)        # what a broker took is not refused
+        if self.as_is and not self.journal.known:
+            self._refuse_other_messages(given)
+            if not os.path.exists(os.path.join(self.root, "checkpoint")):       # it was never opened
+                mine = self.source.options
+                for name in ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max"):
+                    use_unless_given(given, name, mine[name])
+            self._begin_log(given)
+        return MessageStore.open(self.root, _io=self.io, _services=False, **given)
+
+    def _refuse_other_messages(self, options: dict[str, Any]) -> None:
+        if os.path.isdir(os.path.join(self.root, "commitlog")):
+            with MessageStore.open(self.root, readonly=True, **{k: v for k, v in options.items() if k != "readonly"}) as store:
+                if store.max_log_offset > store.min_log_offset or store.topics():
+                    raise StoreStateError(f"{self.root} has messages already: as they are, messages go into a new store, where "
+                                          "they keep their queue offsets; copy them as new messages, or into another directory")
+
+    def _begin_log(self, options: dict[str, Any]) -> None:
+        """Queues that do not begin at offset 0 are those of a cleaned store: its log does not begin at 0 either, as places at
+        their front that lead to offset 0 must lead to nothing. An unfiltered copy keeps the places of all messages so."""
+        keywords = dict(options)
+        chosen = resolve(keywords.pop("profile", None), keywords, self.root, config=keywords.pop("config", None))
+        size = chosen.segment_size_bytes
+        if chosen.commitlog_path:
+            return
+        begin = self.source.begin() // size * size
+        if begin == 0 and self.since is not None:
+            begin = size
+        directory, aside = os.path.join(self.root, "commitlog"), os.path.join(self.root, JOURNALS)
+        if begin == 0 or numbered(directory, 20):
+            return
+        self.files.make_dirs(self.root)
+        for place in (directory, aside):
+            self.files.mkdir(place)
+        made = os.path.join(aside, "first.tmp")
+        fd = self.files.open(made, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.io.fallocate(fd, 0, size)
+            self.files.truncate(fd, size)
+            self.files.sync(fd)
+        finally:
+            self.files.close(fd)
+        self.files.rename(made, os.path.join(directory, f"{begin:020d}"))
+        self.files.sync_dir(directory)
+        self.files.sync_dir(self.root)
+
+    # ---- the run
+
+    def run(self, store: MessageStore) -> CopyResult:
+        entry = self.journal.content
+        finishing = bool(entry.get("running"))
+        self._settle_levels(entry)
+        to = Appender(store, self.journal, self.as_is)
+        low = self.source.begin()
+        self._same_source(entry, low)
+        gone = max(0, low - to.position) if self.journal.known else 0
+        to.position = max(to.position, low)
+        rules = self._rules(entry)
+        if entry.get("phase", "log") == "log":
+            before = self.source.gone
+            self._walk(to, rules, to.position, None)
+            gone += self.source.gone - before
+            entry["log_position"] = to.position
+            if entry.get("waiting") is not None and entry["levels"] is not None:
+                entry["phase"] = "waiting"          # what an earlier call left to whoever had the source open
+                to.position = max(entry["waiting"], low)
+                to.end()
+        if entry.get("phase") == "waiting":
+            self._walk(to, rules, to.position, entry["waiting_to"], [SCHEDULE_TOPIC.encode()])
+            entry["waiting"] = None
+            to.position = entry["log_position"]
+        if entry["levels"] is None:
+            entry["waiting_to"] = to.position
+        entry.update(phase="log", running=False)
+        taken, kept = self.settings.apply(self.root, entry, to.end) if self.settings is not None else ([], [])
+        to.end()
+        result = CopyResult(to.records - to.begun - to.found, to.records, to.position, dict(rules.left),
+                            [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept)
+        if finishing and entry.get("waiting") is not None and not self.in_use:
+            more = self.run(store)      # the call that was broken off had left what waits
+            return replace(more, copied=result.copied + more.copied, gone=gone + more.gone)
+        return result
+
+    def _same_source(self, entry: dict[str, Any], low: int) -> None:
+        """What was met last must be where it was, or what came behind it cannot be told from what was copied."""
+        offset, crc = entry.get("met") or (-1, 0)
+        if offset < low and entry["position"] <= self.source.end():
+            return
+        with suppress(CorruptionError):
+            for block in self.source.blocks(offset, offset + 1) if entry["position"] <= self.source.end() else ():
+                if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
+                    return
+        raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was "
+                              "copied: another store is at this path now, or it lost its end in a crash. Copy into a new "
+                              "store; or move the source to another path, then all of it is copied")
+
+    def _settle_levels(self, entry: dict[str, Any]) -> None:
+        """Which delayed messages wait is decided when a call begins, and holds for those that finish what it began."""
+        if self.as_is:
+            entry["levels"] = None
+        elif not entry.get("running"):
+            assert self.levels is not None
+            entry["levels"] = None if self.in_use else {str(k): v for k, v in self.levels.items()}
+            entry["running"] = True
+        elif entry["levels"] is not None and self.in_use:
+            raise StoreStateError(f"{self.source.root} is open now, and was not when the copy was begun that is to be "
+                                  "finished: close it, or it delivers delayed messages that were copied")
+
+    def _rules(self, entry: dict[str, Any]) -> Rules:
+        levels = entry["levels"]
+        return Rules(self.as_is, self.topics, None if levels is None else {int(k): v for k, v in levels.items()},
+                     removed_queues(self.files, self.source.root))
+
+    def _walk(self, to: Appender, rules: Rules, begin: int, end: int | None, topics: list[bytes] | None = None) -> None:
+        parts: list[bytes] = []
+        positions: list[int] = []
+        entry = self.journal.content
+        size, reached, total, met = 0, begin, self.source.end(), (-1, 0)
+        damage: CorruptionError | None = None
+        blocks = self.source.blocks(begin, end, since=self.since, until=self.until, topics=topics)
+        while damage is None:
+            try:
+                block = next(blocks, None)
+            except CorruptionError as error:        # what lies before it goes first
+                block, damage = None, error
+            if block is not None:
+                chosen = rules.chosen(block)
+                parts.append(_bytes_of(block, chosen))
+                positions += [block.offsets[i] + block.sizes[i] for i in chosen]
+                size, reached = size + len(parts[-1]), block.end
+                if block.topics:
+                    met = (block.offsets[-1], zlib.crc32(block.raw(-1)))
+            self._note(rules)
+            if positions and (size >= PIECE or block is None):
+                to.append(b"".join(parts), positions)
+                parts, positions, size = [], [], 0
+            if not positions:
+                to.passed(reached)
+                entry["met"] = max(tuple(entry.get("met") or met), met)
+            self.progress(reached, total)
+            if block is None:
+                break
+        if damage is not None:
+            to.end()
+            raise damage
+
+    def _note(self, rules: Rules) -> None:
+        """What the journal is to know with the next piece."""
+        entry = self.journal.content
+        if entry.get("waiting") is None:
+            entry["waiting"] = rules.first_waiting
+        entry["seen"] = sorted({*entry.get("seen", []), *(t.decode() for t in rules.seen)}) if self.topics is not None else []
+
+
+def _bytes_of(block: Block, chosen: list[int]) -> bytes:
+    """The records in one piece: what lies in a row is taken as it is."""
+    if len(chosen) == len(block.topics) and sum(block.sizes) == len(block.data):
+        return block.data
+    return b"".join(block.raw(i) for i in chosen)
