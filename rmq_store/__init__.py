@@ -12,6 +12,7 @@ from rmq_store.version import VERSION as __version__
 if TYPE_CHECKING:
     from rmq_store.aio import AsyncMessageStore
     from rmq_store.services.backup.backup import BackupInfo, check_backup, list_backups, restore
+    from rmq_store.services.consumer.consumer import origin_topic
     from rmq_store.services.integrity.findings import Finding
     from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
     from rmq_store.services.integrity.verification import verify
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncMessageStore", "BackupInfo", "CopyResult", "Finding", "LineResult", "MessageStore", "ScrubResult",
            "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
-           "list_backups", "restore", "scrub", "verify"]
+           "list_backups", "origin_topic", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
@@ -39,7 +40,8 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 _MODULES = {
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
     "services.backup.backup": ["BackupInfo", "check_backup", "list_backups", "restore"],
-    "services.integrity.findings": ["Finding"], "services.integrity.scrubbing": ["ScrubResult", "scrub"],
+    "services.consumer.consumer": ["origin_topic"], "services.integrity.findings": ["Finding"],
+    "services.integrity.scrubbing": ["ScrubResult", "scrub"],
     "services.integrity.verification": ["verify"],
     "upkeep.doctor.advice": ["advise"], "upkeep.doctor.diagnosis": ["doctor"],
     "upkeep.moving.backup": ["backup"],
