@@ -6,29 +6,23 @@ hosts, transaction and all flags stay, so a record has to continue its queue, an
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.access.writer._put cimport StorePut, Topic
+from rmq_store.access.bulk._rows cimport Rows, rows_append, rows_begin, rows_check, rows_end
+from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._record cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, RECORD_OK,
                                       TRANSACTION_COMMIT, RecordArgs, RecordView, record_crc_check, record_parse,
                                       record_prepare)
-from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end
+from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue
 
-from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError
+from rmq_store.errors import CorruptionError, StoreStateError
 
 cdef enum:
     SYS_FLAG_KEPT = 0x703           # compression and its type, multi tags; the rest says what the other store did
-    MANY_PER_LOCK = 1024
-    BYTES_PER_LOCK = 1 << 20
-    NOT_NEXT = -1                   # beside AppendStatus: the record does not continue its queue
-    TOO_OLD = -2                    # it is older than the log's end
-
-cdef struct Checked:
-    Queue **queues                  # of each record, in order; freed by whoever checks
-    int64_t count
+    NOT_NEXT = 1                    # the record does not continue its queue
+    TOO_OLD = 2                     # it is older than the log's end
 
 
 cdef inline bint _queued(int32_t sys_flag) noexcept nogil:
@@ -40,85 +34,50 @@ cdef inline int32_t _properties_size(const RecordView *v) noexcept nogil:
     return v.properties_size - CRC_PROPERTY_SIZE if record_crc_check(v) >= 0 else v.properties_size
 
 
-cdef void _arguments(const RecordView *v, RecordArgs *a, bint as_is, bint crc) noexcept nogil:
-    # `a` comes as a plain put has it: with the store's own hosts.
-    cdef int32_t born_v6 = v.sys_flag & FLAG_BORN_V6
+cdef inline void _common(const RecordView *v, RecordArgs *a) noexcept nogil:
     a.body = v.body
     a.body_size = v.body_size
     a.body_crc = v.body_crc
     a.properties = v.properties
     a.properties_size = _properties_size(v)
     a.trailing_separator = False        # stored as it was
-    a.crc_property = crc
     a.topic = v.topic
     a.topic_size = v.topic_size
     a.queue_id = v.queue_id
     a.flag = v.flag
     a.born_timestamp = v.born_timestamp
     a.reconsume_times = v.reconsume_times
-    memcpy(a.born_host, v.born_host, 20 if born_v6 else 8)
-    if as_is:
-        a.sys_flag = v.sys_flag
-        a.prepared_transaction_offset = v.prepared_transaction_offset
-        memcpy(a.store_host, v.store_host, 20 if v.sys_flag & FLAG_STORE_V6 else 8)
-        a.crc_property = a.properties_size != v.properties_size
-    else:
-        a.sys_flag = (v.sys_flag & SYS_FLAG_KEPT) | born_v6 | (a.sys_flag & FLAG_STORE_V6)
+    memcpy(a.born_host, v.born_host, 20 if v.sys_flag & FLAG_BORN_V6 else 8)
+
+
+cdef int _as_new(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil:
+    # `a` comes with the store's own host.
+    _common(v, a)
+    a.crc_property = crc
+    a.sys_flag = (v.sys_flag & (SYS_FLAG_KEPT | FLAG_BORN_V6)) | (a.sys_flag & FLAG_STORE_V6)
     record_prepare(a)
-
-
-cdef Queue *_queue(StorePut store, dict known, const RecordView *v) except NULL:
-    cdef Topic topic
-    name = PyBytes_FromStringAndSize(v.topic, v.topic_size)
-    found = known.get(name)
-    topic = store._topic(name.decode("utf-8", "surrogateescape")) if found is None else <Topic> found
-    if found is None:
-        known[name] = topic
-    return store._queue(topic, v.queue_id)
-
-
-cdef int _check(StorePut store, const unsigned char *p, int64_t size, bint as_is, path, Checked *out) except -1:
-    # Raises for what could not be appended, whatever the queues' ends are.
-    cdef int64_t at = 0, n = 0, capacity = 0
-    cdef RecordView v
-    cdef RecordArgs a
-    cdef Queue **grown
-    cdef Queue *q = NULL
-    known = {}
-    store._enter()
-    if store.readonly:
-        raise StoreNotWriteable(store.path)
-    while at < size:
-        if record_parse(p + at, size - at, &v) != RECORD_OK or v.queue_id < 0:
-            raise CorruptionError(path, at, "a record of a log", "something else")
-        if n == capacity:
-            capacity = max(4096, 2 * n)
-            grown = <Queue **> realloc(out.queues, capacity * sizeof(Queue *))
-            if grown == NULL:
-                raise MemoryError("records")
-            out.queues = grown
-        if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
-                memcmp(v.topic, q.topic, v.topic_size) != 0:
-            q = _queue(store, known, &v)
-        out.queues[n] = q
-        a = store.plain
-        _arguments(&v, &a, as_is, store.record_crc)
-        store._check_size(&a)
-        n += 1
-        at += v.size
-    out.count = n
     return 0
 
 
-cdef inline int _continues(Log *log, Queue *q, const RecordView *v) noexcept nogil:
+cdef int _as_is(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil:
+    _common(v, a)
+    a.crc_property = a.properties_size != v.properties_size     # as it had one
+    a.sys_flag = v.sys_flag
+    a.prepared_transaction_offset = v.prepared_transaction_offset
+    memcpy(a.store_host, v.store_host, 20 if v.sys_flag & FLAG_STORE_V6 else 8)
+    record_prepare(a)
+    return 0
+
+
+cdef int _continues(Log *log, Queue *q, const RecordView *v) noexcept nogil:
     # Under the put lock. A queue that never had a message begins where its first record says.
     if v.store_timestamp < log.last_timestamp:
         return TOO_OLD
     if not _queued(v.sys_flag):
-        return APPEND_OK
+        return 0
     if q.next_offset == 0 and rmq_load(&q.max_offset) == 0 and v.queue_offset > 0:
         q.next_offset = v.queue_offset
-    return APPEND_OK if q.next_offset == v.queue_offset else NOT_NEXT
+    return 0 if q.next_offset == v.queue_offset else NOT_NEXT
 
 
 cdef _refuse(StorePut store, const RecordView *v, Queue *q, int status):
@@ -141,56 +100,21 @@ def append_moved(StorePut store not None, const unsigned char[::1] data not None
     CorruptionError (no records), MessageIllegal (larger than this store takes), StoreStateError (as_is: it does not continue
     its queue, or is older than the log's end), PutError, StoreNotWriteable.
     """
-    cdef int64_t size = data.shape[0], at = 0, done = 0, room, stop, first = -1, end = 0
-    cdef RecordView v
-    cdef RecordArgs a
-    cdef Appended out
-    cdef Checked checked
-    cdef Log *log
-    cdef int64_t now
-    cdef int status = APPEND_OK
-    cdef const unsigned char *p
-    cdef bint crc = store.record_crc
-    checked.queues = NULL
-    checked.count = 0
-    if size == 0:
-        store._enter()
-        return 0, None, None
-    p = &data[0]
+    cdef Rows r
+    cdef int refused
+    if as_is:
+        rows_begin(&r, store, data, _as_is, _continues)
+    else:
+        rows_begin(&r, store, data, _as_new, NULL)
     try:
-        _check(store, p, size, as_is, path, &checked)
-        while done < checked.count:
-            store._enter()
-            log = store.log
-            store.calls += 1
-            with nogil:
-                now = log_lock_begin(log)
-                stop = done + MANY_PER_LOCK
-                room = BYTES_PER_LOCK
-                while done < checked.count and done < stop and room > 0:
-                    record_parse(p + at, size - at, &v)
-                    a = store.plain
-                    _arguments(&v, &a, as_is, crc)
-                    status = _continues(log, checked.queues[done], &v) if as_is else APPEND_OK
-                    if status == APPEND_OK:
-                        status = log_append(log, &a, checked.queues[done], v.store_timestamp if as_is else now, &out)
-                    if status != APPEND_OK:
-                        break
-                    if first < 0:
-                        first = out.offset
-                    end = out.offset + a.size
-                    room -= a.size
-                    at += v.size
-                    done += 1
-                log_lock_end(log)
-            store.calls -= 1
-            if status < 0:
-                _refuse(store, &v, checked.queues[done], status)
-            elif status != APPEND_OK:
-                store._wait_for(status, a.size)
+        if rows_check(&r, store) != 0:
+            raise CorruptionError(path, r.at, "a record of a log", "something else")
+        refused = rows_append(&r, store)
+        if refused != 0:
+            _refuse(store, &r.v, r.queues[r.done], refused)
+        return (r.count, r.first, r.end) if r.count else (0, None, None)
     finally:
-        free(checked.queues)
-    return checked.count, first, end
+        rows_end(&r)
 
 
 cdef bint _same(const RecordView *a, const RecordView *b, bint as_is) noexcept nogil:

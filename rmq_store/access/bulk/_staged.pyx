@@ -8,21 +8,18 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from rmq_store.access.writer._put cimport StorePut, Topic
+from rmq_store.access.bulk._rows cimport ROW_NO_RECORD, Rows, rows_append, rows_begin, rows_check, rows_end
+from rmq_store.access.writer._put cimport StorePut
 from rmq_store.codec._delay cimport delay_level
 from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION,
                                       PROPERTIES_SIZE_MAX, RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32,
                                       properties_scan, record_crc_check, record_encode, record_parse, record_prepare, rmq_get32,
                                       topic_fits)
-from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end
-from rmq_store.queues.consumequeue._queue cimport Queue
 
-from rmq_store.errors import CorruptionError, MessageIllegal, PropertiesSizeExceeded, StoreNotWriteable, exceeds
+from rmq_store.errors import CorruptionError, MessageIllegal, PropertiesSizeExceeded, exceeds
 
 cdef enum:
     SYS_FLAG_KEPT = 0x703           # compression and its type, multi tags; the rest says what the store did
-    MANY_PER_LOCK = 1024
-    BYTES_PER_LOCK = 1 << 20
     BODY_MAX = 1 << 30
 
 cdef struct Column:
@@ -259,8 +256,10 @@ def encode_rows(columns, int64_t count, *, bytes topic=None, int32_t queue_id=0,
 
 
 cdef int _place(const RecordView *v, RecordArgs *a, bint record_crc) noexcept nogil:
-    # Arguments of a put that stores what a staged record holds. 0, or ROW_DELAY.
+    # Arguments of a put that stores what a staged record holds. 0, ROW_DELAY, or ROW_NO_RECORD.
     cdef PropertyView p
+    if v.sys_flag & FLAG_TRANSACTION:
+        return ROW_NO_RECORD
     a.body = v.body
     a.body_size = v.body_size
     a.body_crc = v.body_crc
@@ -285,56 +284,25 @@ cdef int _place(const RecordView *v, RecordArgs *a, bint record_crc) noexcept no
     return ROW_DELAY if p.delay != NULL and _delays(p.delay, p.delay_size) and not _scheduled(a) else ROW_OK
 
 
-cdef struct Checked:
-    Queue **queues              # of each record, in order; freed by whoever checks
-    int64_t count
-
-
-cdef int _check(StorePut store, const unsigned char *p, int64_t size, path, Checked *out) except -1:
+cdef int _check(Rows *r, StorePut store, path) except -1:
     # Raises for what could not be appended.
-    cdef int64_t at = 0, n = 0, capacity = 0
-    cdef RecordView v
-    cdef RecordArgs a
-    cdef Queue **grown
-    cdef Queue *q = NULL
-    known = {}
-    store._enter()
-    if store.readonly:
-        raise StoreNotWriteable(store.path)
-    while at < size:
-        if record_parse(p + at, size - at, &v) != RECORD_OK or v.sys_flag & FLAG_TRANSACTION:
-            raise CorruptionError(path, at, "a staged record", "something else")
-        if n == capacity:
-            capacity = max(4096, size // max(1, at // max(1, n)) if n else 4096, 2 * n)
-            grown = <Queue **> realloc(out.queues, capacity * sizeof(Queue *))
-            if grown == NULL:
-                raise MemoryError("staged records")
-            out.queues = grown
-        if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
-                memcmp(v.topic, q.topic, v.topic_size) != 0:
-            q = _queue(store, known, &v)
-        out.queues[n] = q
-        a = store.plain
-        if _place(&v, &a, store.record_crc) != ROW_OK:
-            raise MessageIllegal(f"{path}: record {n}: {ROW_ERRORS[ROW_DELAY]}")
-        store._check_size(&a)
-        n += 1
-        at += v.size
-    out.count = n
+    cdef int wrong = rows_check(r, store)
+    if wrong == ROW_NO_RECORD:
+        raise CorruptionError(path, r.at, "a staged record", "something else")
+    if wrong != ROW_OK:
+        raise MessageIllegal(f"{path}: record {r.count}: {ROW_ERRORS[wrong]}")
     return 0
 
 
 def check_staged(StorePut store not None, const unsigned char[::1] data not None, path="staged records"):
     """How many staged records these bytes are. Raises what append_staged would raise before it appends the first of them."""
-    cdef Checked checked
-    checked.queues = NULL
-    checked.count = 0
+    cdef Rows r
+    rows_begin(&r, store, data, _place, NULL)
     try:
-        if data.shape[0]:
-            _check(store, &data[0], data.shape[0], path, &checked)
+        _check(&r, store, path)
+        return r.count
     finally:
-        free(checked.queues)
-    return checked.count
+        rows_end(&r)
 
 
 def append_staged(StorePut store not None, const unsigned char[::1] data not None, path="staged records"):
@@ -344,52 +312,14 @@ def append_staged(StorePut store not None, const unsigned char[::1] data not Non
     wait=False: flush() makes it durable. Raises CorruptionError (no staged records), MessageIllegal (larger than this store
     takes, or another reason that a put has), PutError, StoreNotWriteable.
     """
-    cdef int64_t size = data.shape[0], at = 0, done = 0, room, stop, first = -1, end = 0
-    cdef RecordView v
-    cdef RecordArgs a
-    cdef Appended out
-    cdef Checked checked
-    cdef Log *log
-    cdef int64_t now
-    cdef int status = APPEND_OK
-    cdef const unsigned char *p
-    cdef bint crc = store.record_crc
-    checked.queues = NULL
-    checked.count = 0
-    if size == 0:
-        store._enter()
-        return 0, None, None
-    p = &data[0]
+    cdef Rows r
+    rows_begin(&r, store, data, _place, NULL)
     try:
-        _check(store, p, size, path, &checked)
-        while done < checked.count:
-            store._enter()
-            log = store.log
-            store.calls += 1
-            with nogil:
-                now = log_lock_begin(log)
-                stop = done + MANY_PER_LOCK
-                room = BYTES_PER_LOCK
-                while done < checked.count and done < stop and room > 0:
-                    record_parse(p + at, size - at, &v)
-                    a = store.plain
-                    _place(&v, &a, crc)
-                    status = log_append(log, &a, checked.queues[done], now, &out)
-                    if status != APPEND_OK:
-                        break
-                    if first < 0:
-                        first = out.offset
-                    end = out.offset + a.size
-                    room -= a.size
-                    at += v.size
-                    done += 1
-                log_lock_end(log)
-            store.calls -= 1
-            if status != APPEND_OK:
-                store._wait_for(status, a.size)
+        _check(&r, store, path)
+        rows_append(&r, store)
+        return (r.count, r.first, r.end) if r.count else (0, None, None)
     finally:
-        free(checked.queues)
-    return checked.count, first, end
+        rows_end(&r)
 
 
 def places_before(StorePut store not None, const unsigned char[::1] data not None, int64_t at, int64_t stop):
@@ -419,16 +349,6 @@ def places_before(StorePut store not None, const unsigned char[::1] data not Non
     if not good:
         raise CorruptionError("staged records", i, "a staged record", "something else")
     return n, at
-
-
-cdef Queue *_queue(StorePut store, dict known, const RecordView *v) except NULL:
-    cdef Topic topic
-    name = PyBytes_FromStringAndSize(v.topic, v.topic_size)
-    found = known.get(name)
-    topic = store._topic(name.decode("utf-8", "surrogateescape")) if found is None else <Topic> found
-    if found is None:
-        known[name] = topic
-    return store._queue(topic, v.queue_id)
 
 
 def matching(const unsigned char[::1] data not None, int64_t at, const unsigned char[::1] stored not None, int64_t place):

@@ -1,0 +1,45 @@
+# Records on their way into a log, one behind the other in memory: checked, then appended through the one loop of everything
+# that puts (place_locked).
+from libc.stdint cimport int64_t
+
+from rmq_store.access.writer._put cimport StorePut, Turn
+from rmq_store.codec._record cimport RecordArgs, RecordView
+from rmq_store.log.commitlog._log cimport Appended, Log
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+cdef enum:
+    ROW_NO_RECORD = -1              # beside the codes of whoever fills
+
+# Arguments of a put that stores what the record holds; `a` comes as a plain put has it. 0, or why it cannot be stored.
+ctypedef int (*Fill)(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil
+# Whether the record may be appended now, under the put lock: 0, or why not.
+ctypedef int (*Continues)(Log *log, Queue *q, const RecordView *v) noexcept nogil
+
+cdef struct Rows:
+    Turn turn
+    const unsigned char *p
+    int64_t size
+    Fill fill
+    Continues continues             # NULL: whatever comes may be appended, with the clock's store time; else with the record's
+    RecordArgs plain                # of a put without optional arguments
+    RecordArgs args
+    Appended out
+    RecordView v                    # the record that was looked at last
+    Queue **queues                  # of each record, in order
+    int64_t count
+    int64_t done                    # so many are appended
+    int64_t at                      # where the next one begins
+    int64_t first                   # log offset of the first one, -1: none yet
+    int64_t end
+    int refused                     # by `continues`
+    bint crc
+
+
+cdef int rows_begin(Rows *r, StorePut store, const unsigned char[::1] data, Fill fill, Continues continues) except -1
+# Looks at all of them, before the first one is appended. 0; else the record at r.at, the r.count-th, cannot be stored:
+# ROW_NO_RECORD, or what `fill` says. Raises StoreNotWriteable, MessageIllegal, MemoryError.
+cdef int rows_check(Rows *r, StorePut store) except? -2
+# Appends them, without the GIL; others may put in between. 0, or what `continues` says of r.v, the r.done-th: those before it
+# are stored. Raises PutError.
+cdef int rows_append(Rows *r, StorePut store) except? -2
+cdef void rows_end(Rows *r) noexcept
