@@ -41,7 +41,7 @@ LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
-    return Extension(name, [str(path), *native], include_dirs=["native/include"],
+    return Extension(name, [str(path), *native], include_dirs=["native/include", "rmq_store/log/flush"],
                      depends=sorted(map(str, Path("native/include").glob("*.h"))),
                      extra_compile_args=COMPILE, extra_link_args=LINK)
 

@@ -31,6 +31,7 @@ class Option:
     low: int | None = None
     high: int | None = None
     choices: tuple[str, ...] = ()
+    offered: str = ""               # group of entry points by which other packages offer more choices
     none: str = ""                  # what None means, where None is a value
     group: str = "behaviour"
     change: str = "reopen"
@@ -44,6 +45,11 @@ class Option:
             return f"{self.low} to {self.high} {self.unit}"
         return {"bool": "true or false", "path": "a directory", "levels": "levels", "host": "ip:port"}.get(self.kind, self.kind)
 
+    def _offers(self) -> tuple[str, ...]:
+        import importlib.metadata  # who names a choice of ours does not pay for it
+
+        return tuple(sorted({point.name for point in importlib.metadata.entry_points(group=self.offered)}))
+
     def convert(self, value: object) -> object:
         """The value, checked. ValueError says what was expected."""
         if value is None and self.none:
@@ -51,7 +57,10 @@ class Option:
         if self.kind == "choice":
             if isinstance(value, str) and value.strip().lower() in self.choices:
                 return value.strip().lower()
-            raise ValueError("expected " + " or ".join(repr(c) for c in self.choices))
+            more = self._offers() if self.offered else ()
+            if isinstance(value, str) and value.strip() in more:
+                return value.strip()
+            raise ValueError("expected " + " or ".join(repr(c) for c in (*self.choices, *more)))
         if self.kind == "int" and isinstance(value, str):
             value = values.plain_number(value, self.unit)
         result = _CONVERT[self.kind](value)
@@ -103,7 +112,8 @@ OPTIONS: tuple[Option, ...] = (
     _choice("flush_mode", "async", ("async", "sync"), "`sync`: a put returns when its message is on the device. `async`: the "
             "flush thread follows.", {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
     _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
-            "best that works here and says so; a back end asked for by name and not available is an error."),
+            "best that works here and says so; a back end asked for by name and not available is an error. Other packages can "
+            "offer more (docs/choosing-a-backend.md).", offered="rmq_store.flush_backends"),
     Option("store_host", "host", "127.0.0.1:10911", "Address of this store in every record and in offset message ids, ip:port; "
            "IPv6 as [ip]:port."),
 

@@ -106,10 +106,8 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
     if not readonly:
         for tmp in places.tmps:
             _sweep(files, tmp)
-    options, ring = choose_backend(options, places.commitlog_tmp, io)
-    store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp)
-    if ring is not None:
-        store._setup_ring(ring)
+    options, how = choose_backend(options, places.commitlog_tmp, io)
+    store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp, how)
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)

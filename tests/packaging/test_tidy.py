@@ -18,7 +18,11 @@ def found(root, files):
 
 
 @pytest.mark.parametrize(("name", "text", "finding"), [
-    ("a.py", '"""A."""\n' + "x = 1\n" * 600, "601 lines"),
+    ("a.py", '"""A."""\n' + "x = 1\n" * 500, "501 lines"),
+    ("a.py", '"""A."""\ndef f():\n' + "    x = 1\n" * 70, "f has 71 lines"),
+    ("a.pyx", '"""A."""\ncdef int f(int a,\n           int x) except -1:\n' + "    x = 1\n" * 69, "f has 71 lines"),
+    ("rmq_store/spark/staging.py", '"""A."""\n' + "x = 1\n" * 516, "517 lines, at most 516"),
+    ("rmq_store/spark/staging.py", '"""A."""\n' + "x = 1\n" * 400, "take it down"),
     ("a.py", '"""A."""\n# ' + "x" * 127 + "\n", "129 columns"),
     ("a.py", '"""A."""\nx = 1 \n', "space at the end"),
     ("a.c", "/* A. */\n\tint x;\n", "tab"),
@@ -52,8 +56,9 @@ def test_finds(tmp_path, name, text, finding):
 
 
 @pytest.mark.parametrize(("name", "text"), [
-    ("a.py", '"""A."""\n' + "x = 1\n" * 599),
+    ("a.py", '"""A."""\n' + "x = 1\n" * 499),
     ("a.py", '"""A."""\n# ' + "x" * 126 + "\n"),
+    ("a.py", '"""A."""\ndef f():\n' + "    x = 1\n" * 69 + "# of the next one\n\ndef g():\n" + "    x = 1\n" * 60),
     ("a.md", "x" * 300 + "\n"),
     ("tools/a", "#!/bin/sh\n# A.\nexit 0\n"),
     ("rmq_store/base/io/_x.pyx", "# X.\ncdef int f() noexcept nogil:\n    return 0\n"),

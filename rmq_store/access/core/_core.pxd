@@ -9,7 +9,6 @@ from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.log.dispatch._follow cimport Follower
 from rmq_store.log.flush._flush cimport Flusher
-from rmq_store.log.flush._ring cimport RingWriter
 from rmq_store.log.pool._pool cimport Pool
 from rmq_store.log.recovery._checkpoint cimport Checkpointer
 from rmq_store.queues.consumequeue._queue cimport QueueTable
@@ -38,7 +37,6 @@ cdef class StoreCore:
     cdef Dispatcher *dispatcher
     cdef Follower *follower             # NULL: this process writes, or shows what was there
     cdef Flusher *flusher
-    cdef RingWriter *ring               # NULL: another back end
     cdef Checkpointer *checkpointer
     cdef object queues_owner            # keep the table and the index alive
     cdef object index_owner

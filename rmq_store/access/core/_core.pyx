@@ -24,10 +24,8 @@ from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free,
 from rmq_store.log.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
                                                dispatcher_start, dispatcher_stop)
 from rmq_store.log.dispatch._follow cimport follower_free
-from rmq_store.log.flush._flush cimport (BACKEND_FDATASYNC, BACKEND_MSYNC, flush_all, flush_commit, flush_use, flusher_new,
-                                         flusher_start, flusher_stop)
-from rmq_store.log.flush._ring cimport (RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_writer_facts, ring_writer_free, ring_writer_new,
-                                        ring_writer_prime)
+from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_new, flusher_start, flusher_stop
+from rmq_store.log.flush._backends cimport backend_use
 from rmq_store.log.pool._pool cimport pool_free, pool_new
 from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
 from rmq_store.log.recovery._queues cimport QueueRecovery
@@ -40,7 +38,6 @@ from rmq_store.queues.index._owner cimport IndexOwner
 from rmq_store import errors
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.events import Event, emit
-from rmq_store.log.flush.backend import say_ready
 from rmq_store.log.pool.memory import lock_error, lock_refused
 
 
@@ -115,8 +112,8 @@ cdef class StoreCore:
 
     # ---- building, in order
 
-    def _setup(self, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir):
-        """Takes memory; opens no file."""
+    def _setup(self, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir, how):
+        """Takes memory; opens no file. how: what choose_backend found out."""
         self.path = path
         self.options = options
         self.readonly = self.refuses_puts = readonly
@@ -133,7 +130,7 @@ cdef class StoreCore:
                            SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
         if self.log == NULL:
             raise MemoryError("commit log")
-        flush_use(self.log, BACKEND_MSYNC if options.flush_backend == "msync" else BACKEND_FDATASYNC)
+        backend_use(self.log, options, how)
         if readonly:
             return
         self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), _PREZERO[options.segment_prezero],
@@ -141,26 +138,10 @@ cdef class StoreCore:
                                    options.segment_mlock)
         if self.alloc == NULL:
             raise MemoryError("allocator")
+        if self.log.direct:
+            self.alloc.direct = True
+            self.alloc.touch = TOUCH_OFF        # files are written around the page cache
         log_use_allocator(self.log, self.alloc)
-
-    def _setup_ring(self, how):
-        """After _setup, for flush_backend io_uring: the ring, and memory registered with it."""
-        cdef int error = 0
-        options = self.options
-        wishes = (RMQ_RING_SQPOLL if options.uring_sqpoll else 0) | (RMQ_RING_IOPOLL if options.uring_iopoll else 0)
-        cdef bint direct = how.direct, durable = how.durable
-        cdef unsigned depth = options.uring_depth, wished = wishes
-        cdef int64_t request_bytes = how.request_bytes
-        with nogil:
-            self.ring = ring_writer_new(self.log, direct, durable, request_bytes, depth, wished, &error)
-        if self.ring == NULL:
-            raise OSError(-error, f"{os.strerror(-error)}: making the ring", self.path)
-        self.ring.sync_mode = self.sync_mode
-        self.alloc.direct = how.direct
-        if how.direct:
-            self.alloc.touch = TOUCH_OFF        # the file is written around the page cache
-        facts = ring_writer_facts(self.ring)[0]
-        say_ready(how, facts.depth, facts.setup_flags, self.pool.size, -facts.buffers_error)
 
     def _take_pool(self, options):
         """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""
@@ -185,16 +166,13 @@ cdef class StoreCore:
         theirs."""
         self.flush_deadline_ns = options.flush_deadline_ms * MS
         self.log.busy_after_ms = options.busy_after_ms
+        rmq_store(&self.log.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
+        rmq_store(&self.log.commit_interval_max_ns, options.commit_interval_max_ms * MS)
         rmq_store32(&self.log.flush_eager, options.flush_wake == "eager" and not self.sync_mode)
         if self.flusher != NULL:
             rmq_store(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
             rmq_store(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
             rmq_store(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
-            rmq_store(&self.flusher.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
-            rmq_store(&self.flusher.commit_interval_max_ns, options.commit_interval_max_ms * MS)
-        if self.ring != NULL:
-            rmq_store(&self.ring.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
-            rmq_store(&self.ring.commit_interval_max_ns, options.commit_interval_max_ms * MS)
         if self.checkpointer != NULL:
             rmq_store(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
             rmq_store(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
@@ -317,8 +295,8 @@ cdef class StoreCore:
                 tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
         log_begin(self.log, end, tail, timestamp)
         rmq_store(&self.log.dispatched, dispatched)
-        if self.ring != NULL:
-            _check(ring_writer_prime(self.ring), self.path)
+        if self.log.backend.prime != NULL:
+            _check(self.log.backend.prime(self.log), self.path)
         if self.alloc != NULL and tail != NULL:
             allocator_follow(self.alloc, tail)
 
@@ -567,11 +545,11 @@ cdef class StoreCore:
         free(self.flusher)
         free(self.checkpointer)
         allocator_free(self.alloc)
-        ring_writer_free(self.ring)
+        if self.log != NULL and self.log.backend != NULL and self.log.backend.free != NULL:
+            self.log.backend.free(self.log)
         log_free(self.log)
         row_free(self.row)
         pool_free(self.pool)
-        self.ring = NULL
         self.dispatcher = NULL
         self.flusher = NULL
         self.checkpointer = NULL

@@ -30,6 +30,19 @@ cdef enum AppendStatus:
     APPEND_FENCED = 3       # log.fence holds the errno
     APPEND_ERROR = 4        # out of memory while rolling
 
+cdef struct Log
+
+cdef struct Backend:
+    # A flush back end is a row of functions; each returns 0 or -errno. Its file makes the row, flush/_backends.pyx names it.
+    int (*commit)(Log *log, int64_t to) noexcept nogil      # pool -> file; commit_lock is held. NULL on the mmap write path
+    int (*sync)(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil        # file -> device; sync_lock is held
+    # These may be NULL:
+    int (*reach)(Log *log, int64_t to) noexcept nogil       # commits for any thread that asks, instead of the plain way
+    int (*prime)(Log *log) noexcept nogil                   # before the first put, when it is known where the log ends
+    int (*start)(Log *log, bint sync_mode) noexcept nogil   # a thread of its own commits, and flushes where sync_mode is true
+    int (*stop)(Log *log) noexcept nogil                    # joins it; what is under way is completed first
+    void (*free)(Log *log) noexcept nogil
+
 cdef struct Log:
     # Grouped by who writes how often, each group in cache lines of its own: a put would else fetch back what the committer and
     # the dispatcher have written beside what it reads.
@@ -38,10 +51,10 @@ cdef struct Log:
     FileRow *row
     Allocator *alloc
     Pool *pool                  # NULL: mmap write path
-    int (*commit)(Log *log, int64_t to) noexcept nogil          # pool -> file; NULL on the mmap write path
-    int (*sync)(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil
-    void *ring                  # the RingWriter of flush_backend io_uring; NULL: another back end
+    const Backend *backend
+    void *backend_state         # the back end's own
     int64_t busy_after_ms
+    int64_t commit_bytes_min    # atomic: who commits in the background waits for so much, or for commit_interval_max_ns
     # ---- read by every put, seldom written
     bint direct                 # bytes go around the page cache: what is recent is read from the pool, not from the map
     bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
@@ -54,7 +67,7 @@ cdef struct Log:
     int readers                 # threads that sleep until a message comes: atomic
     void (*dispatch_here)(void *dispatcher) noexcept nogil      # see log_dispatch; NULL: no dispatcher runs
     void *dispatcher
-    char[8] line_of_settings
+    int64_t commit_interval_max_ns
     # ---- under the put lock
     rmq_put_lock lock
     LogFile *tail

@@ -8,11 +8,6 @@ from libc.stdint cimport int64_t
 
 from rmq_store.base.io._sync cimport pthread_t
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.log.flush._ring cimport RingWriter
-
-cdef enum BackendKind:
-    BACKEND_MSYNC = 0
-    BACKEND_FDATASYNC = 1       # io_uring: see _ring.pxd
 
 cdef struct Flusher:
     Log *log
@@ -20,8 +15,6 @@ cdef struct Flusher:
     int64_t flush_interval_ns
     int64_t flush_bytes_min
     int64_t flush_interval_max_ns
-    int64_t commit_bytes_min
-    int64_t commit_interval_max_ns
     # ----
     pthread_t flush_thread
     pthread_t commit_thread
@@ -30,7 +23,6 @@ cdef struct Flusher:
     bint commit_running
     int stop
 
-cdef void flush_use(Log *log, BackendKind kind) noexcept nogil      # sets log.commit and log.sync
 cdef int flush_commit(Log *log, int64_t to) noexcept nogil          # any thread; 0 or -errno (fenced)
 cdef int flush_all(Log *log) noexcept nogil                         # everything appended so far becomes durable; 0 or -errno
 # Until `end` is durable: 0; -ETIMEDOUT; -errno of the fence.

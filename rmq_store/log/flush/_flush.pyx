@@ -1,23 +1,16 @@
 """Commit, sync and group commit (upstream: CommitRealTimeService, FlushRealTimeService, GroupCommitService). See _flush.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
-from libc.string cimport memcpy
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
-from rmq_store.base.io._io cimport rmq_lost_any, rmq_lost_in, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
-                                      rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store,
-                                      rmq_store32, rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter,
-                                      rmq_waiter_leave, rmq_waiter_sleep, rmq_waiters_pass)
-from rmq_store.base.segment._allocator cimport allocator_pass
+from rmq_store.base.io._io cimport rmq_lost_in
+from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
+                                      rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
+                                      rmq_waiter_sleep, rmq_waiters_pass)
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
-from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch,
-                                           log_fence, log_flushed, log_make_way)
-from rmq_store.log.flush._ring cimport RingWriter, ring_commit, ring_writer_start, ring_writer_stop
-from rmq_store.log.pool._pool cimport pool_at
-
-cdef extern from "rmq_pages.h" nogil:
-    int64_t rmq_page_size()
+from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_dispatch, log_fence, log_flushed,
+                                           log_make_way)
 
 cdef int64_t POLL_FAST_NS = 500_000         # between commits while producers are busy: each one costs them a turn of the core
 cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
@@ -27,79 +20,6 @@ cdef int64_t FLUSH_LOOK_NS = 50_000_000     # ... for which it looks this often
 cdef int64_t GATHER_NS = 2_000_000          # sync mode: unwaited puts are flushed this long after the first
 
 
-# ---- back ends: how bytes reach the file, and how the file reaches the device
-
-cdef int _write(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    # FileChannel style: pwrite out of the pool. The ring is mapped twice, so any piece is straight.
-    return rmq_pwrite_all(log.io, f.fd, pool_at(log.pool, begin), end - begin, begin - f.start)
-
-
-cdef int _copy(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    memcpy(f.map + (begin - f.start), pool_at(log.pool, begin), end - begin)
-    if log.io.map_store != NULL:
-        log.io.map_store(log.io.ctx, f.fd, begin - f.start, f.map + (begin - f.start), end - begin)
-    return -EIO if rmq_lost_any(&f.lost) else 0
-
-
-cdef int _commit_pieces(Log *log, int64_t to, bint through_map) noexcept nogil:
-    # [committed, to), file by file. Behind a file's end-of-file record nothing is written: the ring holds old bytes there.
-    cdef int64_t at = rmq_load(&log.committed)
-    cdef int64_t end, data_end
-    cdef LogFile *f
-    cdef int rc = 0
-    while at < to:
-        f = row_find(log.row, at, &rc)
-        if f == NULL:
-            return rc if rc < 0 else -EIO
-        end = f.start + f.size
-        if to < end:
-            end = to
-        data_end = rmq_load(&f.data_end)
-        if data_end >= 0 and end > data_end and data_end >= at:
-            rc = 0
-            if data_end > at:
-                if data_end - f.start > rmq_load(&f.zeroed_to):
-                    allocator_pass(log.alloc, f, data_end - f.start)
-                rc = _copy(log, f, at, data_end) if through_map else _write(log, f, at, data_end)
-            end = f.start + f.size
-        elif data_end >= 0 and at > data_end:
-            end = f.start + f.size      # inside the rest behind the end-of-file record
-        else:
-            if end - f.start > rmq_load(&f.zeroed_to):
-                allocator_pass(log.alloc, f, end - f.start)
-            rc = _copy(log, f, at, end) if through_map else _write(log, f, at, end)
-        log_file_release(f)
-        if rc < 0:
-            return rc
-        at = end
-        log_committed(log, at)
-    rmq_add(&log.commits, 1)
-    return 0
-
-
-cdef int _commit_write(Log *log, int64_t to) noexcept nogil:
-    return _commit_pieces(log, to, False)
-
-
-cdef int _commit_copy(Log *log, int64_t to) noexcept nogil:
-    return _commit_pieces(log, to, True)
-
-
-cdef int _sync_map(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    cdef int64_t first = (begin - f.start) & -rmq_page_size()
-    return log.io.msync(log.io.ctx, f.fd, f.map + first, end - f.start - first)
-
-
-cdef int _sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
-    return log.io.fdatasync(log.io.ctx, f.fd)
-
-
-cdef void flush_use(Log *log, BackendKind kind) noexcept nogil:
-    if log.pool != NULL:
-        log.commit = _commit_copy if kind == BACKEND_MSYNC else _commit_write
-    log.sync = _sync_map if kind == BACKEND_MSYNC else _sync_file
-
-
 # ---- one owner of commit, one of sync
 
 cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
@@ -107,10 +27,10 @@ cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
     cdef int rc
     if rmq_load32(&log.fence) != 0:
         return -rmq_load32(&log.fence)
-    if log.commit == NULL or rmq_load(&log.committed) >= to:
+    if log.backend.commit == NULL or rmq_load(&log.committed) >= to:
         return 0
     begun = log.io.mono_ns(log.io.ctx)
-    rc = log.commit(log, to)
+    rc = log.backend.commit(log, to)
     if rc < 0:
         log_fence(log, rc, FENCE_WRITE)
         return rc
@@ -129,8 +49,8 @@ cdef int _commit(Log *log, int64_t to) noexcept nogil:
 
 cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
     cdef int rc
-    if log.ring != NULL:
-        return ring_commit(<RingWriter *> log.ring, to)
+    if log.backend.reach != NULL:
+        return log.backend.reach(log, to)
     rc = _commit(log, to)
     log_commit_seen(log)
     return rc
@@ -159,7 +79,7 @@ cdef int _flush_locked(Log *log) noexcept nogil:
         end = f.start + f.size
         if to < end:
             end = to
-        rc = log.sync(log, f, at, end)
+        rc = log.backend.sync(log, f, at, end)
         if rc >= 0 and rmq_lost_in(&f.lost, at - f.start, end - f.start):
             rc = -EIO           # a reader met a page that the file does not have any more, and the sync covered what is left
         log_file_release(f)
@@ -233,7 +153,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
-        if pending >= rmq_load(&s.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&s.commit_interval_max_ns)):
+        if pending >= rmq_load(&log.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&log.commit_interval_max_ns)):
             log_make_way(log, pending, &moved)
             if _commit(log, rmq_load(&log.wrote)) < 0:
                 break
@@ -245,7 +165,7 @@ cdef void *_commit_run(void *arg) noexcept nogil:
             idle = 0
             rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
             if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
-                last = now - rmq_load(&s.commit_interval_max_ns)   # somebody asked for it
+                last = now - rmq_load(&log.commit_interval_max_ns)   # somebody asked for it
         elif idle < IDLE_BEFORE_SLEEP:
             idle += 1
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
@@ -311,10 +231,10 @@ cdef Flusher *flusher_new(Log *log) noexcept nogil:
 
 cdef int flusher_start(Flusher *s) noexcept nogil:
     cdef int rc = 0
-    if s.log.ring != NULL:
-        rc = ring_writer_start(<RingWriter *> s.log.ring)
+    if s.log.backend.start != NULL:
+        rc = s.log.backend.start(s.log, s.sync_mode)
         if s.sync_mode:
-            return rc           # the ring's thread flushes as well
+            return rc           # its thread flushes as well
     elif s.log.pool != NULL:
         rc = rmq_thread_start(&s.commit_thread, _commit_run, s, b"rmq-commit")
         s.commit_running = rc == 0
@@ -329,8 +249,8 @@ cdef int flusher_stop(Flusher *s) noexcept nogil:
     rmq_store32(&s.stop, 1)
     rmq_event_wake(&s.log.commit_wanted)
     rmq_event_wake(&s.log.flush_wanted)
-    if s.log.ring != NULL:
-        rc = ring_writer_stop(<RingWriter *> s.log.ring)
+    if s.log.backend.stop != NULL:
+        rc = s.log.backend.stop(s.log)
     if s.commit_running:
         rc = rmq_thread_join(&s.commit_thread)
         s.commit_running = False

@@ -57,7 +57,7 @@ cdef extern from "rmq_ring.h" nogil:
 
 
 cdef struct RingWriter:
-    # ---- fixed after ring_writer_new and what _core sets
+    # ---- fixed after ring_writer_new
     Log *log
     rmq_ring *ring
     unsigned char *bounce       # copies of what is not whole blocks; under commit_lock
@@ -66,9 +66,7 @@ cdef struct RingWriter:
     int64_t piece               # the longest write
     bint durable                # small steps are one RWF_DSYNC write instead of write and fdatasync
     bint polled                 # IORING_SETUP_IOPOLL: its ring takes no syncs
-    bint sync_mode
-    int64_t commit_bytes_min
-    int64_t commit_interval_max_ns
+    bint sync_mode              # set when it starts
     # ---- under commit_lock
     int64_t submitted           # log position up to which writes have begun
     int64_t bounce_end          # `end` of the flight that is in the bounce buffer; -1 none
@@ -81,19 +79,11 @@ cdef struct RingWriter:
     pthread_t thread
     bint running
 
-# Takes memory and a ring, registers what it may; opens nothing. NULL: *error. The log must have a pool. Sets log.commit.
+# Takes memory and a ring, registers what it may; opens nothing, and makes it the log's back end. NULL: *error. The log must
+# have a pool.
 cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t request, unsigned depth, unsigned wishes,
                                  int *error) noexcept nogil
-# Before the first put: the bytes of the block in which the log ends are read into the pool. 0 or -errno.
-cdef int ring_writer_prime(RingWriter *w) noexcept nogil
-cdef int ring_writer_start(RingWriter *w) noexcept nogil    # starts the thread and waits until the ring is its own; 0 or -errno
-cdef int ring_writer_stop(RingWriter *w) noexcept nogil     # joins it; what is in flight completes first
 cdef const rmq_ring_facts *ring_writer_facts(const RingWriter *w) noexcept nogil
-cdef void ring_writer_free(RingWriter *w) noexcept nogil
-# Until [.., to) is in the file; any thread. 0 or -errno (fenced).
-cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil
-# Log.sync of this back end.
-cdef int ring_sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil
 # For the probe: rmq_ring_look and rmq_ring_try of rmq_ring.h.
 cdef int ring_facts(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) noexcept nogil
 cdef int ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, bint durable,

@@ -11,7 +11,7 @@ from rmq_store.base.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rm
                                       rmq_thread_join, rmq_thread_start, rmq_waiters_pass)
 from rmq_store.base.segment._allocator cimport allocator_pass
 from rmq_store.base.segment._file cimport LogFile, log_file_open_direct, log_file_release, row_find
-from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_committed, log_dispatch,
+from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Backend, Log, log_commit_seen, log_committed, log_dispatch,
                                            log_fence, log_flushed, log_make_way)
 from rmq_store.log.pool._pool cimport pool_at
 
@@ -62,15 +62,15 @@ cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t re
     for i in range(RMQ_RING_SLOTS):
         w.slot_file[i] = -1
     log.direct = direct
-    log.ring = w
-    log.commit = _commit_here
-    log.sync = ring_sync_file
+    log.backend = &_RING
+    log.backend_state = w
     return w
 
 
-cdef void ring_writer_free(RingWriter *w) noexcept nogil:
+cdef void _free(Log *log) noexcept nogil:
+    cdef RingWriter *w = <RingWriter *> log.backend_state
+    log.backend_state = NULL
     if w != NULL:
-        w.log.ring = NULL
         rmq_ring_free(w.ring)
         free(w.bounce)
         free(w)
@@ -80,8 +80,8 @@ cdef const rmq_ring_facts *ring_writer_facts(const RingWriter *w) noexcept nogil
     return rmq_ring_facts_of(w.ring)
 
 
-cdef int ring_writer_prime(RingWriter *w) noexcept nogil:
-    cdef Log *log = w.log
+cdef int _prime(Log *log) noexcept nogil:
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int64_t end = rmq_load(&log.committed)
     cdef int64_t begin = end & ~(w.block - 1)
     cdef int64_t got
@@ -104,9 +104,12 @@ cdef int ring_writer_prime(RingWriter *w) noexcept nogil:
     return 0
 
 
-cdef int ring_writer_start(RingWriter *w) noexcept nogil:
+cdef int _start(Log *log, bint sync_mode) noexcept nogil:
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int ticket
-    cdef int rc = rmq_thread_start(&w.thread, _run, w, b"rmq-ring")
+    cdef int rc
+    w.sync_mode = sync_mode
+    rc = rmq_thread_start(&w.thread, _run, w, b"rmq-ring")
     if rc < 0:
         return rc
     w.running = True
@@ -118,7 +121,8 @@ cdef int ring_writer_start(RingWriter *w) noexcept nogil:
         rmq_event_wait(&w.started_event, ticket, -1)
 
 
-cdef int ring_writer_stop(RingWriter *w) noexcept nogil:
+cdef int _stop(Log *log) noexcept nogil:
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int rc = 0
     rmq_store32(&w.stop, 1)
     rmq_event_wake(&w.log.commit_wanted)
@@ -203,7 +207,7 @@ cdef int _write_here(RingWriter *w, const Place *p) noexcept nogil:
 
 cdef int _commit_here(Log *log, int64_t to) noexcept nogil:
     # commit_lock is held and nothing is in flight.
-    cdef RingWriter *w = <RingWriter *> log.ring
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int64_t at = rmq_load(&log.committed)
     cdef Place p
     cdef int rc = 0
@@ -223,8 +227,8 @@ cdef int _commit_here(Log *log, int64_t to) noexcept nogil:
     return 0
 
 
-cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
-    cdef Log *log = w.log
+cdef int _reach(Log *log, int64_t to) noexcept nogil:
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int ticket, rc
     while True:
         ticket = rmq_event_ticket(&log.room)
@@ -250,9 +254,9 @@ cdef int ring_commit(RingWriter *w, int64_t to) noexcept nogil:
         rmq_event_wait(&log.room, ticket, GOAL_LOOK_NS)
 
 
-cdef int ring_sync_file(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
+cdef int _sync(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
     # sync_lock is held. Each write below `committed` has set the mark before; one that ends from here on sets it again.
-    cdef RingWriter *w = <RingWriter *> log.ring
+    cdef RingWriter *w = <RingWriter *> log.backend_state
     if rmq_swap32(&f.unsynced, 0) == 0:
         return 0                        # all of it went by RWF_DSYNC
     return log.io.fdatasync(log.io.ctx, _descriptor(w, f))
@@ -510,7 +514,7 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
     cdef Log *log = w.log
     cdef int in_sync = 0
     cdef int64_t goal
-    cdef int64_t least = rmq_load(&w.commit_bytes_min)
+    cdef int64_t least = rmq_load(&log.commit_bytes_min)
     cdef int rc = 0
     w.submitted = rmq_load(&log.committed)
     while rc >= 0:
@@ -540,9 +544,9 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
-        hurry = pending > 0 and (now - last >= rmq_load(&w.commit_interval_max_ns)
+        hurry = pending > 0 and (now - last >= rmq_load(&log.commit_interval_max_ns)
                                  or rmq_load(&w.goal) > rmq_load(&log.committed))
-        if pending >= rmq_load(&w.commit_bytes_min) or hurry:
+        if pending >= rmq_load(&log.commit_bytes_min) or hurry:
             idle = 0
             log_make_way(log, pending, &moved)
             if rmq_mutex_try(&log.commit_lock):
@@ -559,7 +563,7 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
             idle = 0
             rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
             if rmq_event_ticket(&log.commit_wanted) != ticket and rmq_load(&log.wrote) > rmq_load(&log.committed):
-                last = now - rmq_load(&w.commit_interval_max_ns)       # somebody asked for it
+                last = now - rmq_load(&log.commit_interval_max_ns)       # somebody asked for it
         elif idle < IDLE_BEFORE_SLEEP:
             idle += 1
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
@@ -583,8 +587,10 @@ cdef void *_run(void *arg) noexcept nogil:
     return NULL
 
 
-# ---- single tries, for the probe
+cdef Backend _RING = Backend(_commit_here, _sync, _reach, _prime, _start, _stop, _free)
 
+
+# ---- single tries, for the probe
 cdef int ring_facts(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) noexcept nogil:
     return rmq_ring_look(io, wishes, memory, size, out)
 

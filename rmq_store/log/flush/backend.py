@@ -4,10 +4,12 @@ that works, with one log line that says why.
 Control plane, the opening thread. Everything is found out by doing it (_uring.uring_probe), nothing by version.
 """
 import errno
+import importlib.metadata
 import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.machine import device
@@ -18,6 +20,7 @@ from rmq_store.log.flush._uring import setup_flag_names, uring_probe
 
 __all__ = ["BLOCK", "UringChoice", "check_backend", "choose_backend", "choose_uring"]
 
+GROUP = "rmq_store.flush_backends"     # of entry points
 BLOCK = 4096            # of direct writes
 WRITE_MIN, WRITE_MAX = 256 << 10, 1 << 20
 _OTHERS = "use flush_backend='auto' or 'fdatasync'"
@@ -51,8 +54,23 @@ def check_backend(options: Options) -> None:
 _tried: dict[tuple[object, ...], tuple[UringChoice | None, str]] = {}
 
 
-def choose_backend(options: Options, directory: str, io: IoTable) -> tuple[Options, UringChoice | None]:
-    """The options with the back end that holds, and how the ring writes where it is io_uring.
+def foreign_backend(name: str) -> Any:
+    """The PyCapsule of a back end that another package offers: entry point `name` of the group rmq_store.flush_backends, an
+    object or a function that makes it. Raises BackendUnavailable."""
+    found = importlib.metadata.entry_points(group=GROUP, name=name)
+    if not found:
+        raise BackendUnavailable(name, "no installed package offers it",
+                                 f"install one with this entry point in the group {GROUP}, or {_OTHERS}")
+    try:
+        offered = next(iter(found)).load()
+        return offered() if callable(offered) else offered
+    except Exception as error:      # of whatever kind: it is another package's code
+        raise BackendUnavailable(name, f"its package raised {type(error).__name__}: {error}", "ask its makers") from error
+
+
+def choose_backend(options: Options, directory: str, io: IoTable) -> tuple[Options, Any]:
+    """The options with the back end that holds; and how the ring writes (UringChoice) where it is io_uring, the capsule where
+    it is another package's.
 
     Where a back end is named nothing is tried but io_uring itself; nor is anything on the mmap write path. Raises
     BackendUnavailable where what was named cannot be.
@@ -61,6 +79,8 @@ def choose_backend(options: Options, directory: str, io: IoTable) -> tuple[Optio
         return options, None
     if options.flush_backend == "io_uring":
         return options, choose_uring(options, directory, io)
+    if options.flush_backend != "auto":
+        return options, foreign_backend(options.flush_backend)
     choice: UringChoice | None = None
     reason = f"write_path {options.write_path} leaves the writing to the page cache"
     if options.write_path == "pool":
