@@ -61,8 +61,6 @@ class MessageStore(StoreServes):
     Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
     """
 
-    checkpoint_fd: int = -1
-    open_begun: float = 0.0         # time.monotonic
     _lock_fd: int | None = None
     _completer: Completer
     _close_lock: StoreLock

@@ -10,6 +10,7 @@ import statistics
 import time
 from pathlib import Path
 
+from rmq_store.access.core import _building
 from rmq_store.access.reader._message import Message
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
@@ -106,7 +107,7 @@ def query_key(case: Case, base: Path) -> Figures:
 def _scan(path: Path, check_crc: bool) -> tuple[float, int, int]:
     """Seconds, bytes and records of one walk over all files, by the function that recovery uses."""
     with MessageStore.open(path, readonly=True) as store:
-        log = store._recovery()
+        log = _building.log_recovery(store)
         start, size, records = time.perf_counter(), 0, 0
         for file in log.starts():
             found = log.scan(file, limit=1 << 62, check_crc=check_crc, crc_property=False)

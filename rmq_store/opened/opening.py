@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from errno import EACCES, EPERM, EROFS
 from typing import Any
 
+from rmq_store.access.core import _building
 from rmq_store.access.core._guard import guard_maps
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.limits import memory_limit
@@ -22,6 +23,7 @@ from rmq_store.log.recovery.places import Places, denied, need_store, no_directo
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
+from rmq_store.opened.serving import StoreServes
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
@@ -38,7 +40,7 @@ NOT_ALLOWED = EACCES, EPERM, EROFS
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
-def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
+def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int | None:
     """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
 
     On an error everything taken is given back, the lock last.
@@ -59,7 +61,7 @@ def open_store(store: Any, root: str, options: Options, io: Any) -> int | None:
             guard_maps(store)
         if not readonly:
             fd = checkpoint.open_whole(files, places.checkpoint)
-            store._start(fd, times)
+            _building.start(store, fd, times)
             store.checkpoint_fd = fd
     except BaseException:
         store._end_failed_open()
@@ -97,7 +99,7 @@ class Found:
     lacking_from: int               # from where on a damaged queue lacks entries; OFFSET_MAX: none does
 
 
-def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
+def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
     """Returns what of the checkpoint's times is believed."""
     readonly = options.readonly
     clean = not os.path.exists(places.abort)
@@ -107,7 +109,7 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         for tmp in places.tmps:
             _sweep(files, tmp)
     options, how = choose_backend(options, places.commitlog_tmp, io)
-    store._setup(places.root, options, readonly, io, places.commitlog, places.commitlog_tmp, how)
+    _building.setup(store, places.root, options, readonly, io, places.commitlog, places.commitlog_tmp, how)
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)
@@ -117,25 +119,25 @@ def _load_and_recover(store: Any, files: ControlFiles, places: Places, options: 
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     emptied = load_queues(table)
-    store._take_queues(table)
+    _building.take_queues(store, table)
     for (topic, queue_id), offset in removed_queues(files, places.root).items():
         note_removed(store, topic, queue_id, offset)
     if options.index_enabled:
-        store._take_index(load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max,
-                                     readonly))
+        index = load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max, readonly)
+        _building.take_index(store, index)
     if not clean and not readonly:
         _settle_names(files, places)
-    store._make_dispatcher(options.delay_levels, (False, False) if readonly else places.with_log())
+    _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean,
                   checkpoint.read(files, places.checkpoint))
     _settle(store, files, places, found)
     return found.times
 
 
-def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
+def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
           times: Times) -> Found:
     """Where log and queues end, and what is damaged. Changes nothing on the disk."""
-    recovery, queues = store._recovery(), store._queue_recovery()
+    recovery, queues = _building.log_recovery(store), _building.queue_recovery(store)
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
                   checkpoint=os.path.exists(places.checkpoint), physical_timestamp=times[0], logics_timestamp=times[1],
@@ -172,7 +174,7 @@ def _find(store: Any, places: Places, options: Options, table: QueueTableOwner, 
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
 
 
-def _refuse_version(store: Any, places: Places, recovery: Any, outcome: Outcome) -> bool:
+def _refuse_version(store: StoreServes, places: Places, recovery: Any, outcome: Outcome) -> bool:
     """Records of another version of the format would be cut, and are good: they are left to who knows them. True where the log
     has such and is opened for reading, which is said. Raises UnknownVersion."""
     start = max((s for s in recovery.starts() if s <= outcome.end), default=-1)
@@ -185,14 +187,14 @@ def _refuse_version(store: Any, places: Places, recovery: Any, outcome: Outcome)
     return True
 
 
-def _load_log(store: Any, places: Places, options: Options, files: ControlFiles | None) -> None:
+def _load_log(store: StoreServes, places: Places, options: Options, files: ControlFiles | None) -> None:
     """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process
     makes and deletes meanwhile may look like a gap, or be gone, but not twice the same. Raises StoreRefusesToLoad, OSError."""
     said = ""
     while True:
         try:
             for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, files):
-                store._add_file(start)
+                _building.add_file(store, start)
             return
         except (FileNotFoundError, StoreRefusesToLoad) as error:
             if files is not None or str(error) == said:
@@ -201,16 +203,16 @@ def _load_log(store: Any, places: Places, options: Options, files: ControlFiles 
             let_go(store)
 
 
-def _look_again(store: Any, places: Places, options: Options) -> None:
+def _look_again(store: StoreServes, places: Places, options: Options) -> None:
     """For reading alone: takes what the log has got since it was listed. A writer may have opened the store meanwhile, and the
     queues, whose ends were read behind that, may lead there: else they seemed to lead nowhere, and were taken for damaged."""
-    size, end = options.segment_size_bytes, max(store._recovery().starts(), default=-1)
+    size, end = options.segment_size_bytes, max(_building.log_recovery(store).starts(), default=-1)
     if not store.readonly or end < 0:
         return
     found = {int(os.path.basename(path)) for path, length in numbered(places.commitlog, 20) if length == size}
     while (end := end + size) in found:
         try:
-            store._add_file(end)
+            _building.add_file(store, end)
         except FileNotFoundError:       # made ahead, and taken away since
             return
 
@@ -249,7 +251,7 @@ def _levels(base: str) -> list[list[tuple[str, float]]]:
     return levels
 
 
-def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
+def _settle(store: StoreServes, files: ControlFiles, places: Places, found: Found) -> None:
     """Log, queues and index are made to agree; dispatch catches up, where it is bounded to the confirm offset."""
     outcome, clean, readonly = found.outcome, found.rules.clean, store.readonly
     store.needs_recovery = not clean and not store.in_use
@@ -271,10 +273,10 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
         if found.queued_end > (outcome.end if clean else outcome.queued_to):
             stamps = keep_times(places.consumequeue, store._queue_ends())
         dispatch_from = _mend(store, files, places, found, first)
-    store._begin(outcome.end, dispatch_from, outcome.last_timestamp)
+    _building.begin(store, outcome.end, dispatch_from, outcome.last_timestamp)
     if store.options.duplication_enabled and not readonly:
         # What has a queue entry was confirmed when it got it. Nothing beyond the log is: other records may come to lie there.
-        store._confirm(min(max(found.times[4], found.queued_end, 0), outcome.end))
+        _building.bound_dispatch(store, min(max(found.times[4], found.queued_end, 0), outcome.end))
     if not readonly:
         try:
             _fill(store, files, places, found, dispatch_from)
@@ -286,15 +288,15 @@ def _settle(store: Any, files: ControlFiles, places: Places, found: Found) -> No
             emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
                  seconds=time.monotonic() - store.open_begun)
     found.queues.correct()
-    store._reserve_offsets()
-    count, last = store._placeless()
+    _building.reserve_offsets(store)
+    count, last = _building.placeless(store)
     if count:
         emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
     if store.options.follow:
         store._follow()
 
 
-def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None:
+def _mark(store: StoreServes, files: ControlFiles, places: Places, found: Found) -> None:
     """What follows is more than one step, and a crash between two of them is no clean exit. Where queues are damaged, only the
     damage tells: before it is taken away the checkpoint, too, must cease to say that their entries are safe."""
     if found.lacking_from < OFFSET_MAX or found.emptied:
@@ -305,14 +307,14 @@ def _mark(store: Any, files: ControlFiles, places: Places, found: Found) -> None
     lockfile.set_abort(files, places.root, store.options.compat)
 
 
-def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: int) -> int:
+def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found, first: int) -> int:
     """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
     outcome, clean = found.outcome, found.rules.clean
     store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
     bound_removed(store, files, outcome.end)
     if not found.recovery.starts():
         found.queues.destroy()
-        store._destroy_index()
+        _building.destroy_index(store)
     drop_stale(files, places.root, outcome.end)
     remove_empty(found.table, found.emptied)
     damaged = found.lacking_from < OFFSET_MAX
@@ -329,19 +331,19 @@ def _mend(store: Any, files: ControlFiles, places: Places, found: Found, first: 
         dispatch_from = min(dispatch_from, max(found.lacking_from, first, 0))
         emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=dispatch_from)
     if store.options.index_enabled and not clean:
-        if dropped := store._drop_index_after(found.times[2]):
+        if dropped := _building.drop_index_after(store, found.times[2]):
             emit(Event.INDEX_FILES_DROPPED, count=dropped)
         # Index files that were lost may have covered more than the file recovery starts from.
-        dispatch_from = max(min(dispatch_from, store._index_end()), first)
-    if found.queued_end > outcome.end or store.cut_bytes or store._index_end() >= outcome.end:
-        store._truncate_index(outcome.end)
+        dispatch_from = max(min(dispatch_from, _building.index_end(store)), first)
+    if found.queued_end > outcome.end or store.cut_bytes or _building.index_end(store) >= outcome.end:
+        _building.truncate_index(store, outcome.end)
     return min(dispatch_from, outcome.end)
 
 
-def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: int) -> None:
+def _fill(store: StoreServes, files: ControlFiles, places: Places, found: Found, begin: int) -> None:
     """Dispatches what lies between `begin` and the end. A gap in a queue says that entries before it are lost: once more from
     there, or from further back where the newest entry that is left leads to no record. A gap that is left is the log's."""
-    lacking_from = store._catch_up(found.outcome.end, begin, True)
+    lacking_from = _building.catch_up(store, found.outcome.end, begin, True)
     if lacking_from == OFFSET_MAX:
         return
     found.lacking_from = min(lacking_from, found.queues.settle_from(-1, True)[1])
@@ -351,7 +353,7 @@ def _fill(store: Any, files: ControlFiles, places: Places, found: Found, begin: 
         back_to = max(s for s in found.recovery.starts() if s <= max(found.lacking_from, found.recovery.starts()[0]))
         filling, begin = back_to < begin, min(back_to, begin)
         emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=begin)
-        lacking_from = found.lacking_from = store._catch_up(found.outcome.end, begin, filling)
+        lacking_from = found.lacking_from = _building.catch_up(store, found.outcome.end, begin, filling)
 
 
 def _in_the_way(places: Places) -> OSError:

@@ -18,6 +18,8 @@ __all__ = ["StoreServes"]
 class StoreServes(StoreWalks):
     """The half of MessageStore that stands on services. Its attributes are set by MessageStore._serve."""
 
+    checkpoint_fd: int = -1
+    open_begun: float = 0.0         # time.monotonic
     _files: ControlFiles
     _cleaner: Cleaner
     _delay: DelayService | None = None

@@ -1,7 +1,6 @@
 """The native state of a store and its life. Contract in _core.pxd.
 
-The opening thread builds the parts in the order of a message's way and starts their threads last; close takes them down in
-reverse. Nothing here decides: store.py does.
+The opening thread builds the parts (_building.pyx), close takes them down in reverse. Nothing here decides: store.py does.
 """
 import os
 import time
@@ -11,58 +10,33 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 
-from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store, rmq_store32
-from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
-                                                allocator_follow, allocator_free, allocator_new, allocator_settle,
-                                                allocator_start, allocator_stop)
-from rmq_store.base.segment._file cimport (LogFile, log_file_open, log_file_release, row_count, row_end, row_find, row_free,
-                                           row_new, row_push, row_start)
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_begin, log_free, log_new, log_use_allocator
-from rmq_store.log.dispatch._dispatch cimport (dispatch_reserve, dispatch_to, dispatch_wait, dispatcher_free, dispatcher_new,
-                                               dispatcher_start, dispatcher_stop)
+from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
+from rmq_store.base.segment._file cimport row_count, row_free, row_start
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_free
+from rmq_store.log.dispatch._dispatch cimport dispatch_wait, dispatcher_free, dispatcher_stop
 from rmq_store.log.dispatch._follow cimport follower_free
-from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_new, flusher_start, flusher_stop
-from rmq_store.log.flush._backends cimport backend_use
-from rmq_store.log.pool._pool cimport pool_free, pool_new
-from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_new, checkpointer_start, checkpointer_stop
-from rmq_store.log.recovery._queues cimport QueueRecovery
-from rmq_store.log.recovery._scan cimport LogRecovery
-from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport queues_count, queues_fill, queues_filled, queues_make_ahead, queues_placeless
-from rmq_store.queues.index._index cimport index_destroy, index_drop_after, index_end_physical, index_truncate
-from rmq_store.queues.index._owner cimport IndexOwner
+from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_stop
+from rmq_store.log.pool._pool cimport pool_free
+from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_stop
+from rmq_store.queues.consumequeue._queue cimport queues_count
 
 from rmq_store import errors
-from rmq_store.base.machine.limits import huge_pages
-from rmq_store.events import Event, emit
-from rmq_store.log.pool.memory import lock_error, lock_refused
 
 
 cdef extern from "rmq_fork.h" nogil:
     int *rmq_fork_word_new()
     void rmq_fork_word_free(int *word)
 
-cdef enum:
-    SPINS_MUTEX = 100
-    SPINS_SPIN = 20000
-
 cdef int64_t MS = 1_000_000, SLICE_NS = 100_000_000
 cdef tuple _PHASES = ("none", "encode", "roll")
-_PREZERO = {"off": PREZERO_OFF, "window": PREZERO_WINDOW, "full": PREZERO_FULL}
 
 
 cdef int _check(int rc, object path) except -1:
     if rc < 0:
         raise OSError(-rc, os.strerror(-rc), path)
-    return rc
-
-
-cdef int _check_thread(int rc, name, object path) except -1:
-    if rc < 0:
-        raise errors.no_thread(-rc, name, path)
     return rc
 
 
@@ -110,57 +84,6 @@ cdef class StoreCore:
         kind = errors.WriteFailed if step == FENCE_WRITE else errors.SyncFailed
         return kind(code, os.strerror(code), self.path)
 
-    # ---- building, in order
-
-    def _setup(self, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir, how):
-        """Takes memory; opens no file. how: what choose_backend found out."""
-        self.path = path
-        self.options = options
-        self.readonly = self.refuses_puts = readonly
-        self.io_owner = io
-        self.io = io.table
-        self.sync_mode = options.flush_mode == "sync"
-        self.compat5 = options.compat == "5.x"
-        self.row = row_new(self.io, os.fsencode(commitlog_dir), options.segment_size_bytes, not readonly)
-        if self.row == NULL:
-            raise MemoryError("commit-log row")
-        if not readonly and options.write_path == "pool":
-            self._take_pool(options)
-        self.log = log_new(self.io, self.row, self.pool,
-                           SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
-        if self.log == NULL:
-            raise MemoryError("commit log")
-        backend_use(self.log, options, how)
-        if readonly:
-            return
-        self.alloc = allocator_new(self.io, self.row, os.fsencode(tmp_dir), _PREZERO[options.segment_prezero],
-                                   TOUCH_MAP if options.segment_warm else TOUCH_CACHE if self.sync_mode else TOUCH_OFF,
-                                   options.segment_mlock)
-        if self.alloc == NULL:
-            raise MemoryError("allocator")
-        if self.log.direct:
-            self.alloc.direct = True
-            self.alloc.touch = TOUCH_OFF        # files are written around the page cache
-        log_use_allocator(self.log, self.alloc)
-
-    def _take_pool(self, options):
-        """A lock that was asked for and is refused is an error with the cure; what only a profile wants is done without."""
-        cdef int error = 0
-        cdef int64_t size = self._pool_size(options)
-        self.pool = pool_new(size, options.pool_mlock, options.pool_hugepages, &error)
-        if self.pool == NULL and options.pool_mlock:
-            refusal = lock_refused(options, size, -error)
-            if refusal is not None:
-                raise refusal
-            self.pool = pool_new(size, False, options.pool_hugepages, &error)
-        if self.pool == NULL:
-            raise OSError(-error, f"{os.strerror(-error)}: pool of {size} bytes: lower pool_window_count or "
-                          "pool_window_size_bytes")
-        if options.pool_hugepages:
-            reason = huge_pages() if self.pool.huge else "madvise refused"     # the advice is taken even where it is of no use
-            if reason is not None:
-                emit(Event.HUGEPAGES_REFUSED, size=size, reason=reason)
-
     def _apply(self, options):
         """The live options, at open and for reconfigure(): each a store of one word, read by whoever comes next. Subclasses add
         theirs."""
@@ -198,149 +121,6 @@ cdef class StoreCore:
         largest = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         least = 2 * largest + 2 * 4096      # direct I/O keeps the block in which the log ends
         return max(options.pool_window_count, -(-least // window)) * window
-
-    def _add_file(self, int64_t start):
-        """Opens one existing commit-log file; ascending."""
-        cdef int error = 0
-        cdef LogFile *f = log_file_open(self.io, self.row.dir, start, self.row.file_size, self.row.writable, &error)
-        if f == NULL:
-            raise OSError(-error, os.strerror(-error), f"{os.fsdecode(self.row.dir)}/{start:020d}")
-        error = row_push(self.row, f)
-        if error < 0:
-            log_file_release(f)
-            raise errors.StoreRefusesToLoad(f"{os.fsdecode(self.row.dir)}/{start:020d}", 0, "files without a gap between them",
-                                            f"a gap before offset {start}")
-
-    def _take_queues(self, QueueTableOwner owner not None):
-        """The table that consumequeue.loader filled."""
-        self.queues_owner = owner
-        self.queues = owner.table
-
-    def _take_index(self, IndexOwner owner not None):
-        """The index that index.loader filled."""
-        self.index_owner = owner
-        self.index = owner.index
-
-    def _drop_index_after(self, int64_t index_timestamp):
-        """After a crash: index files newer than the checkpoint go; returns how many. Dispatch builds them again."""
-        cdef int rc
-        with nogil:
-            rc = index_drop_after(self.index, index_timestamp)
-        return _check(rc, self.path)
-
-    def _index_end(self):
-        """Log offset up to which the index has keys, -1: none, or no index."""
-        return -1 if self.index == NULL else index_end_physical(self.index)
-
-    def _truncate_index(self, int64_t end):
-        cdef int rc = 0
-        if self.index != NULL:
-            with nogil:
-                rc = index_truncate(self.index, end)
-        _check(rc, self.path)
-
-    def _destroy_index(self):
-        """The log is gone: the index leads nowhere."""
-        cdef int rc = 0
-        if self.index != NULL:
-            with nogil:
-                rc = index_destroy(self.index)
-        _check(rc, self.path)
-
-    def _recovery(self):
-        recovery = LogRecovery()
-        (<LogRecovery> recovery).attach(self.io_owner, self.row)
-        return recovery
-
-    def _make_dispatcher(self, delays_ms, with_log):
-        # with_log: whether queues, and index, lie on the log's disk.
-        cdef Py_ssize_t i, n = len(delays_ms)
-        self.dispatcher = dispatcher_new(self.log, self.queues, self.index)
-        if self.dispatcher == NULL:
-            raise MemoryError("dispatcher")
-        self.dispatcher.delay_ms = <int64_t *> calloc(n + 1, sizeof(int64_t))
-        if self.dispatcher.delay_ms == NULL:
-            raise MemoryError("delay levels")
-        for i in range(n):
-            self.dispatcher.delay_ms[i] = delays_ms[i]
-        self.dispatcher.delay_levels = <int> n
-        self.log.durable_only = self.options.visibility == "durable" and not self.readonly
-        self.dispatcher.queues_with_log, self.dispatcher.index_with_log = with_log
-
-    def _queue_recovery(self):
-        queues = QueueRecovery()
-        (<QueueRecovery> queues).attach(self.queues_owner, self.row)
-        return queues
-
-    def _reserve_offsets(self):
-        """The queue offsets of what waits for the confirm offset are taken."""
-        _check(dispatch_reserve(self.dispatcher, self.log.wrote), self.path)
-
-    def _placeless(self):
-        """(count, log offset of the last one) of records that say a queue offset that no queue can have."""
-        cdef int64_t at = 0
-        count = queues_placeless(self.queues, &at)
-        return count, at
-
-    def _begin(self, int64_t end, int64_t dispatched, int64_t timestamp):
-        """Positions after recovery: the log ends at `end`, dispatch goes on at `dispatched`."""
-        cdef int error = 0
-        cdef LogFile *tail = NULL
-        if row_end(self.row) > end:
-            tail = row_find(self.row, end, &error)
-            if tail == NULL:
-                raise OSError(-error, os.strerror(-error), self.path)
-            tail.zeroed_to = tail.size
-            if self.alloc != NULL and self.alloc.prezero == PREZERO_WINDOW:
-                tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
-        log_begin(self.log, end, tail, timestamp)
-        rmq_store(&self.log.dispatched, dispatched)
-        if self.log.backend.prime != NULL:
-            _check(self.log.backend.prime(self.log), self.path)
-        if self.alloc != NULL and tail != NULL:
-            allocator_follow(self.alloc, tail)
-
-    def _confirm(self, int64_t offset):
-        rmq_store(&self.log.confirm, offset)
-
-    def _catch_up(self, int64_t end, int64_t begin, bint filling):
-        """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap
-        is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
-        cdef int64_t lacking_from = 0
-        cdef int rc
-        end = min(end, rmq_load(&self.log.confirm))
-        rmq_store(&self.log.dispatched, begin)
-        queues_fill(self.queues, filling, begin, end)
-        with nogil:
-            rc = dispatch_to(self.dispatcher, end)
-            if rc >= 0:
-                rc = queues_filled(self.queues, &lacking_from)
-        _check(rc, self.path)
-        if self.dispatcher.last_timestamp == 0 and self.log.dispatched == self.log.wrote:
-            rmq_store(&self.dispatcher.last_timestamp, self.log.wrote_timestamp)    # of all that is there
-        return lacking_from
-
-    def _start(self, int checkpoint_fd, times):
-        """Starts the native threads. `times`: what the checkpoint says."""
-        options = self.options
-        self.flusher = flusher_new(self.log)
-        self.checkpointer = checkpointer_new(self.dispatcher, checkpoint_fd)
-        if self.flusher == NULL or self.checkpointer == NULL:
-            raise MemoryError("threads")
-        self.flusher.sync_mode = self.sync_mode
-        self._apply(options)
-        t = &self.checkpointer.times
-        t.physical, t.logics, t.index, t.master_flushed, t.confirm, t.flushed = times
-        self.started = True
-        queues_make_ahead(self.queues, self.alloc)
-        _check_thread(allocator_start(self.alloc), "allocator", self.path)
-        _check_thread(flusher_start(self.flusher), "flush", self.path)
-        _check_thread(dispatcher_start(self.dispatcher), "dispatch", self.path)
-        _check_thread(checkpointer_start(self.checkpointer), "checkpoint", self.path)
-        with nogil:
-            allocator_settle(self.alloc, row_end(self.row) if self.row.count > 0 else self.log.position, 2000 * MS)
-        if rmq_load32(&self.alloc.lock_error) != 0 and options.given("segment_mlock"):
-            raise lock_error("segment_mlock", 2 * options.segment_size_bytes, -rmq_load32(&self.alloc.lock_error))
 
     def _opened(self):
         self.state = STATE_OPEN

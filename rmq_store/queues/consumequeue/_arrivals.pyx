@@ -3,8 +3,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._sync cimport ENOMEM, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
-from rmq_store.queues.consumequeue._structs cimport Interest, Queue, QueueTable
 from rmq_store.queues.consumequeue._state cimport TableState, state_of
+from rmq_store.queues.consumequeue._structs cimport Interest, Queue, QueueTable
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store

@@ -2,8 +2,8 @@
 # entries_sync: one thread at a time. All return 0 or -errno; what failed can be repeated, except a sync.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.queues.consumequeue._structs cimport Queue
 from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._structs cimport Queue
 
 
 cdef bint entries_have_place(TableState *t, int64_t cq_offset, int64_t physical) noexcept nogil    # queues_have_place

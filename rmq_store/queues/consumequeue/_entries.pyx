@@ -13,9 +13,9 @@ from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_put
 from rmq_store.queues.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut,
                                                    files_flush, files_grow, files_sync, files_sync_dirs)
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.queues.consumequeue._state cimport (BLANK_SIZE_FIELD, FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting,
                                                    entry_append, state_of)
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at
 
 cdef enum:

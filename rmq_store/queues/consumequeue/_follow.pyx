@@ -14,8 +14,8 @@ from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of, unit_blank, unit_valid
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_find
 
 cdef extern from *:

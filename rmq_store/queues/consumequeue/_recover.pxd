@@ -2,8 +2,8 @@
 # in the cleaning thread: recover_min and recover_drop only). All return 0 or -errno. Source: ConsumeQueue.java (4.9.8, 5.3.3).
 from libc.stdint cimport int64_t
 
-from rmq_store.queues.consumequeue._structs cimport Queue
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._structs cimport Queue
 
 
 cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil

@@ -14,8 +14,8 @@ from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_light
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_drop_before, ext_recover
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, is_ext_address, unit_blank, unit_valid
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue
 
 cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking

@@ -9,8 +9,8 @@ from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Hub, Interest, Queue
 from rmq_store.queues.consumequeue._spares cimport Spares
+from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Hub, Interest, Queue
 
 cdef enum:
     BLANK_SIZE_FIELD = 0x7FFFFFFF       # size of a filler entry before the first one of a queue

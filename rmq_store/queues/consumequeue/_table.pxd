@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.queues.consumequeue._structs cimport Queue
 from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._structs cimport Queue
 
 
 # `t` is zeroed memory. -ENOMEM: table_done is still due.
