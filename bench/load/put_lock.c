@@ -27,13 +27,13 @@ static void lock(void) {
     }
     for (int i = 0; i < looks && i < SPIN_LOOKS; i++) {
         if (__atomic_load_n(&put_lock.mutex.state, __ATOMIC_RELAXED) == 0 && rmq_put_lock_try(&put_lock)) {
-            rmq_store32(&lately, lately + (i - lately) / 8);
+            rmq_publish32(&lately, lately + (i - lately) / 8);
             return;
         }
         rmq_pause();
     }
     rmq_mutex_lock(&put_lock.mutex);
-    rmq_store32(&lately, lately / 2);
+    rmq_publish32(&lately, lately / 2);
 }
 
 static void *produce(void *arg) {
@@ -74,10 +74,10 @@ static void one(int which, long ms, int threads) {
     for (int i = 0; i < threads; i++)
         if (rmq_thread_start(&t[i], produce, &counts[i], "producer") < 0) exit(1);
     double used = cpu(), begin = now();
-    rmq_store(&go, 1);
+    rmq_publish(&go, 1);
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
-    rmq_store(&stop, 1);
+    rmq_publish(&stop, 1);
     double took = now() - begin;
     for (int i = 0; i < threads; i++) {
         rmq_thread_join(&t[i]);

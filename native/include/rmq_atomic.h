@@ -9,14 +9,14 @@
 
 static inline int64_t rmq_load(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline int64_t rmq_load_relaxed(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
-static inline void rmq_store(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline void rmq_publish(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int64_t rmq_add(int64_t *p, int64_t v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
 
 /* A counter that one thread at a time adds to, its owner or who holds its lock, while any thread reads it with rmq_load. */
 static inline void rmq_count(int64_t *p, int64_t v) { __atomic_store_n(p, *p + v, __ATOMIC_RELAXED); }
 
 static inline int rmq_load32(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-static inline void rmq_store32(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline void rmq_publish32(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int rmq_add32(int *p, int v) { return __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL); }
 /* A fence as well: what comes after it is not done before it, so that whoever gives a lock up may then look, with a plain load,
  * whether somebody sleeps. The exchange alone is that on x86; elsewhere a later load may overtake its store. */

@@ -32,7 +32,7 @@ static inline void *rmq_sweep_share(void *arg) {
             if (rc >= 0) continue;
             rmq_mutex_lock(&s->lock);
             if (i < rmq_load(&s->failed)) {
-                rmq_store(&s->failed, i);
+                rmq_publish(&s->failed, i);
                 s->error = rc;
             }
             rmq_mutex_unlock(&s->lock);

@@ -29,7 +29,7 @@ static inline void rmq_waiters_unlink(rmq_waiters *l, rmq_waiter *w) {
 
 static inline void rmq_waiter_call(rmq_waiter *w) {
     /* From the store on, the waiter's stack may be gone; a wake-up for a word that nobody sleeps on does nothing. */
-    rmq_store32(&w->called, 1);
+    rmq_publish32(&w->called, 1);
     rmq_futex_wake(&w->called, 1);
 }
 

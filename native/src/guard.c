@@ -116,8 +116,8 @@ int rmq_guard_install(void) {
 
 int rmq_guard_add(void *at, size_t n, int fd, int writable, rmq_lost *lost) {
     int number = 0, i = 0;
-    rmq_store(&lost->begin, INT64_MAX);
-    rmq_store(&lost->end, 0);
+    rmq_publish(&lost->begin, INT64_MAX);
+    rmq_publish(&lost->end, 0);
     pthread_mutex_lock(&changing);
     for (chunk **c = &first; number == 0; c = &(*c)->next) {
         if (*c == NULL) {

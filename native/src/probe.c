@@ -125,9 +125,9 @@ void rmq_probe_free(rmq_probe *p) {
 const rmq_io *rmq_probe_table(rmq_probe *p) { return &p->table; }
 
 void rmq_probe_clock(rmq_probe *p, int real, int64_t ms, int64_t step) {
-    rmq_store(&p->clock_step, step);
-    rmq_store(&p->clock_ms, ms);
-    rmq_store32(&p->clock_injected, !real);
+    rmq_publish(&p->clock_step, step);
+    rmq_publish(&p->clock_ms, ms);
+    rmq_publish32(&p->clock_injected, !real);
 }
 
 /* ---- rules */

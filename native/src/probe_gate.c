@@ -72,7 +72,7 @@ void rmq_probe_ungate(rmq_probe *p) {
     probe_lock(p);
     probe_gate *g = p->gates;
     p->gates = NULL;
-    rmq_store32(&p->clock_gates, 0);
+    rmq_publish32(&p->clock_gates, 0);
     for (probe_standing *s = p->standing; s != NULL; s = s->next) s->go = 1;
     p->standing = NULL;
     probe_unlock(p);

@@ -75,7 +75,7 @@ static void test_threads(void) {
         written += (int64_t)(intptr_t)result;
     }
     CHECK(rmq_thread_join(&mapper) == 0);
-    rmq_store(&stop, 1);
+    rmq_publish(&stop, 1);
     CHECK(rmq_thread_join(&meddler) == 0);
     /* Every byte that a write claims is in the trace, no matter who spoiled what. */
     int64_t bytes = 0;
@@ -92,7 +92,7 @@ static void test_threads(void) {
 static void *store_for_ever(void *arg) {
     unsigned char *at = arg;
     for (int64_t i = 1; rmq_load(&stop) == 0; i++) {
-        rmq_store((int64_t *)(void *)at, i);
+        rmq_publish((int64_t *)(void *)at, i);
         io->map_store(io->ctx, file, 0, at, 8);
     }
     return NULL;
@@ -102,7 +102,7 @@ static void test_freeze_in_full_run(void) {
     pthread_t t;
     void *at = NULL;
     int64_t first = 0, second = 0;
-    rmq_store(&stop, 0);
+    rmq_publish(&stop, 0);
     CHECK(io->mmap(io->ctx, file, 0, 4096, 1, &at) == 0);
     CHECK(rmq_thread_start(&t, store_for_ever, at, "store") == 0);
     CHECK(rmq_probe_freeze(probe, RMQ_CALLS(RMQ_CALL_MAP_STORE), 1000, NULL) == 0);
@@ -112,7 +112,7 @@ static void test_freeze_in_full_run(void) {
     while (rmq_load((int64_t *)at) < later) rmq_pause(); /* the program runs on ... */
     CHECK(io->pread(io->ctx, file, &second, 8, 0) == 8);
     CHECK(first >= 1000 && first == second); /* ... and the file does not */
-    rmq_store(&stop, 1);
+    rmq_publish(&stop, 1);
     CHECK(rmq_thread_join(&t) == 0);
     CHECK(io->munmap(io->ctx, at, 4096) == 0);
 }

@@ -23,7 +23,7 @@ static int wait_for(int64_t end, int64_t timeout_ns) {
             listed = 0;
             int64_t to = rmq_load(&wrote);
             for (int i = 0; i < 200; i++) rmq_pause();
-            if (to > rmq_load(&passed)) rmq_store(&passed, to);
+            if (to > rmq_load(&passed)) rmq_publish(&passed, to);
             rmq_mutex_unlock(&leading);
             rmq_waiters_pass(&waiters, rmq_load(&passed));
         } else if (!listed) {
@@ -96,7 +96,7 @@ static void test_a_fence_calls_everybody(void) {
         CHECK(rmq_thread_start(&t[i], wait_for_the_fence, &ends[i], "waiter") == 0);
     }
     while (rmq_load(&asleep) < MANY) rmq_pause();
-    rmq_store(&failed, 1);
+    rmq_publish(&failed, 1);
     rmq_waiters_pass(&waiters, INT64_MAX);
     for (int i = 0; i < MANY; i++) CHECK(rmq_thread_join(&t[i]) == 0);
     CHECK(waiters.first == NULL && waiters.last == NULL && rmq_load(&asleep) == MANY);

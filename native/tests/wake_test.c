@@ -67,7 +67,7 @@ static void *answer(void *arg) {
             rmq_event_wait(&ping, ticket, -1);
         }
         CHECK(payload == i); /* published by the release of `asked` */
-        rmq_store(&answered, i);
+        rmq_publish(&answered, i);
         rmq_event_wake(&pong);
     }
     return NULL;
@@ -78,7 +78,7 @@ static void test_ping_pong(void) {
     CHECK(rmq_thread_start(&t, answer, NULL, "answer") == 0);
     for (int64_t i = 1; i <= ROUNDS; i++) {
         payload = i;
-        rmq_store(&asked, i);
+        rmq_publish(&asked, i);
         rmq_event_wake(&ping);
         for (;;) {
             int ticket = rmq_event_ticket(&pong);
@@ -107,7 +107,7 @@ static void test_one_wake_reaches_all(void) {
     pthread_t t[THREADS];
     for (int i = 0; i < THREADS; i++) CHECK(rmq_thread_start(&t[i], wait_for_go, NULL, "go") == 0);
     while (rmq_load32(&start.sleepers) < THREADS) rmq_pause();
-    rmq_store(&go, 1);
+    rmq_publish(&go, 1);
     rmq_event_wake(&start);
     for (int i = 0; i < THREADS; i++) CHECK(rmq_thread_join(&t[i]) == 0);
     CHECK(rmq_load(&woken) == THREADS && start.sleepers == 0);
@@ -151,7 +151,7 @@ static void test_thread_has_a_name_and_no_signals(void) {
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     for (int s = 1; s < 65; s++) CHECK(sigismember(&before, s) == sigismember(&after, s));
     CHECK(pthread_getname_np(t, name, sizeof name) == 0 && strcmp(name, "rmq-test") == 0);
-    rmq_store(&end, 1);
+    rmq_publish(&end, 1);
     CHECK(rmq_thread_join(&t) == 0);
 }
 

@@ -59,16 +59,16 @@ class SourcePlant:
 
 
 RING, LOG, SCAN = "rmq_store/log/flush/_ring.pyx", "rmq_store/log/commitlog/_log.pyx", "rmq_store/log/recovery/_scan.pyx"
-BEGUN = "    if not durable:\n        rmq_store32(&f.unsynced, 1)\n"
+BEGUN = "    if not durable:\n        rmq_publish32(&f.unsynced, 1)\n"
 MARK = SourcePlant((
     (RING, "    _pass(w, f, (p.end + w.block - 1) & ~(w.block - 1))\n",
      "    _pass(w, f, (p.end + w.block - 1) & ~(w.block - 1))\n" + BEGUN),
-    (RING, "    if not durable:\n        rmq_store32(&f.unsynced, 1)         # not when it begins: see _ring.pxd\n", ""),
+    (RING, "    if not durable:\n        rmq_publish32(&f.unsynced, 1)         # not when it begins: see _ring.pxd\n", ""),
     (RING, "    _pass(w, f, begin + n)\n", "    _pass(w, f, begin + n)\n" + BEGUN),
-    (RING, "        rmq_store32(&(<LogFile *> done.owner).unsynced, 1)\n", "")))
+    (RING, "        rmq_publish32(&(<LogFile *> done.owner).unsynced, 1)\n", "")))
 ROLL = SourcePlant((
     (LOG, "    if f != NULL and f.start + f.size - log.position < BLANK_SIZE:\n"
-     "        rmq_store(&f.data_end, f.start + f.size)        # no store of this format leaves so little; a log may\n"
+     "        rmq_publish(&f.data_end, f.start + f.size)        # no store of this format leaves so little; a log may\n"
      "        log_file_release(f)\n"
      "    elif f != NULL:\n", "    if f != NULL:\n"),
     (SCAN, "            if end == f.start + f.size:\n"

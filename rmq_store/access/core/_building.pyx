@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_store
+from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                                 allocator_follow, allocator_new, allocator_settle, allocator_start)
 from rmq_store.base.segment._file cimport LogFile, log_file_open, log_file_release, row_end, row_find, row_new, row_push
@@ -209,7 +209,7 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
         if store.alloc != NULL and store.alloc.prezero == PREZERO_WINDOW:
             tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
     log_begin(store.log, end, tail, timestamp)
-    rmq_store(&store.log.dispatched, dispatched)
+    rmq_publish(&store.log.dispatched, dispatched)
     if store.log.backend.prime != NULL:
         _check(store.log.backend.prime(store.log), store.path)
     if store.alloc != NULL and tail != NULL:
@@ -217,7 +217,7 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
 
 
 def bound_dispatch(StoreCore store not None, int64_t offset):
-    rmq_store(&store.log.confirm, offset)
+    rmq_publish(&store.log.confirm, offset)
 
 
 def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling):
@@ -226,7 +226,7 @@ def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling)
     cdef int64_t lacking_from = 0
     cdef int rc
     end = min(end, rmq_load(&store.log.confirm))
-    rmq_store(&store.log.dispatched, begin)
+    rmq_publish(&store.log.dispatched, begin)
     queues_fill(store.queues, filling, begin, end)
     with nogil:
         rc = dispatch_to(store.dispatcher, end)
@@ -234,7 +234,7 @@ def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling)
             rc = queues_filled(store.queues, &lacking_from)
     _check(rc, store.path)
     if store.dispatcher.last_timestamp == 0 and store.log.dispatched == store.log.wrote:
-        rmq_store(&store.dispatcher.last_timestamp, store.log.wrote_timestamp)    # of all that is there
+        rmq_publish(&store.dispatcher.last_timestamp, store.log.wrote_timestamp)    # of all that is there
     return lacking_from
 
 

@@ -12,7 +12,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
 
-from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_store, rmq_store32
+from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_free
@@ -89,17 +89,17 @@ cdef class StoreCore:
         theirs."""
         self.flush_deadline_ns = options.flush_deadline_ms * MS
         self.log.busy_after_ms = options.busy_after_ms
-        rmq_store(&self.log.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
-        rmq_store(&self.log.commit_interval_max_ns, options.commit_interval_max_ms * MS)
-        rmq_store32(&self.log.flush_eager, options.flush_wake == "eager" and not self.sync_mode)
+        rmq_publish(&self.log.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
+        rmq_publish(&self.log.commit_interval_max_ns, options.commit_interval_max_ms * MS)
+        rmq_publish32(&self.log.flush_eager, options.flush_wake == "eager" and not self.sync_mode)
         if self.flusher != NULL:
-            rmq_store(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
-            rmq_store(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
-            rmq_store(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
+            rmq_publish(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
+            rmq_publish(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
+            rmq_publish(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
         if self.checkpointer != NULL:
-            rmq_store(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
-            rmq_store(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
-            rmq_store(&self.checkpointer.pages_min, options.consumequeue_flush_pages_min)
+            rmq_publish(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
+            rmq_publish(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
+            rmq_publish(&self.checkpointer.pages_min, options.consumequeue_flush_pages_min)
 
     def _reconfigure(self, options):
         """Live options change; what sleeps on an old interval is woken."""
@@ -236,7 +236,7 @@ cdef class StoreCore:
         self._enter()
         if not self.options.duplication_enabled:
             raise errors.StoreStateError("the confirm offset counts only with duplication_enabled=True: open the store with it")
-        rmq_store(&self.log.confirm, offset)
+        rmq_publish(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 
     def _look_on(self):

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_store32, rmq_swap32, rmq_thread_join,
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_thread_join,
                                       rmq_thread_start)
 from rmq_store.log.flush._flush cimport flush_all
 
@@ -37,11 +37,11 @@ cdef void *_run(void *arg) noexcept nogil:
             a.told = wanted
             ahead_signal(a)
             continue
-        rmq_store32(&a.asleep, 1)
+        rmq_publish32(&a.asleep, 1)
         rmq_fence()
         if rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0:
             rmq_event_wait(&a.more, ticket, -1)
-        rmq_store32(&a.asleep, 0)
+        rmq_publish32(&a.asleep, 0)
     return NULL
 
 
@@ -52,7 +52,7 @@ cdef int ahead_start(Ahead *a) noexcept nogil:
 
 
 cdef void ahead_stop(Ahead *a) noexcept nogil:
-    rmq_store32(&a.stop, 1)
+    rmq_publish32(&a.stop, 1)
     rmq_event_wake(&a.more)
     rmq_thread_join(&a.thread)
     a.running = False

@@ -22,7 +22,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport PutResult, StorePut
-from rmq_store.base.io._sync cimport rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_store, rmq_store32
+from rmq_store.base.io._sync cimport rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
 
 from rmq_store import errors
@@ -298,7 +298,7 @@ cdef class Sunk:
         g._waiter = waiter
         g._since = self._now()
         self._waiting.append(g)
-        rmq_store32(&self._sink.armed, 1)
+        rmq_publish32(&self._sink.armed, 1)
         rmq_fence()
         if g._peek() and self._waiting and self._waiting[len(self._waiting) - 1] is g:
             self._waiting.pop()
@@ -323,7 +323,7 @@ cdef class Sunk:
         late = self._now() - self._completer._store.flush_deadline_ns
         self._waiting = []
         if self._sink != NULL:
-            rmq_store32(&self._sink.armed, 1)
+            rmq_publish32(&self._sink.armed, 1)
             rmq_fence()
         for f in before:
             if not f._peek() and f._since <= late:
@@ -472,7 +472,7 @@ cdef class Completer:
     cdef int _want(self, int64_t end) except -1:
         cdef Ahead *a = self._ahead
         if end > a.wanted:
-            rmq_store(&a.wanted, end)
+            rmq_publish(&a.wanted, end)
         rmq_fence()
         if rmq_load32(&a.asleep) != 0:
             rmq_event_wake(&a.more)

@@ -5,11 +5,11 @@ from libc.stdint cimport int64_t
 cdef extern from "rmq_atomic.h" nogil:
     int64_t rmq_load(const int64_t *p)
     int64_t rmq_load_relaxed(const int64_t *p)
-    void rmq_store(int64_t *p, int64_t v)
+    void rmq_publish(int64_t *p, int64_t v)
     int64_t rmq_add(int64_t *p, int64_t v)
     void rmq_count(int64_t *p, int64_t v)
     int rmq_load32(const int *p)
-    void rmq_store32(int *p, int v)
+    void rmq_publish32(int *p, int v)
     int rmq_add32(int *p, int v)
     int rmq_swap32(int *p, int v)
     int rmq_cas32(int *p, int expected, int v)

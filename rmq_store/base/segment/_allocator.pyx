@@ -6,7 +6,7 @@ from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
-                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_join,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_join,
                                       rmq_thread_start)
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
                                            log_file_release, offset_name, path_join, row_find, row_reserve, text_copy)
@@ -138,7 +138,7 @@ cdef void _lock(Allocator *a, LogFile *f) noexcept nogil:
     cdef int rc = rmq_pages_lock(f.map, f.size)
     f.locked = rc >= 0
     if rc < 0 and a.lock_error == 0:
-        rmq_store32(&a.lock_error, rc)
+        rmq_publish32(&a.lock_error, rc)
     if a.locked_from < 0 or f.start < a.locked_from:
         a.locked_from = f.start
 
@@ -218,7 +218,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     if fd == -EINVAL:       # a file system without direct I/O
         fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
     if fd < 0:
-        rmq_store32(&a.zero_error, fd)
+        rmq_publish32(&a.zero_error, fd)
         return False
     while rc >= 0 and rmq_load32(&a.stop) == 0:
         rmq_mutex_lock(&a.zero_lock)
@@ -229,7 +229,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         n = end - from_position if end - from_position < CHUNK else CHUNK
         rc = rmq_pwrite_all(io, fd, a.zeros, n, from_position)
         if rc >= 0:
-            rmq_store(&f.zeroed_to, from_position + n)
+            rmq_publish(&f.zeroed_to, from_position + n)
         rmq_mutex_unlock(&a.zero_lock)
     if rc >= 0:
         rc = io.fdatasync(io.ctx, fd)
@@ -238,9 +238,9 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     io.close(io.ctx, fd)
     if rc < 0:
         # Nothing was acknowledged on zeros alone. The frontier moves to the end, so that nobody tries again.
-        rmq_store32(&a.zero_error, rc)
+        rmq_publish32(&a.zero_error, rc)
         rmq_mutex_lock(&a.zero_lock)
-        rmq_store(&f.zeroed_to, f.size)
+        rmq_publish(&f.zeroed_to, f.size)
         rmq_mutex_unlock(&a.zero_lock)
     return True
 
@@ -284,7 +284,7 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     if f == NULL:
         if a.ready[0] == NULL:
-            rmq_store32(&a.error, error)
+            rmq_publish32(&a.error, error)
         else:
             a.fast_until_ns = 0     # only the spare one failed: it is not needed yet
     elif a.ready[0] == NULL:
@@ -339,7 +339,7 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
     cdef int rc = 0
     cdef int i
     if a.running:
-        rmq_store32(&a.stop, 1)
+        rmq_publish32(&a.stop, 1)
         rmq_event_wake(&a.requested)
         rc = rmq_thread_join(&a.thread)
         a.running = False
@@ -360,7 +360,7 @@ cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
     # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
     if start > a.want:
         a.want = start
-    rmq_store32(&a.error, 0)
+    rmq_publish32(&a.error, 0)
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.requested)
 
@@ -413,7 +413,7 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     before = a.tail
     a.tail = tail
-    rmq_store32(&a.zero_error, 0)
+    rmq_publish32(&a.zero_error, 0)
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
     rmq_event_wake(&a.requested)
@@ -423,7 +423,7 @@ cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept no
     cdef int64_t to = ((position + PAGE - 1) & ~(<int64_t> PAGE - 1)) + PASS_MARGIN
     rmq_mutex_lock(&a.zero_lock)
     if f.zeroed_to < to:
-        rmq_store(&f.zeroed_to, to if to < f.size else f.size)
+        rmq_publish(&f.zeroed_to, to if to < f.size else f.size)
     rmq_mutex_unlock(&a.zero_lock)
 
 

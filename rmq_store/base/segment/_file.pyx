@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
-from rmq_store.base.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
+from rmq_store.base.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 
 
 cdef extern from *:
@@ -173,7 +173,7 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
             if rc < 0:
                 f.io.munmap(f.io.ctx, at, f.size)
         if rc >= 0:
-            rmq_store(<int64_t *> &f.map, <int64_t> at)    # last: who sees the map sees its guard
+            rmq_publish(<int64_t *> &f.map, <int64_t> at)    # last: who sees the map sees its guard
             rc = 0
     rmq_mutex_unlock(&row.lock)
     return rc

@@ -5,7 +5,7 @@
 # wrote      end of the last record encoded (into the mapped file, or into the pool)
 # committed  end of what the file holds; on the mmap write path always equal to wrote
 # flushed    end of what is on the device
-# Each is stored with rmq_store after the bytes it covers, and only ever grows. A failed write or sync sets `fence`: from then
+# Each is stored with rmq_publish after the bytes it covers, and only ever grows. A failed write or sync sets `fence`: from then
 # on nothing is appended, committed or flushed; what was readable stays readable.
 from libc.stdint cimport int32_t, int64_t
 

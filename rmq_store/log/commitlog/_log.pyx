@@ -8,7 +8,7 @@ from rmq_store.base.io._io cimport rmq_io, rmq_lost_any
 from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_count, rmq_cpu, rmq_cpu_leave, rmq_event_ticket,
                                       rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_new_lines, rmq_pause, rmq_prefetch_to_write, rmq_put_lock_acquire,
-                                      rmq_put_lock_release, rmq_put_lock_try, rmq_store, rmq_store32, rmq_waiters_pass)
+                                      rmq_put_lock_release, rmq_put_lock_try, rmq_publish, rmq_publish32, rmq_waiters_pass)
 from rmq_store.base.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take, allocator_wait)
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
@@ -64,10 +64,10 @@ cdef void log_begin(Log *log, int64_t end, LogFile *tail, int64_t timestamp) noe
     log.last_timestamp = timestamp
     log.wrote_timestamp = timestamp
     log.flushed_timestamp = timestamp
-    rmq_store(&log.wrote, end)
-    rmq_store(&log.committed, end)
-    rmq_store(&log.reusable, end & ~(<int64_t> DIRECT_BLOCK - 1) if log.direct else end)
-    rmq_store(&log.flushed, end)
+    rmq_publish(&log.wrote, end)
+    rmq_publish(&log.committed, end)
+    rmq_publish(&log.reusable, end & ~(<int64_t> DIRECT_BLOCK - 1) if log.direct else end)
+    rmq_publish(&log.flushed, end)
 
 
 cdef bint log_busy(Log *log) noexcept nogil:
@@ -78,13 +78,13 @@ cdef bint log_busy(Log *log) noexcept nogil:
 cdef inline int64_t _locked(Log *log) noexcept nogil:
     # Under the lock: one clock reading is the store time and the beginning of the lock's watch.
     cdef int64_t now = log.io.wall_ms(log.io.ctx)
-    rmq_store32(&log.lock_phase, PHASE_ENCODE)
-    rmq_store(&log.lock_since_ms, now)
+    rmq_publish32(&log.lock_phase, PHASE_ENCODE)
+    rmq_publish(&log.lock_since_ms, now)
     if now < log.last_timestamp:
         now = log.last_timestamp
     if log.puts & TIMED_EVERY == 0:
         log.timed_since = log.io.mono_ns(log.io.ctx)
-        rmq_store32(&log.put_cpu, rmq_cpu())
+        rmq_publish32(&log.put_cpu, rmq_cpu())
     return now
 
 
@@ -109,7 +109,7 @@ cdef bint log_lock_end_quick(Log *log) noexcept nogil:
     if log.timed_since != 0:
         rmq_histogram_add(&log.append_times, log.io.mono_ns(log.io.ctx) - log.timed_since)
         log.timed_since = 0
-    rmq_store(&log.lock_since_ms, 0)
+    rmq_publish(&log.lock_since_ms, 0)
     rmq_put_lock_release(&log.lock)
     # The release above is a full fence: either the sleeper saw the new position, or we see that it sleeps.
     if log.pool != NULL:
@@ -171,13 +171,13 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
     cdef int64_t rest
     cdef unsigned char *at
     cdef AppendStatus status = APPEND_OK
-    rmq_store32(&log.lock_phase, PHASE_ROLL)
+    rmq_publish32(&log.lock_phase, PHASE_ROLL)
     if row_push(log.row, next) < 0:
         log_file_release(next)
         return APPEND_ERROR
     log_file_hold(next)
     if f != NULL and f.start + f.size - log.position < BLANK_SIZE:
-        rmq_store(&f.data_end, f.start + f.size)        # no store of this format leaves so little; a log may
+        rmq_publish(&f.data_end, f.start + f.size)        # no store of this format leaves so little; a log may
         log_file_release(f)
     elif f != NULL:
         rest = f.start + f.size - log.position
@@ -190,14 +190,14 @@ cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
         blank_encode(at, <int32_t> rest)
         if log.pool == NULL and log.io.map_store != NULL:
             log.io.map_store(log.io.ctx, f.fd, log.position - f.start, at, BLANK_SIZE)
-        rmq_store(&f.data_end, log.position + BLANK_SIZE)
+        rmq_publish(&f.data_end, log.position + BLANK_SIZE)
         status = _stored(log, f)
         log_file_release(f)
     log.tail = next
     log.position = next.start
-    rmq_store(&log.wrote, next.start)
+    rmq_publish(&log.wrote, next.start)
     if log.pool == NULL:
-        rmq_store(&log.committed, next.start)
+        rmq_publish(&log.committed, next.start)
     allocator_follow(log.alloc, next)
     return status
 
@@ -244,7 +244,7 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
         if next == NULL:
             return APPEND_NEED_FILE
         status = _roll(log, next)
-        rmq_store32(&log.lock_phase, PHASE_ENCODE)
+        rmq_publish32(&log.lock_phase, PHASE_ENCODE)
         if status != APPEND_OK:
             return status
         f = next
@@ -282,26 +282,26 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
     out.store_timestamp = now
     log.last_timestamp = now
     log.position += a.size
-    rmq_store(&log.wrote_timestamp, now)
-    rmq_store(&log.wrote, log.position)
+    rmq_publish(&log.wrote_timestamp, now)
+    rmq_publish(&log.wrote, log.position)
     if log.pool == NULL:
-        rmq_store(&log.committed, log.position)
+        rmq_publish(&log.committed, log.position)
     rmq_count(&log.puts, 1)
     rmq_count(&log.put_bytes, a.size)
     return APPEND_OK
 
 
 cdef void log_committed(Log *log, int64_t at) noexcept nogil:
-    rmq_store(&log.committed, at)
+    rmq_publish(&log.committed, at)
     if log.direct:
         log_reclaim(log, False)
     else:
-        rmq_store(&log.reusable, at)
+        rmq_publish(&log.reusable, at)
 
 
 cdef void log_flushed(Log *log, int64_t to, int64_t timestamp, int64_t begun_ns) noexcept nogil:
-    rmq_store(&log.flushed_timestamp, timestamp)
-    rmq_store(&log.flushed, to)
+    rmq_publish(&log.flushed_timestamp, timestamp)
+    rmq_publish(&log.flushed, to)
     rmq_add(&log.flushes, 1)
     rmq_histogram_add(&log.flush_times, log.io.mono_ns(log.io.ctx) - begun_ns)
 
@@ -318,7 +318,7 @@ cdef void log_reclaim(Log *log, bint wanted) noexcept nogil:
     if log.pinned < to:
         to = log.pinned
     if to > log.reusable:
-        rmq_store(&log.reusable, to)
+        rmq_publish(&log.reusable, to)
     rmq_mutex_unlock(&log.reclaim_lock)
 
 
@@ -327,14 +327,14 @@ cdef bint log_pin(Log *log, int64_t at) noexcept nogil:
     rmq_mutex_lock(&log.reclaim_lock)
     there = log.reusable <= at
     if there:
-        rmq_store(&log.pinned, at)
+        rmq_publish(&log.pinned, at)
     rmq_mutex_unlock(&log.reclaim_lock)
     return there
 
 
 cdef void log_unpin(Log *log) noexcept nogil:
     rmq_mutex_lock(&log.reclaim_lock)
-    rmq_store(&log.pinned, INT64_MAX)
+    rmq_publish(&log.pinned, INT64_MAX)
     rmq_mutex_unlock(&log.reclaim_lock)
     rmq_event_wake(&log.room)
 
@@ -389,7 +389,7 @@ cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
 cdef void log_fence(Log *log, int error, int step) noexcept nogil:
     # The first error stays; everybody who waits for room or for the device learns of it at once. Its step is there before it.
     if rmq_cas32(&log.fence_step, FENCE_NONE, step):
-        rmq_store32(&log.fence, -error if error < 0 else error)
+        rmq_publish32(&log.fence, -error if error < 0 else error)
     while rmq_load32(&log.fence) == 0:
         rmq_pause()         # another thread was first, and is between the two
     rmq_event_wake(&log.room)

@@ -6,7 +6,7 @@ from libc.string cimport memcmp
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
 from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket,
                                       rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_prefetch, rmq_store, rmq_store32,
+                                      rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_prefetch, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
@@ -162,8 +162,8 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     if published < 0 and rc == 0:
         rc = <int> published
     if published >= 0:
-        rmq_store(&d.last_timestamp, d.put_timestamp)
-        rmq_store(&log.dispatched, at)
+        rmq_publish(&d.last_timestamp, d.put_timestamp)
+        rmq_publish(&log.dispatched, at)
     if pinned:
         # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
         # something else holds it back.
@@ -185,7 +185,7 @@ cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil:
     if d.log.dispatched < limit and limit == rmq_load(&d.log.wrote):
         # What seems to lead over the log's end is no record, and nothing more will come of it: new ones begin there.
         rmq_count(&d.bad_records, 1)
-        rmq_store(&d.log.dispatched, limit)
+        rmq_publish(&d.log.dispatched, limit)
     return 0
 
 
@@ -238,7 +238,7 @@ cdef void _hold_log(Dispatcher *d, int rc) noexcept nogil:
     cdef bint full = rc == -ENOSPC or rc == -EDQUOT
     cdef int held = rc if full and (d.index_with_log if d.index_failed else d.queues_with_log) else 0
     if rmq_load32(&d.log.alloc.held) != held:
-        rmq_store32(&d.log.alloc.held, held)
+        rmq_publish32(&d.log.alloc.held, held)
 
 
 cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
@@ -254,7 +254,7 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
     if rc < 0 and rc != -ENOSPC and rc != -EDQUOT:
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
-        rmq_store32(&d.error, -rc)
+        rmq_publish32(&d.error, -rc)
     rmq_event_wake(&d.moved)
     return rc
 
@@ -319,11 +319,11 @@ cdef void *_run(void *arg) noexcept nogil:
             idle += 1
             rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
             continue
-        rmq_store32(&log.dispatch_asleep, 1)
+        rmq_publish32(&log.dispatch_asleep, 1)
         rmq_fence()
         if rmq_load(&log.dispatched) >= dispatch_limit(d) and rmq_load32(&d.stop) == 0:
             rmq_event_wait(&log.dispatch_wanted, ticket, -1)
-        rmq_store32(&log.dispatch_asleep, 0)
+        rmq_publish32(&log.dispatch_asleep, 0)
         idle = 0
     rmq_event_wake(&d.moved)
     return NULL
@@ -340,7 +340,7 @@ cdef int dispatcher_start(Dispatcher *d) noexcept nogil:
 
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil:
     cdef int rc = 0
-    rmq_store32(&d.stop, 1)
+    rmq_publish32(&d.stop, 1)
     rmq_event_wake(&d.log.dispatch_wanted)
     if d.running:
         rc = rmq_thread_join(&d.thread)

@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_thread_start)
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_open, log_file_release, row_count, row_end,
                                            row_find, row_pop, row_push, row_shift, row_start)
 from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
@@ -177,12 +177,12 @@ cdef int _look(Follower *f) noexcept nogil:
     all = f.looks % LOOKS_BETWEEN == 0
     rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
     if furthest > log.dispatched:
-        rmq_store(&log.wrote_timestamp, d.put_timestamp)
-        rmq_store(&d.last_timestamp, d.put_timestamp)
-        rmq_store(&log.wrote, furthest)
-        rmq_store(&log.committed, furthest)
-        rmq_store(&log.flushed, furthest)
-        rmq_store(&log.dispatched, furthest)
+        rmq_publish(&log.wrote_timestamp, d.put_timestamp)
+        rmq_publish(&d.last_timestamp, d.put_timestamp)
+        rmq_publish(&log.wrote, furthest)
+        rmq_publish(&log.committed, furthest)
+        rmq_publish(&log.flushed, furthest)
+        rmq_publish(&log.dispatched, furthest)
     queues_show(d.queues)
     f.budget = RECORDS_MAX if furthest >= 0 else RECORDS_MIN
     return rc if rc < 0 else furthest >= 0
@@ -193,7 +193,7 @@ cdef int follower_look(Follower *f) noexcept nogil:
     rmq_mutex_lock(&f.d.round_lock)
     rc = _look(f)
     rmq_mutex_unlock(&f.d.round_lock)
-    rmq_store32(&f.error, -rc if rc < 0 else 0)
+    rmq_publish32(&f.error, -rc if rc < 0 else 0)
     if rc != 0:
         rmq_event_wake(&f.d.moved)
     return rc
@@ -205,10 +205,10 @@ cdef void follower_begins(Follower *f, int64_t start) noexcept nogil:
     while row_count(log.row) > 0 and row_start(log.row) < start:
         log_file_release(row_shift(log.row))
     if log.dispatched < start:
-        rmq_store(&log.wrote, start)
-        rmq_store(&log.committed, start)
-        rmq_store(&log.flushed, start)
-        rmq_store(&log.dispatched, start)
+        rmq_publish(&log.wrote, start)
+        rmq_publish(&log.committed, start)
+        rmq_publish(&log.flushed, start)
+        rmq_publish(&log.dispatched, start)
     rmq_mutex_unlock(&f.d.round_lock)
 
 

@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
 from rmq_store.base.io._io cimport rmq_lost_in
 from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
-                                      rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
                                       rmq_waiter_sleep, rmq_waiters_pass)
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
@@ -86,7 +86,7 @@ cdef int _flush_locked(Log *log) noexcept nogil:
         if rc >= 0:
             at = end
             if at < to:
-                rmq_store(&log.flushed, at)
+                rmq_publish(&log.flushed, at)
     if rc < 0:
         log_fence(log, rc, FENCE_SYNC)
         return rc
@@ -170,11 +170,11 @@ cdef void *_commit_run(void *arg) noexcept nogil:
             idle += 1
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
         else:
-            rmq_store32(&log.commit_asleep, 1)
+            rmq_publish32(&log.commit_asleep, 1)
             rmq_fence()
             if rmq_load(&log.wrote) == rmq_load(&log.committed) and rmq_load32(&s.stop) == 0:
                 rmq_event_wait(&log.commit_wanted, ticket, -1)
-            rmq_store32(&log.commit_asleep, 0)
+            rmq_publish32(&log.commit_asleep, 0)
             last = log.io.mono_ns(log.io.ctx)
             idle = 0
     return NULL
@@ -198,11 +198,11 @@ cdef void *_flush_run(void *arg) noexcept nogil:
                 if flush_all(log) < 0:
                     break
                 continue
-            rmq_store32(&log.flush_asleep, 1)
+            rmq_publish32(&log.flush_asleep, 1)
             rmq_fence()
             if rmq_load(&log.wrote) == rmq_load(&log.flushed) and rmq_load32(&s.stop) == 0:
                 rmq_event_wait(&log.flush_wanted, ticket, -1)
-            rmq_store32(&log.flush_asleep, 0)
+            rmq_publish32(&log.flush_asleep, 0)
             if rmq_load32(&s.stop) == 0:
                 gather = rmq_event_ticket(&log.flush_wanted)
                 rmq_event_wait(&log.flush_wanted, gather, GATHER_NS)
@@ -246,7 +246,7 @@ cdef int flusher_start(Flusher *s) noexcept nogil:
 
 cdef int flusher_stop(Flusher *s) noexcept nogil:
     cdef int rc = 0
-    rmq_store32(&s.stop, 1)
+    rmq_publish32(&s.stop, 1)
     rmq_event_wake(&s.log.commit_wanted)
     rmq_event_wake(&s.log.flush_wanted)
     if s.log.backend.stop != NULL:

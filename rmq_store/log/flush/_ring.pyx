@@ -7,8 +7,8 @@ from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
-                                      rmq_load, rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32,
-                                      rmq_thread_join, rmq_thread_start, rmq_waiters_pass)
+                                      rmq_load, rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_publish, rmq_publish32,
+                                      rmq_swap32, rmq_thread_join, rmq_thread_start, rmq_waiters_pass)
 from rmq_store.base.segment._allocator cimport allocator_pass
 from rmq_store.base.segment._file cimport LogFile, log_file_open_direct, log_file_release, row_find
 from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Backend, Log, log_commit_seen, log_committed, log_dispatch,
@@ -124,7 +124,7 @@ cdef int _start(Log *log, bint sync_mode) noexcept nogil:
 cdef int _stop(Log *log) noexcept nogil:
     cdef RingWriter *w = <RingWriter *> log.backend_state
     cdef int rc = 0
-    rmq_store32(&w.stop, 1)
+    rmq_publish32(&w.stop, 1)
     rmq_event_wake(&w.log.commit_wanted)
     if w.running:
         rc = rmq_thread_join(&w.thread)
@@ -201,7 +201,7 @@ cdef int _write_here(RingWriter *w, const Place *p) noexcept nogil:
         whole = _fill_bounce(w, begin, p.end)
         rc = rmq_pwrite_blocks(w.log.io, fd, w.bounce, whole, begin - f.start, w.block, durable)
     if not durable:
-        rmq_store32(&f.unsynced, 1)         # not when it begins: see _ring.pxd
+        rmq_publish32(&f.unsynced, 1)         # not when it begins: see _ring.pxd
     return rc
 
 
@@ -249,7 +249,7 @@ cdef int _reach(Log *log, int64_t to) noexcept nogil:
             return 0
         # The ring, or another leader, is writing.
         if rmq_load(&w.goal) < to:
-            rmq_store(&w.goal, to)      # two at once: the lower one may stay, and looks again below
+            rmq_publish(&w.goal, to)      # two at once: the lower one may stay, and looks again below
         rmq_event_wake(&log.commit_wanted)
         rmq_event_wait(&log.room, ticket, GOAL_LOOK_NS)
 
@@ -343,7 +343,7 @@ cdef bint _take_complete(RingWriter *w) noexcept nogil:
             w.bounce_end = -1
         if done.end > at:
             at = done.end
-        rmq_store32(&(<LogFile *> done.owner).unsynced, 1)
+        rmq_publish32(&(<LogFile *> done.owner).unsynced, 1)
         log_file_release(<LogFile *> done.owner)
     if at <= rmq_load(&w.log.committed):
         return at >= 0
@@ -406,7 +406,7 @@ cdef int _step_small(RingWriter *w, const Place *p) noexcept nogil:
     cdef bint durable = w.durable and rmq_load32(&f.unsynced) == 0
     _fly(w, p, w.bounce, n, p.begin, p.next, durable, not durable)
     if not durable:
-        rmq_store32(&f.unsynced, 0)     # both locks are held: nothing else is under way
+        rmq_publish32(&f.unsynced, 0)     # both locks are held: nothing else is under way
         rmq_ring_sync(w.ring, _slot(w, f), _descriptor(w, f), p.next, NULL)
     while rc == 0 and rmq_ring_count(w.ring) > 0:
         rc = rmq_ring_turn(w.ring, rmq_ring_count(w.ring), &in_sync)
@@ -450,7 +450,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
             at = p.file.start + p.file.size
             log_file_release(p.file)
             if rc >= 0 and at < to:
-                rmq_store(&log.flushed, at)
+                rmq_publish(&log.flushed, at)
     if rc < 0:
         return rc
     log_flushed(log, to, timestamp, begun)
@@ -460,12 +460,12 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
 cdef void _sleep(RingWriter *w, int ticket) noexcept nogil:
     # Until an append wakes it: the put path makes a system call only for the first record after a pause.
     cdef Log *log = w.log
-    rmq_store32(&log.commit_asleep, 1)
+    rmq_publish32(&log.commit_asleep, 1)
     rmq_fence()
     if (rmq_load(&log.wrote) == (rmq_load(&log.flushed) if w.sync_mode else rmq_load(&log.committed))
             and rmq_load32(&w.stop) == 0):
         rmq_event_wait(&log.commit_wanted, ticket, -1)
-    rmq_store32(&log.commit_asleep, 0)
+    rmq_publish32(&log.commit_asleep, 0)
 
 
 cdef void _run_sync(RingWriter *w) noexcept nogil:
@@ -576,7 +576,7 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
 cdef void *_run(void *arg) noexcept nogil:
     cdef RingWriter *w = <RingWriter *> arg
     cdef int rc = rmq_ring_enable(w.ring)
-    rmq_store32(&w.started, rc if rc < 0 else 1)
+    rmq_publish32(&w.started, rc if rc < 0 else 1)
     rmq_event_wake(&w.started_event)
     if rc >= 0:
         if w.sync_mode:

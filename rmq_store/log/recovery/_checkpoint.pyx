@@ -11,8 +11,8 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32, rmq_store,
-                                      rmq_store32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.codec._record cimport rmq_put64
 from rmq_store.log.commitlog._log cimport FENCE_SYNC, Log, log_fence
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
@@ -102,11 +102,11 @@ cdef void _watch_lock(Log *log) noexcept nogil:
         return
     held = log.io.wall_ms(log.io.ctx) - since
     if held > LOCK_WARN_MS and held < 10_000_000:
-        rmq_store(&log.slow_lock_ms, held)
-        rmq_store(&log.slow_lock_phase, rmq_load32(&log.lock_phase))
+        rmq_publish(&log.slow_lock_ms, held)
+        rmq_publish(&log.slow_lock_phase, rmq_load32(&log.lock_phase))
         if log.slow_lock_since != since:
             log.slow_lock_since = since
-            rmq_store(&log.slow_locks, log.slow_locks + 1)
+            rmq_publish(&log.slow_locks, log.slow_locks + 1)
 
 
 cdef void *_run(void *arg) noexcept nogil:
@@ -133,7 +133,7 @@ cdef void *_run(void *arg) noexcept nogil:
             if rc >= 0:
                 rc = _flushed_now(c, now)
         if rc < 0:
-            rmq_store32(&c.error, -rc)
+            rmq_publish32(&c.error, -rc)
             log_fence(log, rc, FENCE_SYNC)
             break
         rmq_event_wait(&c.wanted, ticket, TICK_NS)
@@ -157,7 +157,7 @@ cdef int checkpointer_start(Checkpointer *c) noexcept nogil:
 
 cdef int checkpointer_stop(Checkpointer *c) noexcept nogil:
     cdef int rc = 0
-    rmq_store32(&c.stop, 1)
+    rmq_publish32(&c.stop, 1)
     rmq_event_wake(&c.wanted)
     if c.running:
         rc = rmq_thread_join(&c.thread)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.base.io._sync cimport ENOMEM, rmq_mutex_lock, rmq_mutex_unlock, rmq_store
+from rmq_store.base.io._sync cimport ENOMEM, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.queues.consumequeue._state cimport TableState, state_of
 from rmq_store.queues.consumequeue._structs cimport Interest, Queue, QueueTable
 
@@ -26,7 +26,7 @@ cdef Hub *hub_new(QueueTable *table, int fd, bint all) noexcept nogil:
     h.next = t.hubs
     t.hubs = h
     if all:
-        rmq_store(&t.hubs_for_all, t.hubs_for_all + 1)
+        rmq_publish(&t.hubs_for_all, t.hubs_for_all + 1)
     rmq_mutex_unlock(&t.watch_lock)
     return h
 
@@ -42,7 +42,7 @@ cdef Interest *_interest(Hub *h, Queue *q, bint create) noexcept nogil:
         i.queue = q
         i.hub = h
         i.next_of_queue = <Interest *> state_of(q).interests
-        rmq_store(<int64_t *> &state_of(q).interests, <int64_t> i)
+        rmq_publish(<int64_t *> &state_of(q).interests, <int64_t> i)
         i.next_of_hub = h.interests
         h.interests = i
     return i
@@ -53,7 +53,7 @@ cdef void _drop(Interest *i) noexcept nogil:
     cdef Interest **at = <Interest **> &state_of(i.queue).interests
     while at[0] != i:
         at = &at[0].next_of_queue
-    rmq_store(<int64_t *> at, <int64_t> i.next_of_queue)
+    rmq_publish(<int64_t *> at, <int64_t> i.next_of_queue)
     at = &i.hub.interests
     while at[0] != i:
         at = &at[0].next_of_hub
@@ -80,7 +80,7 @@ cdef void hub_free(Hub *h) noexcept nogil:
         at = &at[0].next
     at[0] = h.next
     if h.all:
-        rmq_store(&t.hubs_for_all, t.hubs_for_all - 1)
+        rmq_publish(&t.hubs_for_all, t.hubs_for_all - 1)
     rmq_mutex_unlock(&t.watch_lock)
     free(h)
 

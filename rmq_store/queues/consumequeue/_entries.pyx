@@ -6,7 +6,7 @@ stored, and one write system call pays for a whole buffer. When every buffer is 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._sync cimport (EIO, EROFS, RMQ_SWEEP_ALONE, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32, rmq_swap32, rmq_sweep_all)
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32, rmq_sweep_all)
 from rmq_store.codec._record cimport RECORD_FIXED_SIZE, topic_light
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
@@ -112,10 +112,10 @@ cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexc
         if rc < 0:
             return rc
     if f.first == f.end:
-        rmq_store(&f.first, start)
-        rmq_store(&f.end, start)
-        rmq_store(&f.written, start)
-        rmq_store(&f.synced, start)
+        rmq_publish(&f.first, start)
+        rmq_publish(&f.end, start)
+        rmq_publish(&f.written, start)
+        rmq_publish(&f.synced, start)
         s.next_index = start // UNIT_SIZE
     elif not of_no_use and (f.end - f.first > f.file_size or start != f.first or cq_offset <= s.next_index):
         return 0
@@ -321,7 +321,7 @@ cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t 
     if cq_offset != s.next_index:
         rmq_add(&t.gaps, 1)
     entry_append(s, physical, size, tags_code)
-    rmq_store(&q.max_physical_offset, physical + size)
+    rmq_publish(&q.max_physical_offset, physical + size)
     return 0
 
 
@@ -333,7 +333,7 @@ cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil:
         return
     rmq_mutex_lock(&t.sync_lock)
     if not s.unsynced:
-        rmq_store32(&s.unsynced, 1)
+        rmq_publish32(&s.unsynced, 1)
         s.next_unsynced = t.unsynced
         t.unsynced = q
     rmq_mutex_unlock(&t.sync_lock)
@@ -361,9 +361,9 @@ cdef int entries_publish(TableState *t) noexcept nogil:
             s.limit = 0
             s.dirty = False
             if s.new_min >= 0 and s.next_index >= s.new_min:
-                rmq_store(&q.min_offset, s.new_min)
+                rmq_publish(&q.min_offset, s.new_min)
                 s.new_min = -1
-            rmq_store(&q.max_offset, s.next_index)
+            rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
             if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(<QueueTable *> t, q)
@@ -411,7 +411,7 @@ cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
     cdef int64_t to
     cdef int base_dirs = 0, ext_dirs = 0, rc
     rmq_mutex_lock(&t.sync_lock)
-    rmq_store32(&s.unsynced, 0)
+    rmq_publish32(&s.unsynced, 0)
     rmq_mutex_unlock(&t.sync_lock)
     rmq_fence()
     to = rmq_load(&q.max_offset) * UNIT_SIZE

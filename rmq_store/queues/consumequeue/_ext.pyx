@@ -1,7 +1,7 @@
 """Ext units (upstream: ConsumeQueueExt). Contract in _ext.pxd."""
 from libc.stdint cimport int16_t, int64_t
 
-from rmq_store.base.io._sync cimport ENOENT, rmq_load, rmq_store
+from rmq_store.base.io._sync cimport ENOENT, rmq_load, rmq_publish
 from rmq_store.codec._record cimport rmq_get16, rmq_get64, rmq_put16, rmq_put64
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_drop_first, files_flush, files_grow, files_read
@@ -23,7 +23,7 @@ cdef int _close_file(FileCache *c, UnitFiles *f) noexcept nogil:
         rc = files_flush(c, f)
         f.used = 0
     if rc >= 0:
-        rmq_store(&f.written, f.end)
+        rmq_publish(&f.written, f.end)
     return rc
 
 
@@ -44,10 +44,10 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
             if rc < 0:
                 return rc
         if f.end == f.first:
-            rmq_store(&f.first, 0)
-            rmq_store(&f.end, 0)
-            rmq_store(&f.written, 0)
-            rmq_store(&f.synced, 0)
+            rmq_publish(&f.first, 0)
+            rmq_publish(&f.end, 0)
+            rmq_publish(&f.written, 0)
+            rmq_publish(&f.synced, 0)
             at = 0
         rc = files_grow(c, f)
         if rc < 0:
@@ -143,7 +143,7 @@ cdef int ext_recover(FileCache *c, UnitFiles *f, int64_t address, bint zero, bin
         return <int> end
     if write:
         return files_cut(c, f, end, zero, True)
-    rmq_store(&f.written, end)
+    rmq_publish(&f.written, end)
     return 0
 
 

@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strlen
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_store, rmq_swap32)
+from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_publish, rmq_swap32)
 from rmq_store.codec._record cimport topic_fits
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                          descriptor_forget, descriptor_release, descriptor_reserve,
@@ -50,8 +50,8 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil:
     if start < 0 or start % f.file_size != 0 or (f.end != f.first and start != f.end):
         return -EINVAL
     if f.end == f.first:
-        rmq_store(&f.first, start)
-    rmq_store(&f.end, start + f.file_size)
+        rmq_publish(&f.first, start)
+    rmq_publish(&f.end, start + f.file_size)
     return 0
 
 
@@ -66,7 +66,7 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     i = descriptor_acquire(c, f, offset - position)
     if i == -ENOENT and c.readonly and not c.following:     # the writer has deleted it, and so all before it
         if offset - position + f.file_size > rmq_load(&f.first):
-            rmq_store(&f.first, offset - position + f.file_size)
+            rmq_publish(&f.first, offset - position + f.file_size)
         return 0
     if i < 0:
         return i
@@ -86,7 +86,7 @@ cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
     if i >= 0:
         descriptor_release(c, i)
         if start > rmq_load(&f.first):
-            rmq_store(&f.first, start)
+            rmq_publish(&f.first, start)
 
 
 cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil:
@@ -114,7 +114,7 @@ cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil:
     if rc >= 0:
         if f.spares != NULL and position < f.file_size // 4 <= position + f.used:
             spares_wish(f.spares)       # its next file
-        rmq_store(&f.written, f.written + f.used)
+        rmq_publish(&f.written, f.written + f.used)
         f.used = 0
     return rc
 
@@ -197,7 +197,7 @@ cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil:
     if fd < 0:
         return fd
     rmq_swap32(&f.new_dirs, rmq_load32(&f.new_dirs) | made)
-    rmq_store(&f.end, f.end + f.file_size)
+    rmq_publish(&f.end, f.end + f.file_size)
     return 0
 
 
@@ -216,7 +216,7 @@ cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
             return rc
         start += f.file_size
     if to > f.synced:
-        rmq_store(&f.synced, to)
+        rmq_publish(&f.synced, to)
     return 0
 
 
@@ -323,15 +323,15 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
     while rc >= 0 and f.end > keep and f.end > f.first:
         rc = _unlink(c, f, f.end - f.file_size)
         if rc >= 0:
-            rmq_store(&f.end, f.end - f.file_size)
+            rmq_publish(&f.end, f.end - f.file_size)
             dropped = True
     if rc >= 0 and dropped:
         rc = c.io.sync_dir(c.io.ctx, f.dir)
     if rc >= 0:
         f.used = 0
-        rmq_store(&f.written, end)
+        rmq_publish(&f.written, end)
         if f.synced > end:
-            rmq_store(&f.synced, end)
+            rmq_publish(&f.synced, end)
     return rc
 
 
@@ -342,10 +342,10 @@ cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil:
         return -EROFS
     if f.end - start <= f.file_size:
         return -EINVAL
-    rmq_store(&f.first, start + f.file_size)
+    rmq_publish(&f.first, start + f.file_size)
     rc = _unlink(c, f, start)
     if rc < 0:
-        rmq_store(&f.first, start)
+        rmq_publish(&f.first, start)
     return rc
 
 

@@ -8,7 +8,7 @@ how many looks in vain are left before it is looked at only now and then.
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_pread_all
-from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_store, rmq_swap32
+from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_publish, rmq_swap32
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_fits, topic_light
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
@@ -81,8 +81,8 @@ cdef void _begin_at(Queue *q, int64_t index) noexcept nogil:
     # The queue has its first entry there, in files that are still to be found.
     cdef QueueState *s = state_of(q)
     cdef int64_t start = _start_of(&s.entries, index)
-    rmq_store(&s.entries.first, start)
-    rmq_store(&s.entries.end, start)
+    rmq_publish(&s.entries.first, start)
+    rmq_publish(&s.entries.end, start)
     s.next_index = s.new_min = s.blank_to = index
 
 
@@ -100,7 +100,7 @@ cdef int64_t _units(TableState *t, Queue *q, int64_t index, unsigned char *out) 
                         index * UNIT_SIZE - start)
     descriptor_release(t.cache, i)
     if got >= UNIT_SIZE and start == f.end:
-        rmq_store(&f.end, start + f.file_size)
+        rmq_publish(&f.end, start + f.file_size)
     return got if got < 0 else got // UNIT_SIZE
 
 
@@ -115,16 +115,16 @@ cdef int _begins_anew(TableState *t, Queue *q, int64_t index, int64_t physical, 
         descriptor_forget(t.cache, f, start)
         start += f.file_size
     descriptor_forget(t.cache, f, _start_of(f, index))
-    rmq_store(&f.end, _start_of(f, index))
+    rmq_publish(&f.end, _start_of(f, index))
     got = _units(t, q, index, units)
     rc = 0
     if got > 0 and unit_valid(units) and rmq_get64(units) == physical:
         rc = leads(ctx, q, index, physical, rmq_get32(units + 8))
     if got < 0 or rc <= 0:
-        rmq_store(&f.end, end)
+        rmq_publish(&f.end, end)
         return <int> got if got < 0 else rc
-    rmq_store(&q.max_offset, 0)
-    rmq_store(&q.min_offset, 0)
+    rmq_publish(&q.max_offset, 0)
+    rmq_publish(&q.min_offset, 0)
     _begin_at(q, index)
     return 0
 
@@ -177,13 +177,13 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
     cdef QueueState *s = state_of(q)
     cdef int64_t end = rmq_load(&q.max_offset), index = rmq_load(&s.vanished) - 1
     cdef int64_t start = _start_of(&s.entries, max(index, 0))
-    rmq_store(&s.vanished, 0)
+    rmq_publish(&s.vanished, 0)
     if not rmq_load(&q.min_offset) <= index < end:
         return
     while start < s.entries.end:
         descriptor_forget(t.cache, &s.entries, start)
         start += s.entries.file_size
-    rmq_store(&q.max_offset, index)
+    rmq_publish(&q.max_offset, index)
     s.next_index = index
     _look_for(t, q, max(end, s.blank_to) - 1)
     s.limit = PATIENCE
@@ -234,9 +234,9 @@ cdef void queues_show(QueueTable *table) noexcept nogil:
         s = state_of(q)
         if s.next_index > rmq_load(&q.max_offset) and s.next_index > s.new_min:
             if s.new_min >= 0:
-                rmq_store(&q.min_offset, s.new_min)
+                rmq_publish(&q.min_offset, s.new_min)
                 s.new_min = -1
-            rmq_store(&q.max_offset, s.next_index)
+            rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
             if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(table, q)

@@ -8,8 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_store, rmq_store32,
-                                      rmq_swap32)
+from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.codec._record cimport RECORD_FIXED_SIZE, rmq_get32
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
@@ -61,7 +61,7 @@ cdef void queues_make_ahead(QueueTable *t, Allocator *a) noexcept nogil:
     a.also = _make_ahead
     a.also_done = _clear_ahead
     a.also_of = t.state.spares
-    rmq_store(<int64_t *> &t.state.spares.maker, <int64_t> &a.requested)
+    rmq_publish(<int64_t *> &t.state.spares.maker, <int64_t> &a.requested)
 
 
 cdef Queue *queues_find(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil:
@@ -177,10 +177,10 @@ cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexce
 
 cdef void queue_empty(Queue *q) noexcept nogil:
     cdef QueueState *s = state_of(q)
-    rmq_store(&q.max_offset, 0)
-    rmq_store(&q.min_offset, 0)
+    rmq_publish(&q.max_offset, 0)
+    rmq_publish(&q.min_offset, 0)
     q.next_offset = 0
-    rmq_store(&q.max_physical_offset, -1)
+    rmq_publish(&q.max_physical_offset, -1)
     s.next_index = 0
     s.blank_to = 0
     s.new_min = -1
@@ -232,7 +232,7 @@ cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, 
     if (s.entries.used < s.limit and cq_offset == s.next_index and table.state.ext_file_size == 0 and physical >= 0 and size > 0
             and q.max_physical_offset >= 0):
         entry_append(s, physical, size, tags_code)
-        rmq_store(&q.max_physical_offset, physical + size)
+        rmq_publish(&q.max_physical_offset, physical + size)
         return 0
     return entries_put(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
 
@@ -279,8 +279,8 @@ cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const u
         i += 1
     if i == n or _there(t, q, end - 1):
         return n
-    rmq_store(&s.vanished, from_offset + i + 1)
-    rmq_store32(&t.state.vanished, 1)
+    rmq_publish(&s.vanished, from_offset + i + 1)
+    rmq_publish32(&t.state.vanished, 1)
     return i
 
 
@@ -312,7 +312,7 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
             if t.state.readonly:        # nobody else says where the queue begins now
                 first = first // UNIT_SIZE if first // UNIT_SIZE < end else end
                 if first > rmq_load(&q.min_offset):
-                    rmq_store(&q.min_offset, first)
+                    rmq_publish(&q.min_offset, first)
             return 0
         return got
     return got // UNIT_SIZE
@@ -345,5 +345,5 @@ cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset
     if modified_ms[0] == -ENOENT and t.state.cache.following:
         files_pass_gone(t.state.cache, f)
     elif modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
-        rmq_store(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
+        rmq_publish(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
     return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]

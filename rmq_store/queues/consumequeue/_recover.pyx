@@ -9,7 +9,7 @@ with the last file whose first entry is known to be safe.
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memcpy, memset
 
-from rmq_store.base.io._sync cimport EIO, rmq_load, rmq_store
+from rmq_store.base.io._sync cimport EIO, rmq_load, rmq_publish
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_light
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_drop_before, ext_recover
@@ -205,7 +205,7 @@ cdef void _set_end(Queue *q, QueueState *s, const End *end) noexcept nogil:
     s.next_index = end.position // UNIT_SIZE
     q.max_physical_offset = end.physical
     q.next_offset = s.next_index
-    rmq_store(&q.max_offset, s.next_index)
+    rmq_publish(&q.max_offset, s.next_index)
 
 
 cdef int _spoilt(TableState *t, UnitFiles *f, const Window *w, int64_t position) noexcept nogil:
@@ -401,7 +401,7 @@ cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     w.hollow = False
     if f.first == f.end:
         _set_end(q, s, &end)
-        rmq_store(&q.min_offset, 0)
+        rmq_publish(&q.min_offset, 0)
         return 0
     spoilt = _find_after_stop(t, f, &w, t.ext_file_size > 0, &end) if safe < 0 else _find_after_crash(t, f, safe, &end)
     if topic_light(q.topic, q.topic_size) and (spoilt == 1 or (spoilt == 0 and safe >= 0)):
@@ -416,9 +416,9 @@ cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     if rc < 0:
         return rc
     s.ext.synced = s.ext.first if safe >= 0 else s.ext.written
-    rmq_store(&f.written, end.position)
+    rmq_publish(&f.written, end.position)
     _set_end(q, s, &end)
-    rmq_store(&q.min_offset, first)
+    rmq_publish(&q.min_offset, first)
     return spoilt
 
 
@@ -441,10 +441,10 @@ cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noe
             return rc
     if f.synced > end.position:
         f.synced = end.position
-    rmq_store(&f.written, end.position)
+    rmq_publish(&f.written, end.position)
     _set_end(q, s, &end)
     if q.min_offset > index:
-        rmq_store(&q.min_offset, index)
+        rmq_publish(&q.min_offset, index)
     return 0
 
 
@@ -466,7 +466,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     if f.first == f.end:
         end = End(0, -1, 1, -1)
         _set_end(q, s, &end)
-        rmq_store(&q.min_offset, 0)
+        rmq_publish(&q.min_offset, 0)
         return 0
     # The last file that begins with an entry to keep; later ones go.
     while start >= f.first:
@@ -486,7 +486,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
             return rc
     if not t.readonly and end.position != limit:
         # Positions go first: nobody reads what is about to vanish.
-        rmq_store(&q.max_offset, end.position // UNIT_SIZE)
+        rmq_publish(&q.max_offset, end.position // UNIT_SIZE)
         rc = files_cut(t.cache, f, end.position, True, f.first > 0)
         if rc >= 0 and t.ext_file_size > 0:
             if end.position == f.first:
@@ -497,7 +497,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
             return rc
     _set_end(q, s, &end)
     if q.min_offset > s.next_index:
-        rmq_store(&q.min_offset, s.next_index)
+        rmq_publish(&q.min_offset, s.next_index)
     return 0
 
 
@@ -518,7 +518,7 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     if unit_blank(u) or rmq_get64(u) < physical_min:
         rc = 0 if unit_blank(u) else _leads_there(t, f, low, end - 1, physical_min)
         if rc == 0:
-            rmq_store(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
+            rmq_publish(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
         if rc <= 0:
             return rc
     found = _first_at(t, f, low, end, physical_min)
@@ -526,7 +526,7 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
         found = _before(t, f, low, found, physical_min)
     if found < 0:
         return <int> found
-    rmq_store(&q.min_offset, found)
+    rmq_publish(&q.min_offset, found)
     if t.ext_file_size == 0 or t.readonly:
         return 0
     rc = _read(t, f, u, found * UNIT_SIZE)

@@ -18,7 +18,7 @@ cdef struct Queue:
     # Append side: guarded by the put lock.
     int64_t next_offset             # queue offset of the next message
     char[56] line_of_append
-    # Published: read with rmq_load from any thread, stored with rmq_store by the dispatch side.
+    # Published: read with rmq_load from any thread, stored with rmq_publish by the dispatch side.
     int64_t min_offset              # first valid queue offset (minLogicOffset / 20)
     int64_t max_offset              # one past the last readable entry
     rmq_event arrived               # woken after max_offset moved: who waits for a message of this queue

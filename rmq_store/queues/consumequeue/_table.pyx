@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_store
+from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_publish
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
@@ -114,9 +114,9 @@ cdef void _slot_in(Directory *d, Queue *q) noexcept nogil:
     cdef int64_t i = state_of(q).hash & d.mask
     while d.slots[i] != NULL:
         i = (i + 1) & d.mask
-    rmq_store(<int64_t *> &d.slots[i], <int64_t> q)
+    rmq_publish(<int64_t *> &d.slots[i], <int64_t> q)
     i = _topic_slot(d, q.topic, q.topic_size, state_of(q).topic_hash)
-    rmq_store(<int64_t *> &d.topics[i], <int64_t> q)
+    rmq_publish(<int64_t *> &d.topics[i], <int64_t> q)
 
 
 cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
@@ -167,12 +167,12 @@ cdef Queue *_insert(TableState *t, const char *topic, int32_t topic_size, int32_
             larger.order[i] = d.order[i]
             _slot_in(larger, d.order[i])
         larger.older = d
-        rmq_store(<int64_t *> &t.directory, <int64_t> larger)
+        rmq_publish(<int64_t *> &t.directory, <int64_t> larger)
         d = larger
     d.order[t.count] = q
     state_of(q).same_topic = d.topics[_topic_slot(d, topic, topic_size, state_of(q).topic_hash)]
     _slot_in(d, q)
-    rmq_store(&t.count, t.count + 1)
+    rmq_publish(&t.count, t.count + 1)
     return q
 
 

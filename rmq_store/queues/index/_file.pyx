@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strlen
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_store, rmq_store32,
+from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_publish, rmq_publish32,
                                       rmq_swap32)
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 
@@ -276,13 +276,13 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
     rmq_put32(entry + 16, prev)
     if e <= 1:
         f.begin_physical = physical
-        rmq_store(&f.begin_timestamp, store_timestamp)
+        rmq_publish(&f.begin_timestamp, store_timestamp)
         rmq_put64(f.map + AT_BEGIN_PHYSICAL, physical)
         rmq_put64(f.map + AT_BEGIN_TIMESTAMP, store_timestamp)
     f.slot_count = <int32_t> (<uint32_t> f.slot_count + <uint32_t> fresh)
-    rmq_store(&f.end_physical, physical)
-    rmq_store(&f.end_timestamp, store_timestamp)
-    rmq_store32(&f.count, e + 1)
+    rmq_publish(&f.end_physical, physical)
+    rmq_publish(&f.end_timestamp, store_timestamp)
+    rmq_publish32(&f.count, e + 1)
     _announce(f, entry, INDEX_ENTRY_SIZE)
     index_word_store(slot, e)
     _announce(f, slot, INDEX_SLOT_SIZE)
@@ -292,9 +292,9 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
     index_word_store(f.map + AT_COUNT, e + 1)
     _announce(f, f.map, INDEX_HEADER_SIZE)
     # Last, so that a sync that sees these marks syncs all of the stores above.
-    rmq_store32(&f.dirty, 1)
+    rmq_publish32(&f.dirty, 1)
     if e + 1 >= f.entries_max:
-        rmq_store32(&f.sealed, 1)
+        rmq_publish32(&f.sealed, 1)
     return True
 
 

@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy, memmove, strdup, strrchr
 
 from rmq_store.base.io._io cimport rmq_io, rmq_lost_any
 from rmq_store.base.io._sync cimport (EEXIST, EIO, ENOMEM, EROFS, rmq_load32, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock,
-                                      rmq_store32)
+                                      rmq_publish32)
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.queues.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut,
                                            index_file_guard, index_file_header, index_file_hold, index_file_open,
@@ -237,7 +237,7 @@ cdef int index_truncate(Index *x, int64_t physical, StoreTime store_time=NULL, v
     if kept < 0:
         rc = <int> kept
     if rc < 0 and x.error == 0:
-        rmq_store32(&x.error, -rc)
+        rmq_publish32(&x.error, -rc)
     return rc
 
 
@@ -428,7 +428,7 @@ cdef int index_sync(Index *x, bint all, int64_t *end_timestamp) noexcept nogil:
         if all or full:
             rc = index_file_sync(f)
         if rc < 0:
-            rmq_store32(&x.error, -rc)
+            rmq_publish32(&x.error, -rc)
         elif full:
             index_file_header(f, &header)
             end_timestamp[0] = header.end_timestamp

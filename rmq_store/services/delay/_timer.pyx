@@ -20,8 +20,8 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._put cimport find_property
-from rmq_store.base.io._sync cimport (ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_event_wake, rmq_load, rmq_load32, rmq_store,
-                                      rmq_store32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._delay cimport SCHEDULE_TOPIC_SIZE
 from rmq_store.codec._record cimport (BLANK_SIZE, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX, RecordArgs, RecordView, body_crc32,
@@ -182,7 +182,7 @@ cdef int _append(Timer *t, RecordArgs *a) noexcept nogil:
         waits += 1
         if waits == WAITS_MAX or rmq_load32(&t.stop) != 0:
             return -ETIMEDOUT   # close() need not wait for room or for a file
-    rmq_store(&t.delivered_end, out.offset + a.size)
+    rmq_publish(&t.delivered_end, out.offset + a.size)
     if t.sync_mode and rmq_load32(&t.log.flush_asleep) != 0:
         rmq_event_wake(&t.log.flush_wanted)
     return 0
@@ -265,13 +265,13 @@ cdef int64_t _level(Timer *t, Level *level) noexcept nogil:
     cdef int rc
     if offset < low:
         offset = low            # cleaned away while they waited
-        rmq_store(&level.offset, offset)
+        rmq_publish(&level.offset, offset)
     while rmq_load32(&t.stop) == 0:
         n = queue_read(t.queues, level.queue, offset, units, UNITS_AT_ONCE)
         if n <= 0:
             if n < 0:
                 rmq_add(&t.failures, 1)
-                rmq_store32(&t.last_error, <int> -n)
+                rmq_publish32(&t.last_error, <int> -n)
                 return t.log.io.wall_ms(t.log.io.ctx) + RETRY_MS
             return INT64_MAX
         for i in range(n):
@@ -291,15 +291,15 @@ cdef int64_t _level(Timer *t, Level *level) noexcept nogil:
                 rc = _deliver(t, level, offset, physical, size)
                 if rc < 0:
                     rmq_add(&t.failures, 1)
-                    rmq_store32(&t.last_error, -rc)
+                    rmq_publish32(&t.last_error, -rc)
                     return now + RETRY_MS
                 if rc == SKIPPED:
-                    rmq_store(&t.last_skipped, physical)
+                    rmq_publish(&t.last_skipped, physical)
                     rmq_add(&t.skipped, 1)
                 else:
                     rmq_add(&t.delivered, 1)
             offset += 1
-            rmq_store(&level.offset, offset)
+            rmq_publish(&level.offset, offset)
     return 0
 
 
@@ -319,7 +319,7 @@ cdef void *_run(void *arg) noexcept nogil:
                     _mark(t, &t.levels[some[k].queue_id], t.log.io.mono_ns(t.log.io.ctx))
         for i in range(t.count):
             due = _level(t, &t.levels[i])
-            rmq_store(&t.levels[i].next_due, due)
+            rmq_publish(&t.levels[i].next_due, due)
             if due < next:
                 next = due
         if rmq_load32(&t.log.fence) != 0:
@@ -415,7 +415,7 @@ cdef class DelayTimer:
         cdef Timer *t = self.timer
         if t == NULL or not t.running:
             return
-        rmq_store32(&t.stop, 1)
+        rmq_publish32(&t.stop, 1)
         rmq_wake_fd(t.arrivals_fd)
         with nogil:
             rmq_thread_join(&t.thread)
