@@ -55,7 +55,7 @@ def test_every_logger_is_named():
     for file in ("access/waiting/listeners.py", "access/writer/_future.pyx"):
         source = (ROOT / "rmq_store" / file).read_text()
         name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', source).groups()
-        assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are no events")
+        assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are not events")
 
 
 def test_without_a_handler_nothing_is_said(tmp_path):
