@@ -40,6 +40,7 @@ PATTERNS = [(re.compile(pattern), cure) for pattern, cure in (
     (r"\b[Tt]he same goes for\b|\b[Ss]o it is with\b", "'the same is true of'"),
     (r"\b(?:of|by) ours\b|\bOurs\b|\bours (?:is|has|and|beside)\b", "'this library'"),
     (r"\b[Uu]pstream(?:'s)?\b", "'RocketMQ'"),
+    (r"(?m)^#+ (?:What|How|Who|When|Where|Which|Why|If|Is|Are|Does)\b.*", "a task or a noun as a heading"),
     (r"\bit does not know\b", "the sentence in order: 'the sanitizer does not model fences', not 'fences it does not know'"),
 )]
 

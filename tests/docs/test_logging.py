@@ -35,7 +35,7 @@ def test_every_event_is_in_the_tables_once():
 
 
 def test_what_is_alerted_on_is_there_and_has_all_errors():
-    named = set(re.findall(r"`([A-Z_]{4,})`", section("What to alert on"))) - {"ERROR"}
+    named = set(re.findall(r"`([A-Z_]{4,})`", section("Events to alert on"))) - {"ERROR"}
     assert named <= {event.name for event in Event}
     assert named >= {event.name for event in Event if event.level >= logging.ERROR}
 

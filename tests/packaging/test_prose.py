@@ -44,6 +44,7 @@ def test_the_checklist_is_found_where_a_program_can_and_its_cures_are_plain(tmp_
     ("# Title\n\nThe store is very fast.\n", 3, "very"),
     ("The store writes the the file.\n", 1, "the the"),
     ("It is\nan error.\n\nThen the reader goes on.\n", 4, "goes on"),
+    ("# Page\n\nText.\n\n## What goes when\n", 5, "a heading"),
     ("| a | b |\n|---|---|\n| x | what was not flushed yet |\n", 3, "what was not"),
 ])
 def test_a_planted_mistake_is_found_in_its_line(tmp_path, text, line, finding):
