@@ -24,6 +24,7 @@ NOT_PROSE = [re.compile(pattern, re.MULTILINE | re.DOTALL) for pattern in (
     r"(?<=\])\([^)\s]*\)", r"https?://\S+")]
 # proselint's checks for typographers and for essays: straight quotes and three dots are what Markdown and shells have.
 OFF = ("typography", "annotations", "hedging")
+RUDE = "weasel_words.very"      # its message; PATTERNS has another
 # The patterns of CONTRIBUTING: (pattern, what to write instead).
 PATTERNS = [(re.compile(pattern), cure) for pattern, cure in (
     (r"\bit is (?:looked|waited|said|told|gone|gone by|asked) ", "name who acts: 'the store checks', not 'it is looked'"),
@@ -33,6 +34,7 @@ PATTERNS = [(re.compile(pattern), cure) for pattern, cure in (
     (r"\b(?:is|are) no (?:option|fault|finding|message|record|event|loss|call|level|damage|repeat|prose)\b",
      "'is not a ...', not 'is no ...'"),
     (r"\b(?:go|goes|going|went) on\b", "'continue'"),
+    (r"\b[Vv]ery\b", "the sentence without it, or the figure"),
     (r"\bmore seldom\b", "'less often'"),
     (r"\bamid of\b", "'in the middle of'"),
     (r"\bbelongs? into\b", "'belong in'"),
@@ -64,8 +66,9 @@ def findings(name: str, page: str) -> Iterator[tuple[int, str, str]]:
     checks = {check: on and check not in OFF for check, on in DEFAULT["checks"].items()}
     for found in LintFile(name, text).lint({**DEFAULT, "checks": checks}):
         begin, end = (place - 1 for place in found.check_result.span)     # proselint puts a line break in front
-        if not re.search(r"\n\s*\n|\||#", text[begin:end]):               # a title and its first word are no repetition
-            yield text.count("\n", 0, begin) + 1, found.check_result.check_path, found.check_result.message
+        check = found.check_result.check_path
+        if check != RUDE and not re.search(r"\n\s*\n|\||#", text[begin:end]):      # a title and its first word are no repetition
+            yield text.count("\n", 0, begin) + 1, check, found.check_result.message
     for pattern, cure in PATTERNS:
         for hit in pattern.finditer(text):
             yield text.count("\n", 0, hit.start()) + 1, "plain English", f"{hit[0]!r}: write {cure}"
