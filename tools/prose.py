@@ -67,7 +67,7 @@ def findings(name: str, page: str) -> Iterator[tuple[int, str, str]]:
     for found in LintFile(name, text).lint({**DEFAULT, "checks": checks}):
         begin, end = (place - 1 for place in found.check_result.span)     # proselint puts a line break in front
         check = found.check_result.check_path
-        if check != RUDE and not re.search(r"\n\s*\n|\||#", text[begin:end]):      # a title and its first word are no repetition
+        if check != RUDE and not re.search(r"\n\s*\n|\||#", text[begin:end]):      # a title and its first word may be the same
             yield text.count("\n", 0, begin) + 1, check, found.check_result.message
     for pattern, cure in PATTERNS:
         for hit in pattern.finditer(text):
