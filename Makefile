@@ -45,7 +45,7 @@ test-sanitized:
 	tools/bootstrap --dev
 	tools/sanitized $(ARGS)
 
-# README's two commands in bare Debians; ARGS="13 -q -n 2" is one of them, with arguments for its tests. Needs root.
+# README's two commands on bare Debian systems; ARGS="13 -q -n 2" is one of them, with arguments for its tests. Needs root.
 test-bare:
 	tools/bare $(ARGS)
 

@@ -1,7 +1,7 @@
 """MessageStore: the public face. Opens the rooms in order, closes them in reverse; the work is done below.
 
-Thread-safety: every method may be called from any thread. Durability: see the README's table. Signal handlers may call close();
-the rule for that is io/_lock.pyx. Fork: a child gets ForkedProcess from every call and leaves the parent's store alone.
+Thread-safety: every method may be called from any thread. Durability: docs/is-my-message-safe.md. Signal handlers may call
+close(); the rule for that is io/_lock.pyx. Fork: a child gets ForkedProcess from every call; the parent's store stays as it is.
 """
 import asyncio
 import os

@@ -75,7 +75,7 @@ DOORS = {"rmq_store/__init__", "rmq_store/__main__", "rmq_store/spark/submit"}
 # Spelt in pieces, or this file would find itself.
 BANNED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK|NotImplemented" r"Error)\b")
 HOSTS = re.compile(r"\b(?:pypi\." r"org|pythonhosted\." r"org|deb\.debian\." r"org|repo1?\.maven|registry\.npmjs)\b")
-MACHINE = re.compile(r"(?<![\w.$}])/(?:wo" r"rk|ro" r"ot|ho" r"me/\w+|opt/ve" r"nv|tm" r"p/brief)(?:/|\b)")
+MACHINE = re.compile(r"(?<![\w.$}])/(?:wo" r"rk|r" r"oot|ho" r"me/\w+|opt/ve" r"nv|tm" r"p/brief)(?:/|\b)")
 POSIX = re.compile(r"\s*(?:from\s+posix\b(?!\.stdlib cimport posix_memalign$)|cimport\s+posix\b)")    # memory is no system call
 TEXTUAL = re.compile(r"""^\s*(?:DEF\s+\w+\s*=|IF\s+.*:\s*$|ELIF\s+.*:\s*$|include\s+["'])""")
 PYTHON_VISIBLE = re.compile(r"^(?:def|class|cpdef|async def|cdef class)\s+(?:[\w.\[\] ]+\s)?(\w+)")

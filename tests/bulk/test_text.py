@@ -83,7 +83,7 @@ def test_a_key_is_found_whatever_blanks_stand_around_it(tmp_path):
         assert store.wait_dispatched(10)
         for key in ("first", "second", "unique"):
             assert [m.body for m in store.query_key("T", key).messages] == [b"body"]
-        for key in ("", " ", "firs", "first  second"):
+        for key in ("", " ", "firs", "first  second"):  # codespell:ignore firs
             assert not store.query_key("T", key).messages
     assert not list(verify(tmp_path))
 

@@ -1,6 +1,6 @@
 """Small runs of a MessageStore on a probe, and the judge of what a power cut or a kill leaves of them.
 
-What must hold (the rules of the README's durability table):
+What must hold (the rules of docs/is-my-message-safe.md):
 - Ack rule: what a note says is durable is returned byte for byte, at its offset and queue offset.
 - Prefix rule: the log holds the first k messages put, for some k; nothing invented, nothing out of order, each message whole,
   its topic and properties too, which upstream's checksum does not cover.

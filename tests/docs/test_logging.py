@@ -35,7 +35,7 @@ def test_every_event_is_in_the_tables_once():
 
 
 def test_what_is_alerted_on_is_there_and_has_all_errors():
-    named = set(re.findall(r"`([A-Z_]{4,})`", section("What to alert on"))) - {"ERROR"}
+    named = set(re.findall(r"`([A-Z_]{4,})`", section("Events to alert on"))) - {"ERROR"}
     assert named <= {event.name for event in Event}
     assert named >= {event.name for event in Event if event.level >= logging.ERROR}
 
@@ -55,7 +55,7 @@ def test_every_logger_is_named():
     for file in ("access/waiting/listeners.py", "access/writer/_future.pyx"):
         source = (ROOT / "rmq_store" / file).read_text()
         name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', source).groups()
-        assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are no events")
+        assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are not events")
 
 
 def test_without_a_handler_nothing_is_said(tmp_path):

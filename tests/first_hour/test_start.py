@@ -90,14 +90,14 @@ def test_streams_that_are_closed_become_no_file_of_the_store(tmp_path):
 
 
 def test_what_no_encoding_has_is_shown_all_the_same(tmp_path):
-    name = os.fsdecode(str(tmp_path / "caf").encode() + b"\xe9")
+    name = os.fsdecode(str(tmp_path / "caf").encode() + b"\xe9")  # codespell:ignore caf
     with MessageStore.open(name, **SMALL) as store:
         store.put("T", "grün".encode())
     done = run("get", name, "-t", "T", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"gr\\xfcn" in done.stdout
     assert run("config", "show", name, "--changed").returncode == 0
     done = run("get", name, "-t", "U", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 1 and b"caf\\udce9: there are T" in done.stderr
+    assert done.returncode == 1 and b"caf\\udce9: there are T" in done.stderr  # codespell:ignore caf
 
 
 def test_version():

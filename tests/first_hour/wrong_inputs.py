@@ -79,7 +79,8 @@ WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     # options
     ("stat {s} -o nothing", USAGE, ("-o nothing: expected NAME=VALUE",)),
     ("stat {s} -o flush_mod=sync", USAGE, ("option flush_mod is unknown: did you mean flush_mode?",)),
-    ("stat {s} -o flush_mode=snyc", USAGE, ("option flush_mode is 'snyc': expected 'async' or 'sync'",)),
+    ("stat {s} -o flush_mode=snyc", USAGE,  # codespell:ignore snyc
+     ("option flush_mode is 'snyc': expected 'async' or 'sync'",)),  # codespell:ignore snyc
     ("stat {s} -o flush_mode=sync -o flush_mode=async", USAGE, ("-o flush_mode is given twice: give it once",)),
     ("stat {s} -o index_slots=0", USAGE, ("option index_slots is '0': expected 1 to 536870911 slots",)),
     ("stat {s} -o segment_size_bytes=1TB", USAGE, ("option segment_size_bytes is '1TB': expected a whole number",)),

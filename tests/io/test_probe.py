@@ -84,7 +84,8 @@ def test_every_call_can_fail(probe, open_file, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "more"), [("fsync", {"short": True}), ("pwrite", {"errno": 5, "nth": 0}),
-                                            ("wrte", {"errno": 5}), ("pwrite", {"errno": 0}), ("pwrite", {}),
+                                            ("wrte", {"errno": 5}),  # codespell:ignore wrte
+                                            ("pwrite", {"errno": 0}), ("pwrite", {}),
                                             ("pwrite", {"errno": 5, "short": True})])
 def test_rules_that_cannot_match_are_refused(probe, kind, more):
     with pytest.raises(ValueError):

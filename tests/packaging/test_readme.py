@@ -17,4 +17,4 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_it_stays_short():
-    assert len(README.read_text().splitlines()) <= 150
+    assert len(README.read_text().splitlines()) <= 100

@@ -29,7 +29,7 @@ def found(root, files):
     ("a.py", '"""A."""\nx = 1', "no newline"),
     ("a.py", "x = 1\n", "does not begin by saying"),
     ("a.py", '"""A."""\n# TO' + "DO: later\n", "open end"),
-    ("a.md", "See /ro" + "ot/notes.\n", "path of one machine"),
+    ("a.md", "See /r" + "oot/notes.\n", "path of one machine"),
     ("rmq_store/base/io/_x.pyx", "# X.\nDEF SIZE = 4\n", "textual"),
     ("rmq_store/base/io/_x.pyx", '# X.\ninclude "y.pxi"\n', "textual"),
     ("rmq_store/base/io/_x.pyx", "# X.\ndef f():\n    pass\n", "can import f"),

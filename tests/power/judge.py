@@ -1,4 +1,4 @@
-"""What must hold of a store after a power cut (README, "Is it durable?"): it opens; what was told durable is there, at its
+"""What must hold of a store after a power cut (docs/is-my-message-safe.md): it opens; what was told durable is there, at its
 place and as it was put; queues have no hole; each producer's messages end somewhere and nothing in their middle is gone;
 nothing is there that was not put; offsets are within the log; puts work, and the next open finds all of it.
 

@@ -89,7 +89,7 @@ def test_columns_by_name_and_by_schema(root):
     with pytest.raises(ConfigError, match="as STRING, it is BINARY"):
         columns_of(options, {"body": "STRING"})
     with pytest.raises(ConfigError, match="unknown in view messages"):
-        columns_of(options, {"boddy": "BINARY"})
+        columns_of(options, {"boddy": "BINARY"})  # codespell:ignore boddy
 
 
 def test_sizes():
