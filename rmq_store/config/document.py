@@ -10,14 +10,15 @@ from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 
 _HEAD = """# Options
 
-Given as keywords to `MessageStore.open(path, **options)`, to the commands as `-o name=value`, as variables
-`RMQ_STORE_<NAME>`, in a configuration file and in profiles ([configuration.md](configuration.md)). A value may be text
-(`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). Upstream's name may stand in place of ours (`mappedFileSizeCommitLog=65536`); two
-names for one thing, and a name that is not on this page, are errors. Order: default, profile, file, environment, keyword; the
-later one wins, and `rmqstore config show` tells which one did.
+You can give an option in five places: as a keyword of `MessageStore.open(path, **options)`, as `-o name=value` of a command,
+as the variable `RMQ_STORE_<NAME>`, in a configuration file, and in a profile ([configuration.md](configuration.md)). A value
+may be text (`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). You can use upstream's name instead of the name on this page
+(`mappedFileSizeCommitLog=65536`). It is an error to give one option under two names, or to give a name that is not on this
+page. The order is default, profile, file, environment, keyword. The later source wins, and `rmqstore config show` prints the
+source of each value.
 
-*Change*: `live`, `store.reconfigure()` may give another value; `reopen`, any open may; `fixed`, a property of the files of a
-directory, the same at every open.
+The column *change* says when a value may change. `live`: `store.reconfigure()` may change it while the store is open. `reopen`:
+each open may give another value. `fixed`: the value is a property of the files and must be the same at every open.
 
 <!-- Made by `python -m rmq_store.config.document > docs/options.md`. -->
 """
@@ -34,20 +35,20 @@ def markdown() -> str:
                   "|---|---|---|---|---|---|"]
         parts += [_row(option) for option in OPTIONS if option.group == group]
     parts += ["", "## Not supported\n",
-              "Upstream has these, this store has not: another value than upstream's default is an error.\n",
+              "Upstream has these options; this store does not. A value other than upstream's default is an error.\n",
               "| upstream | default | why |", "|---|---|---|"]
     for name, (default, reason) in NOT_SUPPORTED.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## Accepted without effect\n",
-              "Upstream has these; here they change nothing. A value other than upstream's default is logged.\n",
+              "Upstream has these options; here they change nothing. A value other than upstream's default is logged.\n",
               "| upstream | default | why |", "|---|---|---|"]
     for name, (default, reason) in NO_EFFECT.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## The broker's\n",
-              "These stand in a `broker.conf` too. They are known and ignored, named in one log line; `brokerIP1` and "
-              "`listenPort` together are our `store_host`.\n",
+              "A `broker.conf` also holds these options of the broker. The store ignores them and names them in one log "
+              "line. `brokerIP1` and `listenPort` together set `store_host`.\n",
               textwrap.fill(" ".join(f"`{n}`" for n in sorted(BROKER_ONLY - NEVER_READ)), 120, break_on_hyphens=False),
-              "\nIn many examples, but read by no RocketMQ, and ignored here too: "
+              "\nThese names stand in many examples, but no RocketMQ reads them. The store ignores them too: "
               + ", ".join(f"`{n}`" for n in sorted(NEVER_READ)) + "."]
     return "\n".join(parts) + "\n"
 
