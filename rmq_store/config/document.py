@@ -1,5 +1,5 @@
-"""docs/options.md, and the types of open's keywords, out of the tables. Maintainers only; a test fails when what is committed
-is not this."""
+"""Prints docs/options.md, docs/statuses.md and the types of open's keywords from the tables. For maintainers; a test fails if a
+committed page differs."""
 import sys
 import textwrap
 
@@ -7,6 +7,7 @@ from rmq_store.config import sources
 from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.options import OPTIONS, Option
 from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
+from rmq_store.status import AppendStatus, GetStatus, PutStatus
 
 _HEAD = """# Options
 
@@ -51,6 +52,32 @@ def markdown() -> str:
               "\nThese names stand in many examples, but no RocketMQ reads them. The store ignores them too: "
               + ", ".join(f"`{n}`" for n in sorted(NEVER_READ)) + "."]
     return "\n".join(parts) + "\n"
+
+
+_STATUS_HEAD = """# Statuses
+
+Every put and every get has a status. The names and numbers are RocketMQ's. `print(status)` shows the name, `int(status)` is the
+number, `status.happened` and `status.to_do` are the texts of this page. The names that this store never returns are here so
+that a number from a broker can be decoded.
+
+<!-- Made by `python -m rmq_store.config.document statuses > docs/statuses.md`. -->
+"""
+_STATUS_TABLES: tuple[tuple[type[PutStatus] | type[GetStatus] | type[AppendStatus], str], ...] = (
+    (PutStatus, "If a put stored its message, it returns a result, and the status is `result.status`. If a put did not store "
+                "its message, it raises an error, and the status is `error.status`. `status.stored` tells the two apart."),
+    (GetStatus, "`get()` returns a result. The status is `result.status`, and `result.next_offset` is the offset to continue "
+                "at."),
+    (AppendStatus, "Upstream's outcome of one append to a mapped file. No call of this library returns one."))
+
+
+def statuses() -> str:
+    """docs/statuses.md."""
+    parts = [_STATUS_HEAD]
+    for kind, text in _STATUS_TABLES:
+        parts += [f"## {kind.__name__}\n", f"{text}\n", "| number | status | what happened | what to do |", "|---|---|---|---|"]
+        parts += [f"| {status:d} | `{status}` | {status.happened} | {status.to_do} |" for status in kind]
+        parts.append("")
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _row(option: Option) -> str:
@@ -119,4 +146,4 @@ def _keys(options: list[Option]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(typed() if sys.argv[1:] == ["typed"] else markdown(), end="")
+    print({"typed": typed, "statuses": statuses}.get("".join(sys.argv[1:]), markdown)(), end="")

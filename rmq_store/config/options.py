@@ -136,8 +136,8 @@ OPTIONS: tuple[Option, ...] = (
          "maxTopicLength", change=_LIVE),
     _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (RocketMQ 5.2 and later).",
           "enabledAppendPropCRC"),
-    _bool("duplication_enabled", False, "Dispatch stops at the confirm offset. The store does not advance this "
-          "offset while it is open.", "duplicationEnable"),
+    _bool("duplication_enabled", False, "Dispatch stops at the confirm offset. `store.confirm(offset)` moves it.",
+          "duplicationEnable"),
     _choice("delay", "deliver", ("deliver", "store_only", "refuse"), "What to do with a message that has a delay level. "
             "`deliver`: store the message and deliver it when it is due; delayed messages that are already in the store are "
             "delivered too. `store_only`: store the message in SCHEDULE_TOPIC_XXXX for a broker, and deliver nothing. "
