@@ -92,7 +92,7 @@ def test_a_broken_file_under_config_is_a_finding(tmp_path, name):
         (root / "config" / damaged).write_text("{")
     (finding,) = verify(root)
     assert (finding.kind, finding.severity, finding.path) == ("config_file", "finding", str(root / "config" / name))
-    assert "its .bak is no better: correct the JSON by hand" in finding.detail
+    assert "its .bak file is unreadable too: correct the JSON by hand" in finding.detail
     (root / "config" / (name + ".bak")).write_text('{"offsetTable":{}}')
     assert not list(verify(root))
 

@@ -153,7 +153,7 @@ def test_warnings_are_none(rocketmq_store):
     emit(Event.DISPATCH_BEHIND, size=1)
 """)
     assert counts == {"passed": 4, "error": 1}, output
-    assert "rmq_store.store: cleaning of " in output and "planted" in output
+    assert "rmq_store.store: the task cleaning of " in output and "planted" in output
 
 
 def test_all_are_closed_where_one_cannot_be(run):
