@@ -230,7 +230,7 @@ def test_what_is_no_rate(tmp_path, rmqstore, command, bad):
     root = tmp_path / "s"
     fill(root, count=1)
     code, out, err = rmqstore(command, root, f"--rate={bad}")
-    assert (code, out) == (64, "") and f"--rate {float(bad)!r}: give MiB a second, 0 for as fast as it goes" in err
+    assert (code, out) == (64, "") and f"--rate {float(bad)!r}: give MiB per second, 0 for no limit" in err
     assert (rate(1e-9), rate(2), rate(0), rate(None)) == (1, 2 << 20, None, None)
 
 
