@@ -146,7 +146,7 @@ def test_reading_makes_nothing(tmp_path, rmqstore, monkeypatch):
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_must_exist(tmp_path, readonly):
-    with pytest.raises(FileNotFoundError, match="not a message store: there is no such directory"):
+    with pytest.raises(FileNotFoundError, match="not a message store: the directory does not exist"):
         MessageStore.open(tmp_path / "s", must_exist=True, readonly=readonly)
     (tmp_path / "s").mkdir()
     with pytest.raises(FileNotFoundError, match="it is empty"):

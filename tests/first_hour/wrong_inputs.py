@@ -5,7 +5,7 @@ USAGE, CANNOT, REFUSED, CORRUPT, FOUND_NOTHING = 64, 3, 2, 4, 1
 
 WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     # no store, not a store, not this user's, not now
-    ("get {none} -t T", CANNOT, ("not a message store: there is no such directory", "is its disk mounted?", "{none}")),
+    ("get {none} -t T", CANNOT, ("not a message store: the directory does not exist", "is its disk mounted?", "{none}")),
     ("stat {dir}", CANNOT, ("not a message store: it has no commitlog directory", "it is empty", "{dir}")),
     ("stat {s}/commitlog", CANNOT, ("not a message store", "{s} is one")),
     ("get {file} -t T", CANNOT, ("is a file, a store is a directory: give its path", "{file}")),

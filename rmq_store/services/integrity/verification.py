@@ -50,13 +50,13 @@ def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
 
 def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes_per_s: int | None = None,
            progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> Iterator[Finding]:
-    """Looks at every byte of the store in directory `path` that means something, and yields what is wrong.
+    """Checks every meaningful byte of the store in directory `path`, and yields the findings.
 
     Log: every record's place, parts, CRC-32 of the body and `__CRC32#`. Queues: each record has its entry (offset, size, tags
-    code), each entry its record. Index: each key has its entry, each entry its record, slots and chains lead to all of them.
-    Manifests, where there are some: every block. manifests=False: not those. files_only=True: only whether the files of
-    log and queues are there, without a gap and at their length (upstream: checkSelf). bytes_per_s: of reading, None as fast as
-    it goes.
+    code), each entry its record. Index: each key has its entry, each entry its record, and slots and chains reach all entries.
+    Manifests, if there are any: every block; manifests=False skips them. files_only=True: check only that the files of the log
+    and the queues exist, without a gap and with the right size (upstream: checkSelf). bytes_per_s: limit of reading; None: no
+    limit.
     options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
     Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.
     Raises ConfigError, OSError.
