@@ -80,7 +80,7 @@ def test_a_foreign_file_is_to_be_moved_out(tmp_path, name, readonly):
     (root / name).unlink()
     (root / "commitlog" / "notes.txt").write_text("x")
     (root / "index" / "notes.txt").write_text("x")
-    assert [(f.kind, "move it out" in f.detail) for f in verify(root, **SMALL) if f.kind != "not_closed"] == [
+    assert [(f.kind, "move it away" in f.detail) for f in verify(root, **SMALL) if f.kind != "not_closed"] == [
         ("foreign_file", True), ("foreign_file", True)]
 
 
