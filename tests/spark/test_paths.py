@@ -74,7 +74,7 @@ def test_writes_name_stores_so(parse, tmp_path, monkeypatch):
     ({"store.readonly": "true"}, "store.readonly is true"),
     ({"store.profile": "nvmee"}, "nvmee"),
     ({"store.commitlog_path": "hdfs://name/log"}, "option store.commitlog_path is 'hdfs://name/log'"),
-    ({"store.commitlog_path": "/log", "store.consumequeue_path": "file:/log"}, "three directories"),
+    ({"store.commitlog_path": "/log", "store.consumequeue_path": "file:/log"}, "three different directories"),
     ({"store.commitlog_path": "/log", "shards": "2"}, "they cannot share"),
     ({"store.storepathcommitlog": "/log", "shards": "2"}, "they cannot share")])
 def test_options_of_the_store_are_checked_before_the_write(parse, tmp_path, given, words):
