@@ -72,7 +72,7 @@ def test_the_least_line(tmp_path):
 
 
 WRONG = [
-    (b"no json", "line 3 is no message"), (b"[1]", "line 3 is no message"), (b'{"topic":"U"}', "line 3 has no 'body'"),
+    (b"no json", "line 3 is not a message"), (b"[1]", "line 3 is not a message"), (b'{"topic":"U"}', "line 3 has no 'body'"),
     (b'{"body":"U"}', "line 3 has no 'topic'"), (b'{"topic":"U","body":5}', "body is int: give text"),
     (b'{"topic":"U","body":"","properties":[1]}', "properties is list: give an object of text"),
     (b'{"topic":"U","body":"zz","body_as":"hex"}', "line 3"), (b'{"topic":"U","body":"zz","body_as":"base64"}', "base64"),
