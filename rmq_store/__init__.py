@@ -1,7 +1,7 @@
 """rmq_store: an Apache RocketMQ message store in a Python process, for Linux.
 
-What stands here is imported when it is first asked for: importing the package alone costs nothing, so that the command line can
-answer Ctrl-C from its first line on.
+A name is imported when a program first uses it. So importing the package alone costs nothing, and the command line can answer
+Ctrl-C from its first line on.
 """
 import importlib
 import sys

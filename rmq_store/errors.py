@@ -1,8 +1,8 @@
-"""Everything the store raises on purpose. A message names the thing, its value, the limit and the cure.
+"""All errors that the store raises itself. The text of an error names the thing, its value, the limit and the cure.
 
     RmqStoreError
-    ├─ ConfigError(ValueError)            an option: unknown, twice, out of range
-    ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: of another type, out of range
+    ├─ ConfigError(ValueError)            an option: unknown, given twice, out of range
+    ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: wrong type, out of range
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
@@ -11,8 +11,8 @@
     ├─ BackendUnavailable(backend, reason, cure)
     └─ ViewsAlive(BufferError)            close(strict=True): message views are alive
 
-What is stored but not yet as safe as asked is no error: it is a
-status on the result (status.PutStatus). All are raised in the caller's thread, never in a native one; all can be pickled.
+A message that is stored, but not yet as durable as requested, is not an error: the result has a status that says so
+(status.PutStatus). The caller's thread raises every error; a native thread raises none. All errors can be pickled.
 """
 import os
 from errno import EDQUOT, ENOSPC
@@ -30,44 +30,44 @@ __all__ = [
 
 
 def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
-    """Words a broken limit: `exceeds("body size", "5000000 bytes", "4194304", "split it or raise …")`."""
+    """The text for a value beyond a limit: `exceeds("body size", "5000000 bytes", "4194304", "split it or raise …")`."""
     return f"{thing} is {value}, the limit is {limit}: {cure}"
 
 
 class StoredPart(NamedTuple):
-    """Where the first messages of a put_many lie that failed before the last one: log offsets and queue offsets."""
+    """The messages that a put_many stored before it failed: their log offsets and queue offsets."""
 
     offsets: list[int]
     queue_offsets: list[int]
 
 
 class RmqStoreError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
-    stored: of put_many, the messages from the first one on that were stored before the error came; they stay, and their readers
-    see them. None: none was.
+    stored: the messages that put_many stored before the error, from the first message on. These messages stay stored, and
+    readers see them. None: put_many stored no message.
     """
 
     stored: StoredPart | None = None
 
 
 def tell_stored(error: BaseException, offsets: list[int], queue_offsets: list[int], count: int) -> None:
-    """Has an error say that the first messages of `count` are stored: `stored`, and words."""
+    """Adds to an error that the first messages of `count` are stored: sets `stored`, and adds a note."""
     part = StoredPart(offsets, queue_offsets)
     error.stored = part                 # type: ignore[attr-defined]
-    error.add_note(f"{len(offsets)} of {count} messages were stored before that and stay: put the others, not all, again")
+    error.add_note(f"{len(offsets)} of {count} messages were stored before that and stay stored: put only the others again")
 
 
 class ConfigError(RmqStoreError, ValueError):
-    """An option is unknown, given twice, of the wrong type, out of range, or contradicts another one."""
+    """An option is unknown, given twice, has the wrong type, is out of range, or contradicts another option."""
 
 
 class ArgumentIllegal(RmqStoreError, ValueError, TypeError):
-    """An argument of a call that stores no message is of another type than it must be, or out of range."""
+    """An argument has the wrong type or is out of range. Calls that store messages raise MessageIllegal instead."""
 
 
 def illegal(name: str, value: object, cure: str) -> ArgumentIllegal:
-    """Words a wrong argument: `illegal("max_count", -1, "give a whole number from 1 on")`."""
+    """Returns the error for a wrong argument: `illegal("max_count", -1, "give a whole number from 1 on")`."""
     text = repr(value)
     return ArgumentIllegal(f"{name} is {text if len(text) <= 80 else text[:79] + '…'}: {cure}")
 
@@ -75,13 +75,13 @@ def illegal(name: str, value: object, cure: str) -> ArgumentIllegal:
 # ---- the store's own state
 
 class StoreStateError(RmqStoreError):
-    """The call does not fit the state of the store. `status` is what upstream would answer a put."""
+    """The state of the store does not allow the call. `status` is the status that upstream would return for a put."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class StoreClosed(StoreStateError):
-    """A call on a closed store."""
+    """The store is closed."""
 
     def __init__(self, path: object = None) -> None:
         super().__init__(path)
@@ -92,7 +92,7 @@ class StoreClosed(StoreStateError):
 
 
 class StoreLocked(StoreStateError):
-    """Another process, or this one, has the store open for writing. `pid` is None where the holder does not tell."""
+    """Another process, or this one, has the store open for writing. `pid` is None if the holder leaves no process id."""
 
     def __init__(self, path: object = None, pid: int | None = None) -> None:
         super().__init__(path, pid)
@@ -106,11 +106,11 @@ class StoreLocked(StoreStateError):
             holder = f"process {self.pid}"
         else:
             holder = "another process (a Java broker leaves no process id)"
-        return f"the store{_at(self.path)} is open in {holder}: close it there, or look at it with readonly=True"
+        return f"the store{_at(self.path)} is open in {holder}: close it there, or open it with readonly=True"
 
 
 class ForkedProcess(StoreStateError):
-    """A call in a forked child on a store that its parent opened: threads and locks did not come along."""
+    """A forked child called a store that its parent opened. The threads and locks of the store do not exist in the child."""
 
     def __init__(self, path: object = None) -> None:
         super().__init__(path)
@@ -129,12 +129,12 @@ class StoreNotWriteable(StoreStateError):
         self.path = path
 
     def __str__(self) -> str:
-        return f"the store{_at(self.path)} is open with readonly=True: open it without to write"
+        return f"the store{_at(self.path)} is open with readonly=True: to write, open it without readonly"
 
 
 class ViewsAlive(RmqStoreError, BufferError):
-    """From close(strict=True): the store is closed, and `leases` groups of message views are alive. They stay good, and their
-    files mapped, until the last of them is gone."""
+    """Raised by close(strict=True): the store is closed, but `leases` groups of message views are alive. The views stay valid,
+    and their files stay mapped, until the last view is gone."""
 
     def __init__(self, path: object = None, leases: int = 0) -> None:
         super().__init__(path, leases)
@@ -143,13 +143,13 @@ class ViewsAlive(RmqStoreError, BufferError):
 
     def __str__(self) -> str:
         return (f"the store{_at(self.path)} is closed, but {self.leases} groups of message views are alive, which "
-                "strict=True does not allow: let go of the messages first, or keep message.copy() or bytes(message.body)")
+                "strict=True does not allow: delete the messages first, or keep message.copy() or bytes(message.body)")
 
 
 # ---- a message that was not stored
 
 class PutError(RmqStoreError):
-    """A message was refused and is not stored; of put_many, `stored` has those before it. `status` is the upstream status."""
+    """A message was refused and is not stored. After put_many, `stored` has the messages before it. `status` is upstream's."""
 
     status: PutStatus = PutStatus.UNKNOWN_ERROR
 
@@ -164,7 +164,7 @@ class PutError(RmqStoreError):
 
 
 class MessageIllegal(PutError, ValueError):
-    """Topic, body, size, queue id or a separator inside a property is outside what a record can hold."""
+    """A record cannot hold the message: its topic, body, size or queue id, or a separator inside a property."""
 
     status = PutStatus.MESSAGE_ILLEGAL
 
@@ -176,25 +176,25 @@ class PropertiesSizeExceeded(PutError, ValueError):
 
 
 class ServiceNotAvailable(PutError):
-    """The store takes no messages now: it starts, it stops, or it has no way to handle this kind."""
+    """The store takes no messages now, because it starts or stops, or it does not support this kind of message."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class CreateMappedFileFailed(PutError):
-    """The next commit-log file did not come in time."""
+    """The next commit-log file was not made in time."""
 
     status = PutStatus.CREATE_MAPPED_FILE_FAILED
 
 
 class OsPageCacheBusy(PutError):
-    """The put lock has been held for longer than busy_after_ms: the device does not keep up. Try later."""
+    """Another put has held the put lock for longer than busy_after_ms: the device is too slow. Put again later."""
 
     status = PutStatus.OS_PAGE_CACHE_BUSY
 
 
 class PoolExhausted(PutError):
-    """No room in the transient store pool, and pool_empty is "fail"."""
+    """The transient store pool has no room, and pool_empty is "fail"."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 
@@ -202,13 +202,13 @@ class PoolExhausted(PutError):
 # ---- the device
 
 class DurabilityError(RmqStoreError, OSError):
-    """The kernel refused to write or to sync. `errno` is its reason, `filename` the file.
+    """The kernel refused to write or to sync. `errno` is the kernel's reason, `filename` the file.
 
-    After SyncFailed, WriteFailed and ShortWrite the store is failed for writing: reads go on, nothing more is acknowledged.
+    After SyncFailed, WriteFailed and ShortWrite the store takes no more puts and acknowledges no message. Reads still work.
     """
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
-    cure = "close the store, look after the device, open it again: recovery finds out what is really there"
+    cure = "close the store, check the device, then open the store again: recovery finds which messages are really there"
 
     def __init__(self, errno: int, what: str = "I/O", path: object = None) -> None:
         text = None if path is None else os.fsdecode(os.fspath(path))   # type: ignore[call-overload]
@@ -224,7 +224,7 @@ class DurabilityError(RmqStoreError, OSError):
 
 
 class SyncFailed(DurabilityError):
-    """fdatasync, msync or a directory sync failed. It is never tried again on the same pages."""
+    """fdatasync, msync or a directory sync failed. The store never repeats a sync on the same pages."""
 
 
 class WriteFailed(DurabilityError):
@@ -232,31 +232,31 @@ class WriteFailed(DurabilityError):
 
 
 class ShortWrite(DurabilityError):
-    """A write stored fewer bytes than given, and could not be continued."""
+    """A write stored only a part of its bytes, and the rest could not be written."""
 
 
 class DiskFull(DurabilityError):
-    """No space for the next file. Not final: puts are taken again once there is space. From open(): for what it writes."""
+    """No space for the next file. The store accepts puts again when there is space. open() raises it for its own writes."""
 
     status = PutStatus.CREATE_MAPPED_FILE_FAILED
-    cure = "make room on that file system; the store goes on by itself"
+    cure = "make room on that file system; then the store accepts puts again by itself"
     codes = ENOSPC, EDQUOT          # the kernel's reasons: a device, or somebody's share of it, is full
 
     @classmethod
     def at_open(cls, error: OSError, root: str) -> "DiskFull":
-        """What open() raises for an error whose errno is one of `codes`."""
+        """Returns the error that open() raises for an errno of `codes`."""
         full = cls(error.errno or 0, "opening", error.filename or root)
-        full.cure = "make room on that file system and open it again; readonly=True opens it as it is"
+        full.cure = "make room on that file system and open the store again; readonly=True opens it without writing"
         return full
 
 
 # ---- what is on the device
 
 class CorruptionError(RmqStoreError):
-    """Bytes on the device are not what they must be."""
+    """Bytes on the device are wrong."""
 
-    cure = ("keep a copy of the store; `rmqstore verify` tells what is damaged, `rmqstore repair` bridges damage in the log "
-            "and makes queues and index from it again")
+    cure = ("keep a copy of the store; `rmqstore verify` lists the damage, `rmqstore repair` bridges damage in the log and "
+            "builds the queues and the index again from the log")
 
     def __init__(self, path: object, offset: int | None, expected: object, found: object) -> None:
         super().__init__(path, offset, expected, found)
@@ -271,36 +271,36 @@ class CorruptionError(RmqStoreError):
 
 
 def foreign(path: str, expected: str, found: str) -> CorruptionError:
-    """A file of queues or index of another size than all: damaged, of another geometry, or somebody else's."""
+    """A queue file or index file of the wrong size: damaged, written with other sizes, or not a file of the store."""
     error = CorruptionError(path, None, expected, found)
-    error.cure = ("move it out of the directory where it is none of the store's, open the store with the sizes it was written "
-                  "with, or run `rmqstore repair`, which makes queues and index from the log again")
+    error.cure = ("if the file does not belong to the store, move it away; else open the store with the sizes it was written "
+                  "with, or run `rmqstore repair`, which builds the queues and the index again from the log")
     return error
 
 
 class ConfigFileCorrupted(CorruptionError):
-    """A JSON file under config/ and its .bak are both unreadable: offsets, topics, groups or delay offsets."""
+    """A JSON file under config/ (offsets, topics, groups or delay offsets) and its .bak file are both unreadable."""
 
-    cure = ("mend the JSON by hand, put either file back from a copy of the store, or move both away: then its content begins "
-            "anew, as in a new store")
+    cure = ("correct the JSON by hand, restore one of the files from a copy of the store, or move both away: then the store "
+            "begins with an empty file")
 
 
 class StoreRefusesToLoad(CorruptionError):
-    """The directory as a whole cannot be a store of these options: a commit-log file of another size, a hole in the log."""
+    """The directory is not a store with these options: a commit-log file has another size, or the log has a gap."""
 
-    cure = ("open it with the file sizes it was written with, or put the file back from a copy of the store; a file that is "
-            "none of the store's: move it out of the directory; `rmqstore repair` gives a short last file its length back")
+    cure = ("open the store with the file sizes it was written with, or restore the file from a copy of the store; if the file "
+            "does not belong to the store, move it away; `rmqstore repair` restores the length of a short last file")
 
 
 class UnknownVersion(StoreRefusesToLoad):
-    """The log has records of a version of the format that this library does not know. Nothing was changed."""
+    """The log has records in a version of the format that this library does not know. The open changed nothing."""
 
-    cure = ("nothing was changed: open it with the RocketMQ that wrote it, or with a newer release of this library; "
-            "readonly=True shows what lies in front of them")
+    cure = ("nothing was changed: open the store with the RocketMQ that wrote it, or with a newer release of this library; "
+            "readonly=True shows the records before these")
 
 
 class BackendUnavailable(RmqStoreError):
-    """A flush back end was asked for by name, and this machine does not allow it."""
+    """flush_backend names a back end that this machine does not allow."""
 
     def __init__(self, backend: str, reason: str, cure: str) -> None:
         super().__init__(backend, reason, cure)
@@ -321,6 +321,6 @@ def _at(path: object) -> str:
 
 
 def no_thread(code: int, name: str, path: str) -> OSError:
-    """The error of a native thread of the store at `path` that could not be started."""
+    """Returns the error for a native thread of the store at `path` that could not be started."""
     return OSError(code, f"{os.strerror(code)}: starting the {name} thread: raise the limit of address space (ulimit -v), of "
                    "threads (ulimit -u, pids.max), or of memory", path)

@@ -6,8 +6,8 @@
     register(store)
     start_http_server(9104)
 
-Names are upstream's where the meaning is the same (rocketmq_storage_*, rocketmq_messages_*), the rest begin with rmq_store_;
-base units stand in the name. A closed store has no metrics; it need not be taken out. Thread-safety: any.
+Metrics with the same meaning as upstream's have upstream's names (rocketmq_storage_*, rocketmq_messages_*); other names begin
+with rmq_store_. A name contains the base unit. A closed store has no metrics; you need not unregister it. Thread-safety: any.
 """
 import weakref
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ _COUNTERS = {
 
 
 class StoreCollector(Collector):
-    """The metrics of one store; holds it weakly. labels: added to each metric, path = its directory."""
+    """The metrics of one store, which the collector references weakly. labels: added to each metric; path is the directory."""
 
     def __init__(self, store: "MessageStore") -> None:
         self._store = weakref.ref(store)
@@ -151,14 +151,14 @@ def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:
 
 
 def register(store: "MessageStore", registry: CollectorRegistry = REGISTRY) -> StoreCollector:
-    """Adds a store's metrics to a registry of prometheus_client; returns the collector (registry.unregister takes it out)."""
+    """Adds the metrics of a store to a registry of prometheus_client. Returns the collector, for registry.unregister."""
     collector = StoreCollector(store)
     registry.register(collector)
     return collector
 
 
 def text(store: "MessageStore") -> str:
-    """All metrics of one store in Prometheus' text format: str."""
+    """Returns all metrics of one store in Prometheus' text format, as a str."""
     registry = CollectorRegistry()
     register(store, registry)
     page: str = generate_latest(registry).decode()

@@ -1,6 +1,6 @@
-"""Fixtures for pytest: stores in a test's own directory that are small, closed at its end, and must not have failed meanwhile.
+"""Fixtures for pytest: small stores in the directory of a test. They are closed at its end, and the test fails if one failed.
 
-pytest loads this in every run where rmq_store is installed, so it imports nothing of the store until a test asks for one.
+pytest loads this in every run where rmq_store is installed, so it imports the store only when a test uses a fixture.
 Docs: docs/testing.md.
 """
 import logging
@@ -19,10 +19,10 @@ _MARKER = "rocketmq_store(**options): options of the store that the fixture of t
 
 
 class StoreFactory:
-    """Opens stores under one directory. What `rocketmq_store_factory` gives; not made by a test. One thread.
+    """Opens stores under one directory. The fixture `rocketmq_store_factory` gives it to a test. Thread-safety: one thread.
 
-    errors: what the stores of this process logged at level ERROR since the fixture was set up: list of str. The test fails at
-    its end if any is left; one that provokes them clears the list.
+    errors: the lines that the stores of this process logged at level ERROR since the fixture was set up: list of str. A test
+    fails at its end if the list is not empty. A test that provokes errors clears the list.
     """
 
     def __init__(self, directory: Path, errors: list[str]) -> None:
@@ -40,15 +40,15 @@ class StoreFactory:
         return self._open(str(self.directory / name), options)
 
     def reopen(self, store: "MessageStore", **options: Any) -> "MessageStore":
-        """Closes `store` and opens its directory again, with the options that it had, those given here in place of theirs.
-        Raises what close() and MessageStore.open raise; ValueError for a store of somebody else."""
+        """Closes `store` and opens its directory again with the same options; options given here replace the old values.
+        Raises what close() and MessageStore.open raise, and ValueError for a store that this fixture did not open."""
         if store.path not in self._options:
-            raise ValueError(f"the store at {store.path} was not opened by this fixture: reopen what it gave")
+            raise ValueError(f"the store at {store.path} was not opened by this fixture: reopen one that it opened")
         store.close()
         return self._open(store.path, {**self._options[store.path], **options})
 
     def close(self) -> None:
-        """Closes what is open, the newest first; all of them, then the first error is raised."""
+        """Closes all open stores, the newest first, then raises the first error, if any."""
         problems: list[BaseException] = []
         while self._stores:
             try:
@@ -86,8 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def rocketmq_store_factory(tmp_path: Path) -> Iterator[StoreFactory]:
-    """Call it for a store, small and empty: `rocketmq_store_factory(flush_mode="sync")`; a second one needs a name.
-    `.reopen(store)` closes and opens again. All are closed when the test ends; it fails if one logged an error."""
+    """A call returns a small, empty store: `rocketmq_store_factory(flush_mode="sync")`. A second store needs a name.
+    `.reopen(store)` closes a store and opens it again. All stores are closed when the test ends; it fails if one logged an
+    error."""
     kept = _Errors()
     logger = logging.getLogger("rmq_store")
     logger.addHandler(kept)
@@ -104,12 +105,12 @@ def rocketmq_store_factory(tmp_path: Path) -> Iterator[StoreFactory]:
 
 @pytest.fixture
 def rocketmq_store(request: pytest.FixtureRequest, rocketmq_store_factory: StoreFactory) -> "MessageStore":
-    """An open rmq_store.MessageStore, small and empty, in the test's own directory; closed when the test ends.
+    """An open rmq_store.MessageStore, small and empty, in the directory of the test. It is closed when the test ends.
     `@pytest.mark.rocketmq_store(flush_mode="sync")` gives it options."""
     options: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("rocketmq_store"))):     # the one nearest to the test counts
         if marker.args:
-            raise pytest.UsageError(f"rocketmq_store{marker.args!r}: options are given by name, as in "
+            raise pytest.UsageError(f"rocketmq_store{marker.args!r}: give options by name, as in "
                                     "@pytest.mark.rocketmq_store(flush_mode=\"sync\")")
         options |= marker.kwargs
     return rocketmq_store_factory(**options)

@@ -1,15 +1,32 @@
-"""Outcomes with upstream's names, spelled and ordered as in RocketMQ 5.x.
+"""Outcomes with upstream's names, spelled and ordered as in RocketMQ 5.x. Each says what happened and what to do.
 
 Tables only; any thread. A value is the ordinal of the Java enum, so that `PutStatus(n)` decodes what C code returns.
+`python -m rmq_store.config.document statuses` prints docs/statuses.md.
 Source: PutMessageStatus, AppendMessageStatus, GetMessageStatus of org.apache.rocketmq.store (5.3.3).
 """
 from enum import IntEnum
 
 __all__ = ["AppendStatus", "GetStatus", "PutStatus"]
 
+NEVER_HERE = "Only a broker or a replica returns it."
+
 
 class _Status(IntEnum):
-    """A status prints as its name. To JSON, to arithmetic and to a format such as "d" it is the number that it is."""
+    """A status prints as its name. To JSON, to arithmetic and to a format such as "d" it is the number that it is.
+
+    happened, to_do: one sentence or two each, for people. `to_do` is NEVER_HERE where only a broker or a replica returns it.
+    """
+
+    happened: str
+    to_do: str
+
+    def __new__(cls, number: int, happened: str = "", to_do: str = NEVER_HERE) -> "_Status":
+        """A row: the number, what happened, what to do. The defaults let type checkers accept PutStatus(n)."""
+        self = int.__new__(cls, number)
+        self._value_ = number
+        self.happened = happened
+        self.to_do = to_do
+        return self
 
     def __str__(self) -> str:
         return self.name
@@ -19,55 +36,81 @@ class _Status(IntEnum):
 
 
 class PutStatus(_Status):
-    """What became of a put.
+    """The outcome of a put.
 
-    FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are stored, but not yet as safe as asked: they come on a
-    result. Every other status but PUT_OK means that nothing was stored: it comes in an exception (errors.PutError).
+    With FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE the message is stored, but not yet as durable as
+    requested. These statuses come on a result. Every other status but PUT_OK means that the message was not stored. It comes
+    in an exception (errors.PutError).
     """
 
-    PUT_OK = 0
-    FLUSH_DISK_TIMEOUT = 1
-    FLUSH_SLAVE_TIMEOUT = 2
-    SLAVE_NOT_AVAILABLE = 3
-    SERVICE_NOT_AVAILABLE = 4
-    CREATE_MAPPED_FILE_FAILED = 5
-    MESSAGE_ILLEGAL = 6
-    PROPERTIES_SIZE_EXCEEDED = 7
-    OS_PAGE_CACHE_BUSY = 8
-    UNKNOWN_ERROR = 9
-    IN_SYNC_REPLICAS_NOT_ENOUGH = 10
-    PUT_TO_REMOTE_BROKER_FAIL = 11
-    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12
-    WHEEL_TIMER_FLOW_CONTROL = 13
-    WHEEL_TIMER_MSG_ILLEGAL = 14
-    WHEEL_TIMER_NOT_ENABLE = 15
+    PUT_OK = 0, "The message is stored, and as durable as requested.", "Nothing."
+    FLUSH_DISK_TIMEOUT = (
+        1, "The message is stored, but the device did not confirm it within flush_deadline_ms.",
+        "Do not put the message again. Call flush() and wait until it returns, or check the device if this happens often.")
+    FLUSH_SLAVE_TIMEOUT = 2, "The message is stored, but a replica did not confirm it in time."
+    SLAVE_NOT_AVAILABLE = 3, "The message is stored, but no replica was available."
+    SERVICE_NOT_AVAILABLE = (
+        4, "The message is not stored: the store takes no puts now. It may be closed, read-only, full or failed.",
+        "Read the text of the exception; it names the cause and the cure.")
+    CREATE_MAPPED_FILE_FAILED = (
+        5, "The message is not stored: the next commit-log file was not made in time, or the disk has no space for it.",
+        "Make room on the disk, or check the device. Then put the message again.")
+    MESSAGE_ILLEGAL = (
+        6, "The message is not stored: a record cannot hold its topic, body, queue id or another field.",
+        "Correct the message. The text of the exception names the field, its value and the limit.")
+    PROPERTIES_SIZE_EXCEEDED = (
+        7, "The message is not stored: its encoded properties are longer than 32767 bytes.",
+        "Shorten the properties, or move long values into the body.")
+    OS_PAGE_CACHE_BUSY = (
+        8, "The message is not stored: another put held the put lock for longer than busy_after_ms, as on a slow device.",
+        "Put the message again later. If this happens often, check the device.")
+    UNKNOWN_ERROR = 9, "Upstream met an error without a status of its own."
+    IN_SYNC_REPLICAS_NOT_ENOUGH = 10, "The message is not stored: too few replicas are in sync."
+    PUT_TO_REMOTE_BROKER_FAIL = 11, "The message is not stored: a put to another broker failed."
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12, "The message is not stored: too many light message queues."
+    WHEEL_TIMER_FLOW_CONTROL = 13, "The message is not stored: too many timers are due at its time."
+    WHEEL_TIMER_MSG_ILLEGAL = 14, "The message is not stored: its timer properties are wrong."
+    WHEEL_TIMER_NOT_ENABLE = 15, "The message is not stored: the timer wheel is off."
 
     @property
     def stored(self) -> bool:
-        """True where the message is in the log (upstream: PutMessageResult.isOk)."""
+        """True if the message is in the log (upstream: PutMessageResult.isOk)."""
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
 
 
 class AppendStatus(_Status):
-    """What became of one append to a mapped file."""
+    """The outcome of one append to a mapped file, inside upstream's store. No call of this library returns one."""
 
-    PUT_OK = 0
-    END_OF_FILE = 1
-    MESSAGE_SIZE_EXCEEDED = 2
-    PROPERTIES_SIZE_EXCEEDED = 3
-    UNKNOWN_ERROR = 4
+    PUT_OK = 0, "The record is in the file."
+    END_OF_FILE = 1, "The record does not fit into the rest of the file."
+    MESSAGE_SIZE_EXCEEDED = 2, "The message is too large."
+    PROPERTIES_SIZE_EXCEEDED = 3, "The properties are too long."
+    UNKNOWN_ERROR = 4, "The append failed for another reason."
 
 
 class GetStatus(_Status):
-    """Why a get returned what it did; next_offset says where to go on."""
+    """The outcome of a get. `next_offset` of the result says where to continue."""
 
-    FOUND = 0
-    NO_MATCHED_MESSAGE = 1
-    MESSAGE_WAS_REMOVING = 2
-    OFFSET_FOUND_NULL = 3
-    OFFSET_OVERFLOW_BADLY = 4
-    OFFSET_OVERFLOW_ONE = 5
-    OFFSET_TOO_SMALL = 6
-    NO_MATCHED_LOGIC_QUEUE = 7
-    NO_MESSAGE_IN_QUEUE = 8
-    OFFSET_RESET = 9
+    FOUND = 0, "The result has at least one message.", "Handle the messages, then get from next_offset."
+    NO_MATCHED_MESSAGE = (
+        1, "The get examined queue entries, but no message has one of the tags.", "Get again from next_offset.")
+    MESSAGE_WAS_REMOVING = (
+        2, "The queue has entries, but their messages are deleted or damaged.",
+        "Get again from next_offset. If the messages were not deleted, run `rmqstore verify`.")
+    OFFSET_FOUND_NULL = (
+        3, "The offset lies in the queue, but the queue file with its entry is missing or cannot be read.",
+        "Get again from next_offset, the start of the next queue file. Run `rmqstore verify` to see what is missing.")
+    OFFSET_OVERFLOW_BADLY = (
+        4, "The offset lies beyond the end of the queue.",
+        "Continue at next_offset, the end of the queue. Check where the offset came from.")
+    OFFSET_OVERFLOW_ONE = (
+        5, "The offset is the end of the queue: there is no message yet.",
+        "Get from the same offset again later, or pass `wait` to wait for a message.")
+    OFFSET_TOO_SMALL = (
+        6, "The offset lies before the start of the queue, for example because cleaning deleted messages.",
+        "Continue at next_offset, the oldest message of the queue.")
+    NO_MATCHED_LOGIC_QUEUE = 7, "The broker has no such queue. This store says NO_MESSAGE_IN_QUEUE instead."
+    NO_MESSAGE_IN_QUEUE = (
+        8, "The queue never had a message, or the topic or the queue does not exist.",
+        "Check the topic and the queue id, or pass `wait` to wait for the first message.")
+    OFFSET_RESET = 9, "The broker reset the offset of the group."

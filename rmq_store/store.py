@@ -1,7 +1,7 @@
-"""MessageStore: the public face. Opens the rooms in order, closes them in reverse; the work is done below.
+"""MessageStore: the public class of a store. It opens the rooms in order and closes them in reverse order.
 
-Thread-safety: every method may be called from any thread. Durability: docs/is-my-message-safe.md. Signal handlers may call
-close(); the rule for that is io/_lock.pyx. Fork: a child gets ForkedProcess from every call; the parent's store stays as it is.
+Thread-safety: every method may be called from any thread. Durability: docs/is-my-message-safe.md. Signal handlers may call close();
+io/_lock.pyx has the rule for that. Fork: every call in a child raises ForkedProcess and leaves the parent's store unchanged.
 """
 import asyncio
 import os
@@ -56,9 +56,10 @@ __all__ = ["MessageStore"]
 
 
 class MessageStore(StoreServes):
-    """An Apache RocketMQ message store in a directory: put, know when it is durable, read back by queue, key, time and id.
+    """An Apache RocketMQ message store in a directory. It stores messages, says when they are durable, and reads them by queue,
+    key, time and id.
 
-    Made by `MessageStore.open`. Lifetime: until close(), the end of its `with` block, or interpreter exit.
+    `MessageStore.open` makes one. Lifetime: until close(), the end of its `with` block, or interpreter exit.
     """
 
     _lock_fd: int | None = None
@@ -84,17 +85,17 @@ class MessageStore(StoreServes):
              store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
              _environment: Mapping[str, str] | None = None, _services: bool = True,
              **options: Unpack[OpenOptions]) -> "MessageStore":
-        """Opens, or makes, the store in directory `path`; returns when it has recovered and everything is dispatched.
+        """Opens the store in directory `path`, or makes a new one. Returns when recovery and dispatch are done.
 
-        must_exist: make none, FileNotFoundError where there is none (a path that is misspelt, a disk that is not mounted).
-        profile: a built-in profile ("nvme", "durable", ...), the name of one of the user's, or a path; None: RMQ_STORE_PROFILE,
-        else the one the configuration file names, else none. config: a file, TOML or upstream's broker.conf; None:
-        RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword; `options.origin(name)`
-        tells which it was. readonly: not one byte is written; a live or a dead store is read as it is, with
-        follow=True what another process puts from now on, too. compat: "4.9" or "5.x".
+        must_exist: raise FileNotFoundError instead of making a store (for a misspelt path, or a disk that is not mounted).
+        profile: a built-in profile ("nvme", "durable", ...), the name of a user's profile, or a path. None: RMQ_STORE_PROFILE,
+        else the profile that the configuration file names, else no profile. config: a TOML file or upstream's broker.conf;
+        None: RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword;
+        `options.origin(name)` says which source won. readonly: the open writes no byte, and shows a live or a dead store as it
+        is; with follow=True it also shows the messages that another process puts later. compat: "4.9" or "5.x".
         write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto" (the best that works here; see
         docs/choosing-a-backend.md), "msync", "fdatasync", "io_uring".
-        store_host: "ip:port" in every record. options: see docs/options.md, upstream's names are accepted.
+        store_host: "ip:port" in every record. options: see docs/options.md; upstream's names are accepted.
 
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
         directories); BackendUnavailable; DiskFull; OSError. Upstream: DefaultMessageStore.load, start.
@@ -175,9 +176,9 @@ class MessageStore(StoreServes):
     # ---- durability and visibility
 
     def scrub(self, **how: Any) -> ScrubResult:
-        """Reads the sealed files of the log against their manifests; see rmq_store.scrub for the arguments and the result.
+        """Compares the sealed files of the log with their manifests. See rmq_store.scrub for the arguments and the result.
 
-        Any thread, beside puts; takes no lock. Raises OSError; damage is in the result.
+        Thread-safety: any thread, also during puts; takes no lock. Raises OSError. The result lists the damage.
         """
         sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
                  if getattr(self.options, name) is not None}
@@ -189,12 +190,14 @@ class MessageStore(StoreServes):
             raise
 
     def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
-        """Backs this store up into a directory of backups, beside puts and reads; again: log files it has are not copied again.
+        """Backs this store up into a directory of backups, during puts and reads. A later backup does not copy log files again
+        that are already in the directory.
 
-        All that was put before is in it. It is on the device, and a store for us and RocketMQ, when the call returns; until
-        then it is not there, and earlier ones stay as they are. Takes no lock that puts take; the calling thread settles queues
-        and index in the copy. See rmq_store.backup and docs/backup.md. Any thread, one call at a time for a directory. Raises
-        ConfigError, StoreStateError, CorruptionError, DiskFull, OSError.
+        The backup has every message that was put before the call. When the call returns, the backup is on the device, and both
+        this library and RocketMQ can open it as a store. Before that it does not exist, and earlier backups never change. The
+        call takes no lock that puts take; the calling thread completes queues and index in the copy. See rmq_store.backup and
+        docs/backup.md. Thread-safety: any thread, one call at a time for a directory. Raises ConfigError, StoreStateError,
+        CorruptionError, DiskFull, OSError.
         """
         from rmq_store.services.backup.backup import backup_source  # who makes none loads nothing for it
         from rmq_store.services.backup.source import Source
@@ -208,10 +211,10 @@ class MessageStore(StoreServes):
     # ---- arrivals
 
     def add_arriving_listener(self, listener: ArrivingListener) -> None:
-        """Calls listener(topic, queue_id, max_offset) when a queue got messages; max_offset is one past the newest.
+        """Calls listener(topic, queue_id, max_offset) when a queue got messages; max_offset is one past the newest message.
 
-        Calls come from one thread of the store and are gathered: one for each queue and wake-up, however many messages. So a
-        listener must be short; what it raises is logged. Any thread. Upstream: MessageArrivingListener."""
+        One thread of the store makes all calls, one call for each queue and wake-up, however many messages came. So a listener
+        must be short. The store logs what a listener raises. Thread-safety: any. Upstream: MessageArrivingListener."""
         self._check_open()
         if not callable(listener):
             raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset)")
@@ -222,7 +225,7 @@ class MessageStore(StoreServes):
         self._listeners.add(listener)
 
     def remove_arriving_listener(self, listener: ArrivingListener) -> None:
-        """The listener is called no more, but for a call under way. Raises ValueError for one that was not added."""
+        """Removes a listener. A call in progress still ends. Raises ValueError if the listener was not added."""
         if self._listeners is None:
             raise ValueError("this listener was not added")
         self._listeners.remove(listener)
@@ -239,11 +242,12 @@ class MessageStore(StoreServes):
     # ---- options
 
     def reconfigure(self, **options: Unpack[LiveOptions]) -> None:
-        """Gives live options (docs/options.md) other values while the store is open; calls that begin later go by them.
+        """Changes live options (docs/options.md) while the store is open. Calls that begin later use the new values.
 
-        options: our names and upstream's, values as for open. All of them change, or none. `store.options` tells what holds;
-        the origin becomes `reconfigure`. Any thread. Raises ConfigError: an option that needs a reopen, a value out of range, a
-        message_size_max_bytes that the pool cannot take. Upstream: the broker's UPDATE_BROKER_CONFIG.
+        options: names and values as for open; upstream's names are accepted. Either all of them change, or none.
+        `store.options` has the new values; their origin becomes `reconfigure`. Thread-safety: any. Raises ConfigError if an
+        option needs a reopen, a value is out of range, or the pool is too small for message_size_max_bytes. Upstream: the
+        broker's UPDATE_BROKER_CONFIG.
         """
         self._check_open()
         with self._options_lock:
@@ -254,13 +258,14 @@ class MessageStore(StoreServes):
     def close(self, *, strict: bool = False) -> None:
         """Flushes, waits up to close_timeout_ms for dispatch, stops every thread, releases the lock. Idempotent.
 
-        The abort file goes only if nothing failed and nothing is behind. Messages that are alive stay good: their files stay
-        mapped until the last one is gone, and `leases` counts them. strict: then raises ViewsAlive, when all else is done; for
-        who is about to unmount the disk, and for tests. Raises DurabilityError where the last flush, or another write or
-        sync of closing, failed; everything is released all the same. Any thread, also in a callback or a listener: there it
-        returns at once if another thread is closing, which waits for the callback to end. In a signal handler, too: where that
-        has interrupted a call that has a lock of a store, close() returns at once and is done when the call lets go of it.
-        Raises ForkedProcess in a child of fork.
+        close() removes the abort file only if nothing failed and dispatch is done. Message views stay valid: their files stay
+        mapped until the last view is gone, and `leases` counts the views. strict: if views are alive, close() raises ViewsAlive
+        after everything else is done; use it before an unmount, and in tests. Raises DurabilityError if the last flush, or
+        another write or sync, failed; everything is released all the same. Raises ForkedProcess in a child of fork.
+
+        Thread-safety: any thread. A callback or a listener may call it too; if another thread is closing, the call returns at
+        once, because that thread waits for the callback to end. A signal handler may call it too; if the signal interrupted a
+        call that holds a lock of the store, close() returns at once, and the store closes when that call releases the lock.
         """
         if self._forked():
             raise ForkedProcess(self.path)

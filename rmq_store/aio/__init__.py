@@ -1,4 +1,4 @@
-"""The asyncio face: AsyncMessageStore, its consumers and subscriptions."""
+"""The asyncio interface: AsyncMessageStore, its consumers and subscriptions."""
 from rmq_store.aio.store import AsyncMessageStore, Subscription
 
 __all__ = ["AsyncMessageStore", "Subscription"]

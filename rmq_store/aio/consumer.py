@@ -1,8 +1,8 @@
-"""AsyncConsumer: a consumer of a group for asyncio, the same names awaited where they wait.
+"""AsyncConsumer: a consumer of a group for asyncio. Its methods have the same names, and those that wait are awaited.
 
-Batches are those of the synchronous consumer: acknowledging and giving back is memory, and done at once. What waits for
-messages is woken by the consumer's eventfd; what waits for the device, a retry or the closing, holds the task and not the loop.
-Cancellation: a task that is cancelled in poll has taken nothing.
+Batches are those of the synchronous consumer: ack and nack change memory only and return at once. The consumer's eventfd wakes
+a task that waits for messages. A retry and close() wait for the device; they hold the task and not the loop.
+Cancellation: a task that is cancelled in poll has taken no message.
 """
 import asyncio
 import inspect
@@ -27,9 +27,9 @@ BREATH = 8          # polls that need no waiting, after which other tasks have a
 
 
 class AsyncConsumer:
-    """One group's consumer in this process, for tasks of one event loop; any number of them may poll it.
+    """The consumer of one group in this process, for tasks of one event loop. Any number of these tasks may poll it.
 
-    Made by `await store.consumer(...)`; `async with` closes it. Durability: as Consumer.
+    `await store.consumer(...)` makes it; `async with` closes it. Durability: as Consumer.
     """
 
     def __init__(self, store: "MessageStore", consumer: Consumer) -> None:
@@ -45,7 +45,7 @@ class AsyncConsumer:
 
     @property
     def topics(self) -> list[str]:
-        """%RETRY%group among them: list of str."""
+        """The topics, with %RETRY%group: list of str."""
         return self._consumer.topics
 
     @property
@@ -54,8 +54,8 @@ class AsyncConsumer:
         return self._consumer.closed
 
     async def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
-        """As Consumer.poll. Say what became of the batch with `ack` and `nack`; a single message that failed goes to
-        `await consumer.retry(message)`, not to the batch's own retry, which would hold the loop until the device has it."""
+        """As Consumer.poll. Report the outcome of the batch with `ack` and `nack`. For a single message that failed use
+        `await consumer.retry(message)`, because the batch's own retry holds the loop until the message is on the device."""
         return await self._poll(max_count, _deadline(timeout), None)
 
     async def _poll(self, max_count: int, end: float | None, stop: asyncio.Event | None) -> Batch | None:
@@ -120,11 +120,11 @@ class AsyncConsumer:
 
     async def run(self, handle: "Callable[[Message], object]", *, stop: asyncio.Event | None = None, max_count: int = 32,
                   concurrency: int = 1) -> None:
-        """Calls handle(message), and awaits what it returns, for one message after the other until `stop` is set, the consumer
-        or its store is closed, or the task is cancelled.
+        """Calls handle(message) for each message and awaits the result, until `stop` is set, the consumer or its store is
+        closed, or the task is cancelled.
 
-        As Consumer.run; concurrency: how many messages may be under way at once, each in a task of its own. A message that is
-        under way when `stop` is set is brought to its end; one that is cancelled is given back. A plain function holds the loop
+        As Consumer.run. concurrency: how many messages are handled at once, each in its own task. When `stop` is set, messages
+        in progress are handled to their end. A message whose task is cancelled is given back. A plain function holds the loop
         while it runs.
         """
         check_handler(handle, concurrency, awaits=True)
@@ -177,7 +177,7 @@ class AsyncConsumer:
         return self._consumer._count_sent_back(sent_back)
 
     async def close(self) -> None:
-        """As Consumer.close; tasks that wait in poll are let out."""
+        """As Consumer.close. Tasks that wait in poll return."""
         await apart(self._consumer.close)
 
     async def __aenter__(self) -> "AsyncConsumer":

@@ -1,4 +1,4 @@
-"""AsyncMessageStore: a store for asyncio, the same names awaited.
+"""AsyncMessageStore: a store for asyncio. Its methods have the same names and are awaited.
 
 A put appends in the loop's thread, which takes a microsecond, and the task waits for the device; a get reads mapped memory
 there. No executor: the loop is woken through one eventfd, once a flush and once a round of dispatch, on every loop that has
@@ -51,10 +51,10 @@ BREATH = 64         # puts and messages that need no waiting, after which other 
 
 
 class AsyncMessageStore:
-    """A MessageStore whose methods are awaited. For tasks of one event loop; several of them may share one store.
+    """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
-    What is no call, or calls back from a thread (options, offsets, listeners), is the store's own: `store.store`.
-    Made by `await AsyncMessageStore.open(...)`, or over an open store: AsyncMessageStore(store). `async with` closes it.
+    `store.store` is the MessageStore; use it for attributes and for listeners (options, offsets, add_arriving_listener).
+    `await AsyncMessageStore.open(...)` makes one, or AsyncMessageStore(store) over an open store. `async with` closes it.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -68,13 +68,13 @@ class AsyncMessageStore:
 
     @classmethod
     async def open(cls, path: str | bytes | os.PathLike[Any], **options: Unpack[AllOptions]) -> "AsyncMessageStore":
-        """As MessageStore.open. With signals=True it opens in this thread, which must be the main one."""
+        """As MessageStore.open. With signals=True the store opens in this thread, which must be the main thread."""
         if options.get("signals"):
             return cls(MessageStore.open(path, **options))
         return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
 
     async def close(self, *, strict: bool = False) -> None:
-        """As MessageStore.close; waiting gets and subscriptions end with StoreClosed."""
+        """As MessageStore.close. Waiting gets and subscriptions raise StoreClosed."""
         await apart(lambda: self.store.close(strict=strict))
 
     async def __aenter__(self) -> "AsyncMessageStore":
@@ -94,25 +94,25 @@ class AsyncMessageStore:
     # ---- putting
 
     async def put(self, topic: str, body: Any, **keywords: Any) -> PutResult:
-        """As MessageStore.put: returns when the message is as durable as asked. Cancelled, it is stored all the same."""
+        """As MessageStore.put: returns when the message is as durable as requested. A cancelled put is stored all the same."""
         future = self.store.put_async(topic, body, **keywords)
         if future.done():
             await self._breathe()
         return await future
 
     def put_async(self, topic: str, body: Any, **keywords: Any) -> PutFuture:
-        """As MessageStore.put_async: stored now, awaited later."""
+        """As MessageStore.put_async: stores the message now; await the future later."""
         return self.store.put_async(topic, body, **keywords)
 
     async def put_many(self, topic: str, messages: Iterable[Any], *, wait: bool | None = None,
                        **keywords: Any) -> PutManyResult:
-        """As MessageStore.put_many. Waits as long as the device takes: bound it with asyncio.timeout."""
+        """As MessageStore.put_many. Waits as long as the device takes; asyncio.timeout limits the wait."""
         result = self.store.put_many(topic, messages, wait=False, **keywords)
         await self._durable(wait)
         return result
 
     async def put_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
-        """As MessageStore.put_batch. Waits as long as the device takes: bound it with asyncio.timeout."""
+        """As MessageStore.put_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
         result = self.store.put_batch(topic, batch, wait=False, **keywords)
         await self._durable(wait)
         return result
@@ -199,11 +199,13 @@ class AsyncMessageStore:
 
     def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
                   tags: str | None = None, max_count: int = 32) -> "Subscription":
-        """Messages as they come: `async for message in store.subscribe("T", queue_id=0, offset=n)`. Ends with StoreClosed.
+        """Yields messages as they arrive: `async for message in store.subscribe("T", queue_id=0, offset=n)`. Ends with
+        StoreClosed.
 
-        queue_id: one, several, or None for all queues of the topic, those to come included. offset: where to begin, a number
-        for all or a mapping of queue id to number; -1 the end as it is now, None the oldest message. tags: as get. max_count:
-        messages one look may take. Order within a queue is kept. Raises ValueError for an offset beyond the end of its queue.
+        queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
+        queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags: as get. max_count:
+        how many messages one read takes at most. The order within a queue is kept. Raises ValueError for an offset beyond the
+        end of its queue.
         """
         return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count)
 
@@ -299,7 +301,7 @@ class AsyncMessageStore:
     # ---- keeping it in order
 
     async def clean(self, hours: float | None = None, **how: Any) -> Cleaned:
-        """As MessageStore.clean. Cancelled, it goes on."""
+        """As MessageStore.clean. If the task is cancelled, the cleaning continues."""
         return await apart(lambda: self.store.clean(hours, **how))
 
     async def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
@@ -319,11 +321,11 @@ class AsyncMessageStore:
         return await apart(lambda: self.store.clean_unused_topics(keep))
 
     async def scrub(self, **how: Any) -> ScrubResult:
-        """As MessageStore.scrub. Cancelled, it goes on."""
+        """As MessageStore.scrub. If the task is cancelled, the scrub continues."""
         return await apart(lambda: self.store.scrub(**how))
 
     async def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
-        """As MessageStore.backup; progress is called in another thread. Cancelled, it goes on."""
+        """As MessageStore.backup. Another thread calls progress. If the task is cancelled, the backup continues."""
         return await apart(lambda: self.store.backup(directory, progress=progress))
 
     async def check_self(self) -> list[Finding]:
@@ -376,11 +378,11 @@ class AsyncMessageStore:
 
 
 class Subscription:
-    """An iteration over messages, endless until `close`. `offsets` says where each queue goes on: behind the last message
-    handed out.
+    """An iteration over messages that ends with `close`. `offsets` has the next offset of each queue, after the last message
+    that was handed out.
 
-    A task that is cancelled while it waits here leaves `offsets` as they were; iterating again goes on there, also after an
-    error. Queues take turns. Any number of tasks of one event loop may iterate over it: each message goes to one of them.
+    If a task is cancelled while it waits, `offsets` does not change; a later iteration continues there, also after an error.
+    Queues take turns. Any number of tasks of one event loop may iterate over it; each message goes to one of them.
     """
 
     def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
@@ -413,7 +415,7 @@ class Subscription:
         elif at == -1:
             at = end
         if not 0 <= at <= end:
-            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: it has offsets {low} to {end}")
+            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: the queue has offsets {low} to {end}")
         self.offsets[queue_id] = self._read[queue_id] = at
         self._due[queue_id] = None
 
@@ -467,7 +469,7 @@ class Subscription:
             del self._due[queue_id]
 
     def close(self) -> None:
-        """Waits for nothing any more: iterating ends, also for tasks that wait. Also at the end of `with` and `async with`."""
+        """Ends the iteration, also for tasks that wait. The end of `with` and `async with` calls it too."""
         self._closed = True
         self._ready.clear()
         self._ear.__exit__(None, None, None)

@@ -8,12 +8,13 @@ from rmq_store.upkeep.doctor.advice import advise, destination
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=PATH, metavar="DIR", help="where a store is, or is to be made")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="how long to measure, about (10)")
-    parser.add_argument("--write", type=PATH, metavar="FILE", help="write the profile there, or under a NAME among your own "
-                        "profiles")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of a store, or of a store to be made")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="how long to measure, approximately (default "
+                        "10)")
+    parser.add_argument("--write", type=PATH, metavar="FILE", help="write the profile to this file, or under this NAME to your "
+                        "own profiles")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.add_argument("-v", "--verbose", action="store_true", help="also log what the stores do, on standard error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log what the stores do, to standard error")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -28,15 +29,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for reason in found.reasons:
         out.line(f"- {reason}")
     out.line()
-    out.line(f"Proposed, beginning with profile {found.profile}:")
+    out.line(f"Proposed options, based on profile {found.profile}:")
     for line in toml.lines(found.options):
         out.line(f"    {line}")
     out.line()
     if written:
         name = args.write if "/" not in args.write and not args.write.endswith(".toml") else written
-        out.line(f"written to {written}: use it with profile={name!r} or --profile {name}")
+        out.line(f"wrote the profile to {written}: use it with profile={name!r} or --profile {name}")
     else:
-        out.line("--write NAME keeps it among your profiles, --write FILE in a file")
+        out.line("--write NAME saves the profile in your own profiles, --write FILE saves it in a file")
     return FINE
 
 

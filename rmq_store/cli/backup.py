@@ -10,7 +10,7 @@ from rmq_store.upkeep.moving.backup import backup
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("directory", type=PATH, metavar="DIR",
-                        help="directory of backups of this store; made if it is not there")
+                        help="directory for the backups of this store; the command makes it if it does not exist")
     progress_argument(parser)
 
 
@@ -21,5 +21,5 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.record({"kind": "backup", **made.as_dict()})
     else:
         out.line(f"{made.path}: the log from {made.begin} to {made.end}; {size_text(made.copied_bytes)} copied, "
-                 f"{size_text(made.linked_bytes)} were in the backup before")
+                 f"{size_text(made.linked_bytes)} shared with the backup before")
     return FINE

@@ -26,37 +26,43 @@ USUAL = "put_sustained,put_sync,get"     # what a directory alone is measured wi
 SETTINGS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "--write-path": ("write_path", str, "mmap, pool"),
     "--flush-backend": ("flush_backend", str, "auto, msync, fdatasync, io_uring"),
-    "--flush-mode": ("flush_mode", str, "async, sync (the workload's own)"),
-    "--file-state": ("file_state", str, f"of commit-log files: {', '.join(FILE_STATES)}"),
-    "--body": ("body", int, "bytes of a body"),
+    "--flush-mode": ("flush_mode", str, "async, sync (default: as the workload says)"),
+    "--file-state": ("file_state", str, f"state of commit-log files: {', '.join(FILE_STATES)}"),
+    "--body": ("body", int, "size of a body in bytes"),
     "--props": ("props", str, "properties: lean (none), tagged (tag and key), full (as a client sends)"),
-    "--producers": ("producers", int, "threads that put"),
-    "--window": ("window", int, "puts under way at once"),
-    "--batch": ("batch", int, "messages in one call"),
-    "--rate": ("rate", int, "puts a second of all producers: an open loop, each put has a due time (0: as fast as it goes)"),
+    "--producers": ("producers", int, "number of threads that put"),
+    "--window": ("window", int, "number of puts in flight at once"),
+    "--batch": ("batch", int, "number of messages in one call"),
+    "--rate": ("rate", int, "puts per second of all producers together, as an open loop: each put has a due time (0: no "
+               "limit)"),
 }
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="+", type=PATH, metavar="WORKLOAD | DIR", help="names with commas, or `list` to see "
-                        f"them all ({USUAL}), and directories on the disks to be compared (/var/tmp)")
-    parser.add_argument("--dir", dest="dirs", nargs="+", type=_directory, default=[], metavar="DIR", help="more directories")
-    parser.add_argument("--disk", default="", metavar="NAMES", help="on disks made for it, by root, with their images in the "
-                        f"first DIR: {', '.join(DISKS)}")
-    parser.add_argument("--both", action="store_true", help="with --disk: in the directories of --dir as well")
-    parser.add_argument("--peer", default="", metavar="NAMES", help=f"also measure beside it: {', '.join(PEERS)}")
+    parser.add_argument("what", nargs="+", type=PATH, metavar="WORKLOAD | DIR", help="workloads, separated by commas "
+                        f"(default {USUAL}; `list` lists all), and directories on the disks to compare (default /var/tmp)")
+    parser.add_argument("--dir", dest="dirs", nargs="+", type=_directory, default=[], metavar="DIR", help="additional "
+                        "directories")
+    parser.add_argument("--disk", default="", metavar="NAMES", help="measure on disks that the command makes, as root, with "
+                        f"their images in the first DIR: {', '.join(DISKS)}")
+    parser.add_argument("--both", action="store_true", help="with --disk: also measure in the directories of --dir")
+    parser.add_argument("--peer", default="", metavar="NAMES", help=f"also measure these peers: {', '.join(PEERS)}")
     for flag, (field, _, text) in SETTINGS.items():
         parser.add_argument(flag, dest=field, metavar="A,B", help=text)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measured stretch (2)")
-    parser.add_argument("--mib", type=number(1, 1 << 50), help="MiB of log at most (1400, less on a small disk)")
-    parser.add_argument("--segment-mib", type=number(1, 2047), help="MiB of a commit-log file (1024, 64 on a small disk)")
-    parser.add_argument("--pretouch-mib", type=number(0, 1 << 20), default=0, help="write and delete so much before each "
-                        "stretch, so that a "
-                        "virtual machine's memory is backed (0)")
-    parser.add_argument("--reps", type=int, default=1, help="repetitions, in turns; medians are shown (1)")
-    parser.add_argument("--out", type=_directory, metavar="DIR", help="also write results.json, report.html and *.hgrm there")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measured stretch (default 2)")
+    parser.add_argument("--mib", type=number(1, 1 << 50), help="maximum size of the log in MiB (default 1400, less on a small "
+                        "disk)")
+    parser.add_argument("--segment-mib", type=number(1, 2047), help="size of a commit-log file in MiB (default 1024, 64 on a "
+                        "small disk)")
+    parser.add_argument("--pretouch-mib", type=number(0, 1 << 20), default=0, help="write and delete this many MiB before each "
+                        "stretch, so that the host backs the memory of a virtual machine (default 0)")
+    parser.add_argument("--reps", type=int, default=1, help="number of repetitions, in turns; the report shows medians "
+                        "(default 1)")
+    parser.add_argument("--out", type=_directory, metavar="DIR", help="also write results.json, report.html and *.hgrm files "
+                        "to this directory")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                        help="an option of the store (docs/options.md), or of a peer: fio.direct=1; may be repeated")
+                        help="an option of the store (docs/options.md), or of a peer, for example fio.direct=1; may be "
+                        "repeated")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
@@ -103,8 +109,8 @@ def _workloads(args: argparse.Namespace) -> str:
         return str(first)
     if "/" in first or Path(first).is_dir():
         return USUAL
-    raise ConfigError(f"{first!r} is no directory and no workload: expected one of {', '.join(WORKLOADS)}, or the path of a "
-                      "directory")
+    raise ConfigError(f"{first!r} is neither a directory nor a workload: expected one of {', '.join(WORKLOADS)}, or a "
+                      "path")
 
 
 def _directories(args: argparse.Namespace) -> list[Path]:
@@ -184,4 +190,4 @@ def _write(place: Path, head: dict[str, Any], results: list[dict[str, Any]], out
     (place / "results.json").write_text(json.dumps({"machines": head, "results": results}, indent=1) + "\n")
     (place / "report.html").write_text(report.html("rmq_store benchmarks", head, results), encoding="utf-8")
     written = figures.write_hgrm(results, place)
-    out.say(f"written to {place}: report.html, results.json, {len(written)} histograms")
+    out.say(f"wrote report.html, results.json and {len(written)} histograms to {place}")

@@ -15,10 +15,10 @@ from rmq_store.log.recovery.places import Places
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("--hours", type=float, help="delete files that were last modified so long ago, whole files only; "
-                        "0: all but the newest. Default: the option retention_hours")
+    parser.add_argument("--hours", type=float, help="delete whole files that were last modified at least this many hours ago; "
+                        "0 deletes all files but the newest (default: the option retention_hours)")
     parser.add_argument("--files", type=int, metavar="N", help="delete at most N commit-log files")
-    parser.add_argument("-n", "--dry-run", action="store_true", help="only say which files would go")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only list the files to be deleted")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             path = _make_room(args)
             if path is None:
                 raise
-            out.say(f"the disk is too full to open the store: deleted {path}, the oldest file, first")
+            out.say(f"the disk was too full to open the store: deleted the oldest file first, {path}")
 
 
 def _make_room(args: argparse.Namespace) -> str | None:
@@ -55,7 +55,7 @@ def _make_room(args: argparse.Namespace) -> str | None:
 def _clean(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=args.dry_run) as store:
         if args.hours is None and store.options.retention_hours is None:
-            raise ConfigError("say how old files must be to go: --hours, or the option retention_hours")
+            raise ConfigError("the age of files to delete is missing: give --hours, or the option retention_hours")
         try:
             if args.dry_run:
                 return _show(store, args, out)

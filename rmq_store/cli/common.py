@@ -22,8 +22,8 @@ FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED, PIPE_CLOSED =
 TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
 NAMES_SHOWN = 8
 
-EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, "
-              "64 usage, 130 interrupted, 141 nobody reads standard output any more")
+EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, 64 "
+              "usage, 130 interrupted, 141 standard output was closed")
 
 
 def store_arguments(parser: argparse.ArgumentParser, optional: bool = False, json: bool = True) -> None:
@@ -36,7 +36,7 @@ def store_arguments(parser: argparse.ArgumentParser, optional: bool = False, jso
 def _path(text: str) -> str:
     """A path on the command line."""
     if not text:
-        raise argparse.ArgumentTypeError("the path is empty: name one (a variable of the shell that is not set?)")
+        raise argparse.ArgumentTypeError("the path is empty: give a path (is a shell variable not set?)")
     return text
 
 
@@ -45,7 +45,7 @@ def _text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{os.fsencode(text)!r} is not UTF-8, as all text of a message is: give it in "
+        raise argparse.ArgumentTypeError(f"{os.fsencode(text)!r} is not UTF-8, but the text of a message must be: give "
                                          "UTF-8") from None
     return text
 
@@ -53,7 +53,7 @@ def _text(text: str) -> str:
 def _name(text: str) -> str:
     """The name of a topic or a group on the command line."""
     if not text:
-        raise argparse.ArgumentTypeError("the name is empty: give one (a variable of the shell that is not set?)")
+        raise argparse.ArgumentTypeError("the name is empty: give a name (is a shell variable not set?)")
     return _text(text)
 
 
@@ -63,12 +63,12 @@ PATH, TEXT, NAME = _path, _text, _name
 def option_arguments(parser: argparse.ArgumentParser, json: bool = True) -> None:
     """json: with the --json that all commands have but those whose own says more."""
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                        help="an option of the store (docs/options.md), our name or upstream's; may be repeated")
-    parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile by name (rmqstore config profiles), or a path")
+                        help="an option of the store (docs/options.md), by its name or upstream's name; may be repeated")
+    parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile, by name (rmqstore config profiles) or by path")
     parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
     if json:
         parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
-    parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, on standard error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, to standard error")
 
 
 def keywords(args: argparse.Namespace) -> dict[str, Any]:
@@ -113,11 +113,11 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
         near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN)
         shown = near or topics[:NAMES_SHOWN]
         more = f" and {len(topics) - len(shown)} more" if len(topics) > len(shown) else ""
-        there = f"there are {printable(', '.join(shown))}{more}" if topics else "nor in any other"
-        print(f"rmqstore {args.command}: no message was ever in topic {args.topic!r} of {args.store}: {there}", file=sys.stderr)
+        there = f"the topics are {printable(', '.join(shown))}{more}" if topics else "the store has no messages"
+        print(f"rmqstore {args.command}: topic {args.topic!r} of {args.store} never had a message: {there}", file=sys.stderr)
     elif args.queue is not None and args.queue not in known:
         there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
-        print(f"rmqstore {args.command}: no message was ever in queue {args.queue} of topic {args.topic!r}: it has {there}",
+        print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: it has {there}",
               file=sys.stderr)
 
 
@@ -130,7 +130,7 @@ def moment(text: str) -> int:
     try:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: give milliseconds since 1970, or 2024-05-01T12:00:00") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: give ms since 1970, or 2024-05-01T12:00:00") from None
 
 
 def number(low: int, high: int) -> Callable[[str], int]:
@@ -173,7 +173,7 @@ def waiting_time(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= WAIT_MAX_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait: give seconds, 0 to {WAIT_MAX_S}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a waiting time: give seconds, 0 to {WAIT_MAX_S}")
     return seconds
 
 

@@ -16,23 +16,22 @@ from rmq_store.log.recovery.places import fit_sizes, infer_sizes
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    show = commands.add_parser("show", help="each option with its value and its origin")
-    show.add_argument("store", type=PATH, nargs="?", metavar="STORE", help="a store, whose files tell some sizes")
-    show.add_argument("--changed", action="store_true", help="only what is not the default")
+    show = commands.add_parser("show", help="list each option with its value and its origin")
+    show.add_argument("store", type=PATH, nargs="?", metavar="STORE", help="a store; its files determine some sizes")
+    show.add_argument("--changed", action="store_true", help="only options that do not have the default")
     option_arguments(show)
-    table = commands.add_parser("options", help="what each option means: its range, its default, upstream's names")
-    table.add_argument("names", nargs="*", metavar="NAME", help="only these, our names or upstream's")
+    table = commands.add_parser("options", help="list each option with its meaning, range, default and upstream names")
+    table.add_argument("names", nargs="*", metavar="NAME", help="only these options, by their names or upstream's names")
     table.add_argument("--json", action="store_true", help="JSON lines instead of text")
     table.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
-    profiles = commands.add_parser("profiles", help="the profiles there are, and what each sets")
+    profiles = commands.add_parser("profiles", help="list the profiles and the options that each sets")
     profiles.add_argument("--json", action="store_true", help="JSON lines instead of text")
     profiles.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
-    convert = commands.add_parser("convert", help="print a configuration, a broker.conf for example, as TOML")
-    convert.add_argument("file", type=PATH, metavar="FILE", help="what to read; other sources but the profile are not looked "
-                         "at")
-    convert.add_argument("--profile", type=PATH, metavar="NAME", help="a profile under it")
+    convert = commands.add_parser("convert", help="print a configuration, for example a broker.conf, as TOML")
+    convert.add_argument("file", type=PATH, metavar="FILE", help="file to read; other sources except the profile are ignored")
+    convert.add_argument("--profile", type=PATH, metavar="NAME", help="a profile that the file overrides")
     convert.add_argument("--json", action="store_true", help="one JSON object instead of TOML")
-    convert.add_argument("-v", "--verbose", action="store_true", help="also name the keys that are ignored, on standard error")
+    convert.add_argument("-v", "--verbose", action="store_true", help="also list the ignored keys, on standard error")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -62,7 +61,7 @@ def _options(args: argparse.Namespace, out: Output) -> int:
     for name, option in zip(args.names, wanted, strict=False):
         if option is None:
             resolve(None, {name: ""})       # the error that names the nearest one, or says what became of it
-            raise ConfigError(f"option {name} is known and has no effect here: see docs/options.md")
+            raise ConfigError(f"option {name} is known but has no effect here: see docs/options.md")
     for option in filter(None, wanted):
         fields = {"option": option.name, "default": option.default, "range": option.span(), "unit": option.unit,
                   "change": option.change, "upstream": list(option.upstream), "text": option.text}
@@ -92,7 +91,7 @@ def _profiles(args: argparse.Namespace, out: Output) -> int:
         for key, value in profile.entries.items():
             out.line(f"    {key} = {toml.value(value)}")
     out.say()
-    out.say(f"Your own: NAME.toml in {sources.user_profiles()}, or give a path")
+    out.say(f"Put your own profiles into {sources.user_profiles()} as NAME.toml, or give a path")
     return FINE
 
 

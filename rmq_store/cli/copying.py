@@ -8,15 +8,17 @@ from rmq_store.upkeep.moving.rules import LEFT
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=PATH, metavar="FROM", help="root directory of the store to read; nothing in it changes")
-    parser.add_argument("target", type=PATH, metavar="TO", help="root directory of the store to write; made if it is not there")
+    parser.add_argument("source", type=PATH, metavar="FROM", help="root directory of the store to read; the command does not "
+                        "change it")
+    parser.add_argument("target", type=PATH, metavar="TO", help="root directory of the store to write; the command makes it if "
+                        "it does not exist")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--as-new", action="store_true", help="as new messages behind those of TO (this is the default)")
-    how.add_argument("--as-is", action="store_true", help="with their queue offsets and store times, transactions, and the "
-                     "files under config/, into a new store")
+    how.add_argument("--as-new", action="store_true", help="copy as new messages, after the messages of TO (the default)")
+    how.add_argument("--as-is", action="store_true", help="copy unchanged into a new store: with queue offsets, store times, "
+                     "transactions and the files under config/")
     choice_arguments(parser)
     parser.add_argument("--from-option", action="append", default=[], metavar="NAME=VALUE",
-                        help="an option of FROM; -o is of TO")
+                        help="an option of FROM; -o gives an option of TO")
     option_arguments(parser)
 
 
@@ -24,13 +26,14 @@ def choice_arguments(parser: argparse.ArgumentParser) -> None:
     """Which messages, and --progress."""
     parser.add_argument("-t", "--topic", type=NAME, action="append", dest="topics", metavar="TOPIC",
                         help="only this topic; may be repeated")
-    parser.add_argument("--since", type=moment, metavar="TIME", help="only what was stored then or later (ms, or ISO)")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="only what was stored until then")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="only messages that were stored at this time or later (ms "
+                        "since 1970, or ISO)")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="only messages that were stored until this time")
     progress_argument(parser)
 
 
 def progress_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--progress", action="store_true", help="say how far it is, also where standard error is no terminal")
+    parser.add_argument("--progress", action="store_true", help="show the progress, even if standard error is not a terminal")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -49,18 +52,18 @@ def _of_source(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _say(result: CopyResult, args: argparse.Namespace, out: Output) -> None:
-    out.say(f"copied {result.copied} messages into {args.target} ({result.total} with earlier calls); "
+    out.say(f"copied {result.copied} messages into {args.target} ({result.total} with earlier runs); "
             "all of them are on the device")
     say_left(result.left, out)
     if result.gone:
-        out.say(f"{result.gone} bytes of the log of {args.source} were cleaned before they were copied: what was "
-                "in them is not here")
+        out.say(f"{result.gone} bytes of the log of {args.source} were deleted by cleaning before they were copied: "
+                "their messages are missing")
     for topic in result.unseen:
-        out.say(f"no message of topic {topic} was met")
+        out.say(f"topic {topic} has no message to copy")
     for name in result.settings:
         out.say(f"copied config/{name}")
     for name in result.kept:
-        out.say(f"left config/{name} as it is: it was changed in {args.target}")
+        out.say(f"did not copy config/{name}: it was changed in {args.target}")
 
 
 def say_left(left: dict[str, int], out: Output) -> None:

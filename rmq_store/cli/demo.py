@@ -23,12 +23,12 @@ SIZES = {"segment_size_bytes": 64 << 20, "index_slots": 100_000, "index_entries_
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", type=PATH, nargs="?", metavar="DIR", help="where to make the store; must not exist yet (a "
-                        "new directory "
-                        "under the temporary one)")
+    parser.add_argument("store", type=PATH, nargs="?", metavar="DIR", help="directory for the store; it must not exist yet "
+                        "(default: a new temporary directory)")
     parser.add_argument("--count", type=number(1, COUNT_MAX), default=100_000, metavar="N", help="messages in each round "
-                        "(100000)")
-    parser.add_argument("--size", type=number(0, 1 << 30), default=100, metavar="BYTES", help="bytes of a body (100)")
+                        "(default 100000)")
+    parser.add_argument("--size", type=number(0, 1 << 30), default=100, metavar="BYTES", help="size of a body in bytes "
+                        "(default 100)")
     option_arguments(parser)
 
 
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         demo.read()
         files = _files(path)
     clean = not os.path.exists(os.path.join(path, "abort"))
-    demo.report("closed", "everything is on the device and in its queues, the abort file is gone" if clean else
-                "but not everything was dispatched: the abort file stays, the next open recovers", clean=clean)
+    demo.report("closed", "everything is on the device and in its queues, and the abort file is removed" if clean else
+                "but dispatch was not done: the abort file stays, and the next open recovers", clean=clean)
     _show_files(path, files, out)
     _show_commands(path, {**given, **sizes}, demo.message_id, out)
     return FINE

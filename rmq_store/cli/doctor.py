@@ -9,8 +9,8 @@ _MARKS = {"ok": "ok  ", "note": "note", "finding": "!!  "}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=PATH, metavar="DIR", help="a store, or where one is to be made")
-    parser.add_argument("--no-measure", action="store_true", help="time no syncs")
+    parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of a store, or of a store to be made")
+    parser.add_argument("--no-measure", action="store_true", help="do not measure syncs")
     option_arguments(parser)
 
 

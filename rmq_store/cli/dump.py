@@ -37,15 +37,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=PATH, nargs="+", metavar="FILE", help="files of a store: commitlog, consumequeue, "
                         "consumequeue_ext, "
                         "index, checkpoint, abort, lock")
-    parser.add_argument("--kind", choices=KINDS, help="what the files are; told from path and content where left out")
+    parser.add_argument("--kind", choices=KINDS, help="kind of the files; the default is to guess it from path and content")
     parser.add_argument("--from", type=number(0, (1 << 63) - 1), dest="begin", metavar="N", help="begin at this log offset "
-                        "(commitlog), queue "
-                        "offset (consumequeue), extension offset or entry number (index)")
-    parser.add_argument("--count", type=COUNT, metavar="N", help="units of each file at most")
-    parser.add_argument("--hex", action="store_true", help="also every field of each unit: number, name, offset, bytes, "
+                        "(commitlog), queue offset (consumequeue), extension offset (consumequeue_ext) or entry number (index)")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="show at most this many units of each file")
+    parser.add_argument("--hex", action="store_true", help="also show every field of each unit: number, name, offset, bytes, "
                         "meaning")
-    parser.add_argument("--index-slots", type=COUNT, metavar="N", help="hash slots of an index file, where they cannot be "
-                        "found out")
+    parser.add_argument("--index-slots", type=COUNT, metavar="N", help="number of hash slots of an index file, if the command "
+                        "cannot find it out")
     body_argument(parser)
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
@@ -102,7 +101,7 @@ def _within(file: StoreFile, begin: int | None, start: int) -> int:
     if begin is None:
         return 0
     if begin < start:
-        raise ConfigError(f"--from {begin} lies before {file.path}, which begins at {start}")
+        raise ConfigError(f"--from {begin} lies before the start of {file.path}, which is {start}")
     return begin - start
 
 
@@ -125,7 +124,7 @@ def commitlog(file: StoreFile, first: int, with_fields: bool, body: str) -> Iter
         if isinstance(record, Blank):
             item = Item("blank", at, size, fields, {"offset": file.start + at})
             if size != file.size - at:
-                item.finding = f"the end-of-file record says {size} bytes are left, there are {file.size - at}"
+                item.finding = f"the end-of-file record says that {size} bytes are left, but {file.size - at} are left"
             yield item
             return
         item = Item("record", at, size, fields, {"offset": file.start + at})
@@ -143,7 +142,7 @@ def commitlog(file: StoreFile, first: int, with_fields: bool, body: str) -> Iter
 def _wrong_in(record: Any, offset: int) -> str:
     found = []
     if record.physical_offset != offset:
-        found.append(f"the record says it lies at {record.physical_offset}")
+        found.append(f"the record says that its offset is {record.physical_offset}")
     if not record.body_crc_ok:
         found.append("the CRC of the body is wrong")
     if record.record_crc_ok is False:

@@ -16,11 +16,12 @@ from rmq_store.upkeep.moving.lines import LineResult, export_lines
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser, json=False)
-    parser.add_argument("file", type=PATH, nargs="?", metavar="FILE", help="where the lines go; what an export of "
-                        "this store has written there is gone on with. Standard output where left out")
+    parser.add_argument("file", type=PATH, nargs="?", metavar="FILE", help="file for the lines; an earlier export of this "
+                        "store in this file is continued (default: standard output)")
     parser.add_argument("--json", type=PATH, nargs="?", const=True, default=False, metavar="FILE",
-                        help="what is written, always; a FILE may stand behind it")
-    parser.add_argument("--all", action="store_true", dest="whole", help="also what a copy as new messages leaves out")
+                        help="accepted for symmetry, because the output is always JSON lines; FILE may follow it")
+    parser.add_argument("--all", action="store_true", dest="whole", help="also export the messages that a copy as new messages "
+                        "leaves out")
     choice_arguments(parser)
 
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progress: Progress) -> LineResult:
     if Source(args.store, keywords(args)).has(path):
-        raise ConfigError(f"{path} is in the store {args.store}, where nothing is written: give another name")
+        raise ConfigError(f"{path} is inside the store {args.store}, and an export writes nothing there: give another path")
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
         with open(path, "wb") as stream:        # a pipe or a device has no lines to go on behind
             return export_lines(args.store, stream, progress=progress.at, **chosen, **keywords(args))
@@ -60,10 +61,10 @@ def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progre
 
 def _tell_missing(result: LineResult, args: argparse.Namespace) -> int:
     if result.gone:
-        print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were cleaned before they were written: what "
-              "was in them is missing", file=sys.stderr)
+        print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were deleted by cleaning before the export "
+              "read them: their messages are missing", file=sys.stderr)
     for topic in result.unseen:
-        print(f"rmqstore export: no message of topic {topic} was met", file=sys.stderr)
+        print(f"rmqstore export: topic {topic} has no message to export", file=sys.stderr)
     return FINDINGS if result.gone or result.unseen else FINE
 
 

@@ -79,7 +79,7 @@ class StoreFile:
                 return "commitlog"
             if folders[0].isdigit():
                 return "consumequeue_ext" if "consumequeue_ext" in folders[2:3] else "consumequeue"
-        raise OSError(22, f"not a file of a message store; if it is one, say which with --kind {'|'.join(KINDS)}", self.path)
+        raise OSError(22, f"not a file of a message store; if it is, name its kind with --kind {'|'.join(KINDS)}", self.path)
 
 
 def queue_of(path: str) -> tuple[str, str]:

@@ -96,7 +96,7 @@ def consumequeue_ext(file: StoreFile, first: int) -> Iterator[Item]:
 def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
     """Header, then the entries from number `first` (at least 1) on. `slots`: None finds out."""
     if file.size < layout.INDEX_HEADER_SIZE:
-        yield Item("finding", 0, finding=f"{file.size} bytes are no index file: its header has {layout.INDEX_HEADER_SIZE}")
+        yield Item("finding", 0, finding=f"{file.size} bytes are not an index file: its header has {layout.INDEX_HEADER_SIZE}")
         return
     fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, layout.INDEX_HEADER_SIZE))
     head = values(fields)
@@ -132,7 +132,7 @@ def _entry_at(slots: int, n: int) -> int:
 
 def checkpoint(file: StoreFile) -> Iterator[Item]:
     if file.size < 40:
-        yield Item("finding", 0, finding=f"{file.size} bytes are no checkpoint: it has {layout.CHECKPOINT_SIZE}")
+        yield Item("finding", 0, finding=f"{file.size} bytes are not a checkpoint: it has {layout.CHECKPOINT_SIZE}")
         return
     yield Item("checkpoint", 0, file.size, layout.describe_fields(layout.CHECKPOINT, file.read(0, 40)))
     if file.size != layout.CHECKPOINT_SIZE:

@@ -33,13 +33,13 @@ _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_R
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, required=True)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (all of the topic)")
-    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the oldest); -3: three "
-                        "from the end")
-    parser.add_argument("-c", "--count", type=COUNT, default=32, metavar="N", help="messages at most (32)")
-    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, a||b")
-    parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="where there is no message, wait so long "
-                        "for one that a running writer stores")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (default: all queues of the topic)")
+    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (default: the oldest); -3 "
+                        "means three before the end")
+    parser.add_argument("-c", "--count", type=COUNT, default=32, metavar="N", help="maximum number of messages (default 32)")
+    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, for example a||b")
+    parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="if there is no message, wait this long for "
+                        "a running writer to store one")
     body_argument(parser)
 
 

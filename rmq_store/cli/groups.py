@@ -12,14 +12,16 @@ from rmq_store.errors import ConfigError
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "set", "delete"),
-                        help="list: groups of the file and those that have committed offsets; set: make or change an entry; "
-                        "delete: the entry, with --offsets also how far the group is")
+                        help="list: the groups of the file and the groups with committed offsets; set: make or change an "
+                        "entry; delete: delete the entry, with --offsets also the committed offsets")
     store_arguments(parser)
-    parser.add_argument("-g", "--group", type=NAME, help="for set and delete; for list only this one")
-    parser.add_argument("--retries", type=int, metavar="N", help="for set: tries of a message before it is a dead letter (16)")
-    parser.add_argument("--retry-queues", type=int, metavar="N", help="for set: queues of %%RETRY%%GROUP (1)")
-    parser.add_argument("--consume", choices=("true", "false"), help="for set: whether a broker lets the group consume (true)")
-    parser.add_argument("--offsets", action="store_true", help="for delete: forget also how far it is")
+    parser.add_argument("-g", "--group", type=NAME, help="for set and delete: the group; for list: only this group")
+    parser.add_argument("--retries", type=int, metavar="N", help="for set: retries of a message before it becomes a dead "
+                        "letter (default 16)")
+    parser.add_argument("--retry-queues", type=int, metavar="N", help="for set: number of queues of %%RETRY%%GROUP (default 1)")
+    parser.add_argument("--consume", choices=("true", "false"), help="for set: whether a broker lets the group consume "
+                        "(default true)")
+    parser.add_argument("--offsets", action="store_true", help="for delete: also delete the committed offsets of the group")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             known = store.group_table.remove(args.group)
             offsets = store.offsets.remove(args.group) if args.offsets else 0
             if not known and not offsets:
-                raise ConfigError(f"group {args.group} is not there: config/subscriptionGroup.json has no entry of it")
+                raise ConfigError(f"group {args.group} does not exist: config/subscriptionGroup.json has no entry for it")
             store.group_table.flush()
             store.offsets.flush()
             if out.as_json:

@@ -11,9 +11,10 @@ from rmq_store.upkeep.moving.lines import import_lines
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="lines as `rmqstore "
-                        "export` writes them; standard input where left out")
-    parser.add_argument("--name", help="under which STORE remembers how far it is; default: the first line")
+    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="file with lines as `rmqstore export` "
+                        "writes them (default: standard input)")
+    parser.add_argument("--name", help="name under which STORE records the progress of this import (default: made from the "
+                        "first line)")
     progress_argument(parser)
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.record({"kind": "imported", "messages": result.messages, "before": result.before})
     else:
-        before = f"; {result.before} of an earlier call were there already" if result.before else ""
+        before = f"; {result.before} messages were stored by earlier runs" if result.before else ""
         out.line(f"stored {result.messages} messages in {args.store}{before}; all of them are on the device")
         say_left(result.left, out)
     return FINE

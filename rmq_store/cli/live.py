@@ -24,7 +24,7 @@ def look(root: str) -> tuple[dict[str, Any] | None, str]:
         line(row(figures, {**figures, "written_ms": figures["written_ms"] - 1}, root))
         block(figures, age, Output(False, io.StringIO()))
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        return None, f"no live figures: {live_path(root)} is damaged ({error!r}); it can be deleted"
+        return None, f"no live figures: {live_path(root)} is damaged ({error!r}); you can delete the file"
     return figures, age
 
 

@@ -29,31 +29,32 @@ from rmq_store.log.recovery.places import denied
 from rmq_store.version import VERSION
 
 COMMANDS = {
-    "demo": "write a small store, show what is in it and what is durable",
+    "demo": "write a small store, and show its contents and which messages are durable",
     "put": "store the lines of standard input, or of a file, as messages",
-    "get": "show the messages of a topic, or of one queue, from an offset on",
-    "tail": "show the messages of a topic, or of one queue, as they come",
+    "get": "show the messages of a topic or of one queue, from an offset on",
+    "tail": "show the messages of a topic or of one queue as they arrive",
     "query": "find messages by key, unique key, message id, log offset or time",
-    "stat": "show what a store holds and how far it is flushed and dispatched",
-    "offsets": "show how far consumer groups are, or set one on, back or ahead",
-    "topics": "show, make, change or delete topics as a broker would know them; remove queues that are not used any more",
+    "stat": "show the contents of a store, and how far it is flushed and dispatched",
+    "offsets": "show the offsets of consumer groups, or move the offset of one group",
+    "topics": "show, make, change or delete topics as a broker would know them; remove unused queues",
     "groups": "show, make, change or delete consumer groups as a broker would know them",
-    "clean": "delete old commit-log files and what leads into them",
-    "dump": "decode files of a store, whatever state it is in",
-    "doctor": "tell what a directory and this process mean for a store there: facts, consequences, cures",
-    "advise": "measure a directory's device with every back end, propose a profile and say why",
-    "config": "show the options that hold and where each value comes from; list profiles; turn a broker.conf into TOML",
-    "bench": "measure named workloads, and peers, on the disks of the directories given",
-    "verify": "hold log, queues, index and manifests of a store against each other, whatever state it is in",
-    "scrub": "read the sealed files of a log against their manifests: paced, resumable, beside a running store",
-    "repair": "say what can be done about a damaged store, and do it; what is replaced is kept in .salvage/",
-    "copy": "copy messages into another store, as new ones or as they are; broken off and given again it goes on",
+    "clean": "delete old commit-log files and the queue and index entries that point into them",
+    "dump": "decode the files of a store; this works on damaged stores too",
+    "doctor": "check a directory and this process for a store there: facts, consequences, cures",
+    "advise": "measure the device of a directory with every back end, propose a profile and give the reasons",
+    "config": "show all options, their values and the source of each value; list profiles; convert a broker.conf to TOML",
+    "bench": "measure workloads and peers on the disks of the given directories",
+    "verify": "compare the log, queues, index and manifests of a store with each other; this works on damaged stores too",
+    "scrub": "compare the sealed files of a log with their manifests: paced, resumable, beside a running store",
+    "repair": "repair a damaged store, or list the steps; replaced files are kept in .salvage/",
+    "copy": "copy messages into another store, as new messages or unchanged; an interrupted copy continues when it is run "
+    "again",
     "export": "write messages as JSON lines",
     "import": "put messages from JSON lines into a store",
-    "backup": "copy a store, also one that is open, into a directory of backups; again: what is new",
-    "restore": "make a store of a backup; or list the backups, or check one",
-    "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install rmq_store[spark])",
-    "readback": "recover a store and print all that it returns, for comparison",
+    "backup": "back up a store, which may be open, into a directory of backups; a later backup copies only new data",
+    "restore": "restore a store from a backup; or list the backups, or check one of them",
+    "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install 'rmq_store[spark]')",
+    "readback": "recover a copy of a store and print all its contents, to compare two stores",
 }
 MODULES = {"import": "importing", "copy": "copying"}       # whose names are taken
 
@@ -75,7 +76,8 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
-    parser = _Parser(prog="rmqstore", description="Apache RocketMQ message stores, without a broker.", epilog=EXIT_CODES)
+    parser = _Parser(prog="rmqstore", description="Work with Apache RocketMQ message stores, without a broker.",
+                     epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, what in COMMANDS.items():

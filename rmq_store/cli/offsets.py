@@ -9,17 +9,18 @@ from rmq_store.errors import ConfigError
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("show", "lag", "commit", "reset"),
-                        help="show: what groups have committed; lag: and how much is left to consume; commit: one offset; "
-                        "reset: by time or offset, one queue or all of a topic")
+                        help="show: the committed offsets of groups; lag: also the number of messages left to consume; commit: "
+                        "set one offset; reset: move to a time or an offset, for one queue or all queues of a topic")
     store_arguments(parser)
-    parser.add_argument("-g", "--group", type=NAME, help="only this group; for commit and reset: the group that is moved")
+    parser.add_argument("-g", "--group", type=NAME, help="only this group; for commit and reset: the group to move")
     parser.add_argument("-t", "--topic", type=NAME, help="only this topic; for commit and reset: the topic")
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, help="for commit and reset: the queue; reset without it: all of them")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, help="for commit and reset: the queue; reset without this option moves "
+                        "all queues")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("-i", "--offset", type=OFFSET, help="for commit and reset: the queue offset to go on at")
-    where.add_argument("--time", type=moment, metavar="TIME", help="for reset: the first message stored then or later (ms "
-                       "since 1970, or 2024-05-01T12:00:00)")
-    where.add_argument("--end", action="store_true", help="for reset: behind the last message")
+    where.add_argument("-i", "--offset", type=OFFSET, help="for commit and reset: the queue offset to continue at")
+    where.add_argument("--time", type=moment, metavar="TIME", help="for reset: continue at the first message stored at this "
+                       "time or later (ms since 1970, or 2024-05-01T12:00:00)")
+    where.add_argument("--end", action="store_true", help="for reset: continue after the last message")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.action == "reset" and args.offset is None and args.time is None and not args.end:
         raise ConfigError("offsets reset needs --time, --offset or --end")
     if args.time is not None and args.time < 0:
-        raise ConfigError(f"--time {args.time}: give ms since 1970, 0 or more; --end goes behind the last message")
+        raise ConfigError(f"--time {args.time}: give ms since 1970, 0 or more; --end moves after the last message")
     with open_store(args) as store:
         before = store.offsets.table().get((args.topic, args.group), {})
         try:

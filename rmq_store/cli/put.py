@@ -17,19 +17,19 @@ READ_MAX = 64 << 20          # of a line that may be none: no message by default
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="what to store; standard input where "
-                        "left out")
+    parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="file with one message a line "
+                        "(default: standard input)")
     parser.add_argument("-t", "--topic", type=NAME, required=True)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (0)")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (default 0)")
     parser.add_argument("--tags", type=TEXT, help="tag of each message")
-    parser.add_argument("-k", "--keys", type=TEXT, help="keys of each message, separated by blanks")
+    parser.add_argument("-k", "--keys", type=TEXT, help="keys of each message, separated by spaces")
     parser.add_argument("-p", "--property", type=TEXT, action="append", default=[], metavar="NAME=VALUE", dest="properties",
                         help="a property of each message; may be repeated")
-    parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message so much "
-                        "later: the Nth of "
-                        "delay_levels (1s 5s 10s 30s 1m ...), by the process that has the store open then")
-    parser.add_argument("--whole", action="store_true", help="all of FILE is the body of one message")
-    parser.add_argument("--sync", action="store_true", help="wait for the device at each message, not only at the end")
+    parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message after the "
+                        "delay of level N of delay_levels (1s 5s 10s 30s 1m ...); the process that has the store open at that "
+                        "time delivers it")
+    parser.add_argument("--whole", action="store_true", help="store all of FILE as the body of one message")
+    parser.add_argument("--sync", action="store_true", help="wait for the device after each message, not only at the end")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             error.add_note(f"before that: {_stored(args, count, first, last)}")
         raise
     if first is None or last is None:
-        out.say("no message: the input is empty")
+        out.say("stored no message: the input is empty")
     else:
         out.say(f"{_stored(args, count, first, last)}; all of them are on the device")
     return FINDINGS if late else FINE
@@ -80,7 +80,7 @@ def _bodies(source: IO[bytes], whole: bool, limit: int) -> Iterator[bytes]:
         if len(body) == most:
             what = "the input" if whole else "a line"
             raise ConfigError(f"{what} is longer than {most - 1} bytes, the limit of a body is {limit} "
-                              "(message_size_max_bytes): split it; what is no text is one message with --whole")
+                              "(message_size_max_bytes): split it; for binary data, --whole stores a file as one message")
         yield body if whole else body.rstrip(b"\r\n")
 
 

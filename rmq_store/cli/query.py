@@ -30,16 +30,21 @@ FAR = 4_000_000_000_000         # the year 2096: later than any message
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    what = parser.add_argument_group("what to look for (one of)").add_mutually_exclusive_group(required=True)
+    what = parser.add_argument_group("search for (one of)").add_mutually_exclusive_group(required=True)
     what.add_argument("-k", "--key", type=TEXT, help="a key of KEYS, or a unique key (UNIQ_KEY); needs --topic")
     what.add_argument("-i", "--id", dest="msg_id", help="an offset message id, 32 or 56 hex digits")
-    what.add_argument("--offset", type=OFFSET, metavar="N", help="an offset in the log")
-    what.add_argument("--time", type=moment, metavar="WHEN", help="the message of a queue next to a time; needs --topic")
+    what.add_argument("--offset", type=OFFSET, metavar="N", help="a log offset")
+    what.add_argument("--time", type=moment, metavar="WHEN", help="the message of a queue at a time, or next to it; needs "
+                      "--topic")
     parser.add_argument("-t", "--topic", type=NAME)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="queue id for --time (all of the topic)")
-    parser.add_argument("-b", "--begin", type=moment, default=0, metavar="WHEN", help="with --key: not stored before")
-    parser.add_argument("-e", "--end", type=moment, default=FAR, metavar="WHEN", help="with --key: not stored after")
-    parser.add_argument("-m", "--max", type=COUNT, default=32, metavar="N", help="with --key: messages at most (32)")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="queue id for --time (default: all queues of the "
+                        "topic)")
+    parser.add_argument("-b", "--begin", type=moment, default=0, metavar="WHEN", help="with --key: only messages stored at "
+                        "this time or later")
+    parser.add_argument("-e", "--end", type=moment, default=FAR, metavar="WHEN", help="with --key: only messages stored at "
+                        "this time or earlier")
+    parser.add_argument("-m", "--max", type=COUNT, default=32, metavar="N", help="with --key: maximum number of messages "
+                        "(default 32)")
     body_argument(parser)
 
 
@@ -78,7 +83,7 @@ def _find(store: Any, args: argparse.Namespace) -> list[Any]:
     except ValueError as error:
         if _carriers(store, args.msg_id):
             return []
-        raise ConfigError(f"{error}; the id that a client made is a unique key: look for it with -t TOPIC -k") from None
+        raise ConfigError(f"{error}; an id that a client made is a unique key: search for it with -t TOPIC -k") from None
     return [] if one is None else [one]
 
 
@@ -91,8 +96,8 @@ def _say_where(store: Any, args: argparse.Namespace) -> None:
     """An id that leads nowhere may be the one that a client made, which is a key."""
     topics = _carriers(store, args.msg_id)
     if topics:
-        print(f"rmqstore query: {args.msg_id} is the unique key of a message, not its offset message id: rmqstore query "
+        print(f"rmqstore query: {args.msg_id} is the unique key of a message, not its offset message id: run rmqstore query "
               f"{shlex.quote(args.store)} -t {shlex.quote(topics[0])} -k {args.msg_id}", file=sys.stderr)
     else:
-        print(f"rmqstore query: {args.msg_id} says where a message lies, and none lies there; the id that a client made is a "
-              "unique key: look for it with -t TOPIC -k", file=sys.stderr)
+        print(f"rmqstore query: {args.msg_id} is the place of a message, but no message is there; an id that a client made is "
+              "a unique key: search for it with -t TOPIC -k", file=sys.stderr)

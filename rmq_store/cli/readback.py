@@ -32,12 +32,10 @@ DISPATCH_TIMEOUT_S = 600
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("--tmp", type=PATH, metavar="DIR", help="where the copy is made, which is deleted then (default: "
-                        "TMPDIR)")
-    parser.add_argument("--compat", choices=("4.9", "5.x"), help="whose rules to follow (5.x)")
-    parser.add_argument("--like", type=PATH, metavar="EXPECTED", help="answer the time, get and key questions of this "
-                        "readback (.jsonl or "
-                        ".jsonl.gz), in its order")
+    parser.add_argument("--tmp", type=PATH, metavar="DIR", help="directory for the temporary copy (default: TMPDIR)")
+    parser.add_argument("--compat", choices=("4.9", "5.x"), help="version whose rules to follow (default 5.x)")
+    parser.add_argument("--like", type=PATH, metavar="EXPECTED", help="answer the time, get and key queries of this readback "
+                        "(.jsonl or .jsonl.gz), in the same order")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -68,7 +66,7 @@ def _copied(places: Places, to: str) -> Iterator[None]:
     try:
         yield
     except (RmqStoreError, OSError) as error:
-        error.add_note(f"{to} was a copy of {places.root}, which nothing was done to")
+        error.add_note(f"{to} was a copy of {places.root}; the command did not change the original")
         raise
 
 
@@ -86,7 +84,7 @@ class _Questions:
                     try:
                         self._take(json.loads(text))
                     except (ValueError, KeyError) as error:
-                        raise ConfigError(f"--like {path}: a line is no readback line ({error}): {text[:80]!r}") from error
+                        raise ConfigError(f"--like {path}: not a readback line ({error}): {text[:80]!r}") from error
 
     def _take(self, line: dict[str, Any]) -> None:
         if line["t"] == "time":

@@ -16,10 +16,11 @@ from rmq_store.store import MessageStore
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("--dry-run", action="store_true", help="write nothing: only tell what would be done")
-    parser.add_argument("--restore", action="store_true", help="also put again what earlier recoveries cut off and kept in "
-                        ".salvage/ (as new messages, at the end of their queues)")
-    parser.add_argument("--undo", action="store_true", help="take the last repair back: everything is where and what it was")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, only list the steps")
+    parser.add_argument("--restore", action="store_true", help="also put messages again that earlier recoveries cut off and "
+                        "kept in .salvage/ (as new messages, at the end of their queues)")
+    parser.add_argument("--undo", action="store_true", help="undo the last repair: every file gets its earlier place and "
+                        "content")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -54,7 +55,7 @@ def _undo(args: argparse.Namespace, out: Output) -> int:
             out.line(f"put back: {path}")
 
     if args.dry_run or args.restore:
-        raise ConfigError("--undo takes a repair back: give it alone")
+        raise ConfigError("--undo undoes a repair: give it without other options of repair")
     undo(args.store, say=say, open_store=MessageStore.open, **keywords(args))
-    out.say("the last repair is taken back; what it had made is kept in .salvage/")
+    out.say("undid the last repair; the files that it made are kept in .salvage/")
     return FINE

@@ -14,12 +14,12 @@ from rmq_store.services.backup.backup import check_backup, list_backups, restore
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=PATH, metavar="DIR", help="directory of backups")
     parser.add_argument("target", type=PATH, nargs="?", metavar="TO",
-                        help="a new directory for the store; without it: list the backups")
-    parser.add_argument("--backup", metavar="NAME", help="which one; the newest where left out")
-    parser.add_argument("--check", action="store_true", help="restore nothing: read every byte of the backup")
+                        help="a new directory for the store; without TO the command lists the backups")
+    parser.add_argument("--backup", metavar="NAME", help="name of the backup (default: the newest)")
+    parser.add_argument("--check", action="store_true", help="restore nothing, only read and check every byte of the backup")
     progress_argument(parser)
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
-    parser.add_argument("-v", "--verbose", action="store_true", help="also log what is done, on standard error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log each step, to standard error")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:

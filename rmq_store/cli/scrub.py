@@ -13,12 +13,12 @@ from rmq_store.services.integrity.scrubbing import scrub
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("--rate", type=float, default=64.0, metavar="MIB", help="read at most so many MiB a second, 0: as fast "
-                        "as it goes (default %(default)s)")
-    parser.add_argument("--resume", action="store_true", help="go on where the last scrub with --resume stopped; how far this "
-                        "one is stands in STORE/.manifest/scrub.json")
-    parser.add_argument("--make-manifests", action="store_true", help="files without a manifest that read well get one, those "
-                        "of a Java broker too (in STORE/.manifest/)")
+    parser.add_argument("--rate", type=float, default=64.0, metavar="MIB", help="read at most this many MiB per second, 0 "
+                        "means no limit (default %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="continue where the last scrub with --resume stopped; the "
+                        "progress is kept in STORE/.manifest/scrub.json")
+    parser.add_argument("--make-manifests", action="store_true", help="make manifests in STORE/.manifest/ for intact files "
+                        "that lack one, files of a Java broker too")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -29,6 +29,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for finding in result.findings:
         show(finding, out)
     if result.resumed_at is not None:
-        out.say(f"went on at offset {result.resumed_at}, where an earlier scrub stopped")
+        out.say(f"continued at offset {result.resumed_at}, where an earlier scrub stopped")
     out.say(f"read {result.files} sealed files, {result.bytes} bytes; made {result.manifests_made} manifests")
     return summary(args.store, seen, Counter(f.kind for f in result.findings), out)

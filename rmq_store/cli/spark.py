@@ -14,13 +14,13 @@ from rmq_store.cli.verify import show
 from rmq_store.errors import ConfigError, RmqStoreError
 
 JOBS = {
-    "audit": "check every record and checksum, and that log, queues, index and manifests agree",
+    "audit": "check every record and checksum, and that the log, queues, index and manifests agree",
     "rebuild-queues": "make the consume queues from the log",
     "rebuild-index": "make the index files from the log",
-    "export": "write messages as Parquet files with a manifest; again: what came since",
+    "export": "write messages as Parquet files with a manifest; a later run adds new messages",
     "statistics": "messages and bytes by broker, topic and queue",
     "keys": "the keys with the most messages",
-    "retention": "what a store would keep if it kept so many hours",
+    "retention": "how much a store would keep for given retention hours",
     "diff": "messages that differ between two stores",
     "replay": "copy messages into another store",
     "merge": "copy the messages of several stores into one",
@@ -29,9 +29,9 @@ JOBS = {
 }
 # What a rebuild takes from the files that are there, and upstream's defaults where there is none.
 SIZES = {
-    "rebuild-queues": {"--split-size": "bytes of log a task reads", "--file-size": "bytes of a queue file"},
-    "rebuild-index": {"--split-size": "bytes of log a task reads", "--slots": "slots of an index file",
-                      "--entries": "entries of an index file"},
+    "rebuild-queues": {"--split-size": "bytes of the log that one task reads", "--file-size": "size of a queue file in bytes"},
+    "rebuild-index": {"--split-size": "bytes of the log that one task reads", "--slots": "number of slots of an index file",
+                      "--entries": "number of entries of an index file"},
 }
 TWO = ("export", "diff", "replay", "merge", "compact")
 
@@ -40,31 +40,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, what in JOBS.items():
         job = jobs.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
-        job.add_argument("store", metavar="STORE", help="a store's root, a comma list, a glob, or JSON {name: root}")
+        job.add_argument("store", metavar="STORE", help="root directory of a store, a comma list, a glob, or JSON {name: root}")
         if name in TWO:
-            job.add_argument("target", metavar="TARGET", help="where the result goes, or the other store")
+            job.add_argument("target", metavar="TARGET", help="directory for the result, or the other store")
         if name == "query":
-            job.add_argument("sql", metavar="SQL", help="such as: SELECT topic, count(*) FROM messages GROUP BY 1")
+            job.add_argument("sql", metavar="SQL", help="for example: SELECT topic, count(*) FROM messages GROUP BY 1")
         if name == "audit":
             job.add_argument("--log-only", action="store_true", help="leave out queues, index and manifests")
         if name.startswith("rebuild"):
-            job.add_argument("--install", action="store_true", help="put them in place, under the store's lock")
+            job.add_argument("--install", action="store_true", help="install the files in the store, under its lock")
             for option, what in SIZES[name].items():
                 job.add_argument(option, type=int, metavar="N", help=what)
         if name == "retention":
-            job.add_argument("--hours", default="24,48,72,168", help="comma list (%(default)s)")
+            job.add_argument("--hours", default="24,48,72,168", help="retention hours, as a comma list (default %(default)s)")
         if name in ("replay", "merge", "compact"):
-            job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="what makes a repeated run do nothing")
+            job.add_argument("--txn", required=True, metavar="NAME[:VERSION]", help="name and version of this run; a repeated "
+                             "run with the same name and version does nothing")
         if name in ("replay", "merge"):
-            job.add_argument("--shards", type=int, metavar="N", help="make up to N new stores under TARGET, side by side")
+            job.add_argument("--shards", type=int, metavar="N", help="make up to N new stores under TARGET in parallel")
         if name not in SIZES:
             job.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                             help="an option of the read (docs/spark.md), or store.NAME, one of the store that is written or "
-                             "audited (docs/options.md); may be repeated")
-        job.add_argument("--master", help="Spark master (local[*]; under spark-submit that which it was given)")
+                             help="an option of the read (docs/spark.md), or store.NAME for an option of the written or "
+                             "audited store (docs/options.md); may be repeated")
+        job.add_argument("--master", help="Spark master (default: local[*]; under spark-submit its own master)")
         job.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; may be repeated")
         job.add_argument("--json", action="store_true", help="JSON lines instead of text")
-        job.add_argument("-v", "--verbose", action="store_true", help="also log what is done, on standard error")
+        job.add_argument("-v", "--verbose", action="store_true", help="also log each step, to standard error")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:

@@ -24,8 +24,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, help="only the queues of this topic")
     parser.add_argument("-w", "--watch", type=float, metavar="SECONDS", nargs="?", const=1.0,
-                        help="go on until Ctrl-C, one line every SECONDS (1): rates, lag, durations, backlog of groups, disk")
-    parser.add_argument("-n", "--times", type=int, help="with --watch: stop after so many lines")
+                        help="print one line every SECONDS (default 1) until Ctrl-C: rates, lag, durations, backlog of groups, "
+                        "disk")
+    parser.add_argument("-n", "--times", type=int, help="with --watch: stop after this many lines")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:

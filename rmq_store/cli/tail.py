@@ -22,13 +22,14 @@ from rmq_store.cli.output import Output
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, required=True)
-    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (all, those to come too)")
-    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (the end); -3: three from "
-                        "the end")
-    parser.add_argument("-c", "--count", type=COUNT, metavar="N", help="end after so many messages")
+    parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (default: all queues, including "
+                        "new ones)")
+    parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (default: the end); -3 "
+                        "means three before the end")
+    parser.add_argument("-c", "--count", type=COUNT, metavar="N", help="stop after this many messages")
     parser.add_argument("--for", type=waiting_time, metavar="SECONDS", dest="seconds",
-                        help="end after so many seconds (Ctrl-C)")
-    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, a||b")
+                        help="stop after this many seconds (default: Ctrl-C)")
+    parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, for example a||b")
     body_argument(parser)
 
 

@@ -17,18 +17,21 @@ PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "set", "delete", "unused", "expired"),
-                        help="list: topics of the file and of the queues; set: make or change an entry; delete: entry, queues "
-                        "and groups' offsets of a topic (its messages stay in the log until that is cleaned); unused: delete "
-                        "all topics but those of the file, of --keep, and upstream's own; expired: remove queues whose "
-                        "messages are all gone")
+                        help="list: the topics of the file and of the queues; set: make or change an entry; delete: delete the "
+                        "entry, the queues and the groups' offsets of a topic (its messages stay in the log until cleaning "
+                        "deletes them); unused: delete all topics except those of the file, those of --keep and upstream's "
+                        "own; expired: remove queues whose messages are all deleted")
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", type=NAME, action="append", default=[], help="for set and delete; for list only it")
-    parser.add_argument("-r", "--read-queues", type=int, metavar="N", help="for set: queues that are read (4)")
-    parser.add_argument("-w", "--write-queues", type=int, metavar="N", help="for set: queues that are written (4)")
-    parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (rw)")
-    parser.add_argument("--order", choices=("true", "false"), help="for set: an order topic (false)")
-    parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: not this one")
-    parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only say what would go")
+    parser.add_argument("-t", "--topic", type=NAME, action="append", default=[], help="for set and delete: the topic; for "
+                        "list: only this topic")
+    parser.add_argument("-r", "--read-queues", type=int, metavar="N", help="for set: number of queues to read (default 4)")
+    parser.add_argument("-w", "--write-queues", type=int, metavar="N", help="for set: number of queues to write (default 4)")
+    parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (default rw)")
+    parser.add_argument("--order", choices=("true", "false"), help="for set: whether the topic is an order topic (default "
+                        "false)")
+    parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: keep this topic")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only list what would be "
+                        "deleted")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -46,11 +49,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if args.action == "unused":
             keep = {*args.keep, *store.topic_table.names()}
             if not keep:
-                raise ConfigError("config/topics.json names no topic, so all would go: name those that are used with --keep")
+                raise ConfigError("config/topics.json names no topic, so all would be deleted: name those in use with --keep")
             names = [t for t in store.topics() if t not in keep and not is_system_topic(t)]
         unknown = [t for t in names if t not in store.topics() and store.topic_table.get(t) is None]
         if unknown:
-            raise ConfigError(f"topic {unknown[0]} is not there: neither a queue nor an entry of config/topics.json")
+            raise ConfigError(f"topic {unknown[0]} does not exist: it has neither a queue nor an entry in config/topics.json")
         if args.dry_run:
             return _say(out, RemovedQueues([(t, q) for t in names for q in store.queues(t)]), True)
         return _say(out, store.delete_topics(*names))
@@ -99,5 +102,5 @@ def _say(out: Output, done: RemovedQueues, dry: bool = False) -> int:
                 out.record({"kind": word, "topic": topic, "queue_id": queue_id})
             else:
                 out.line(f"{word.replace('_', ' ')}  {topic}/{queue_id}")
-    out.say(f"{len(done.removed)} queues" + (" would go" if dry else " removed"))
+    out.say(f"{len(done.removed)} queues" + (" would be removed" if dry else " removed"))
     return FINE if not done.kept else FINDINGS

@@ -18,10 +18,10 @@ RATE_MAX_MIB = 1 << 20
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("--files", action="store_true",
-                        help="look only whether the files of log and queues are there, without a gap and at their length")
-    parser.add_argument("--no-manifests", action="store_true", help="do not read the log again for its manifests")
-    parser.add_argument("--rate", type=float, metavar="MIB", help="read at most so many MiB a second, 0: as fast as it goes "
-                        "(default)")
+                        help="check only that the files of the log and the queues exist, without a gap and with the right size")
+    parser.add_argument("--no-manifests", action="store_true", help="do not read the log a second time to check the manifests")
+    parser.add_argument("--rate", type=float, metavar="MIB", help="read at most this many MiB per second, 0 means no limit "
+                        "(the default)")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -60,7 +60,7 @@ def summary(path: str, seen: Counter[str], kinds: Counter[str], out: Output) -> 
 def rate(mib: float | None) -> int | None:
     """Bytes a second out of MiB; None: as fast as it goes. Raises ConfigError."""
     if mib is not None and not 0 <= mib <= RATE_MAX_MIB:
-        raise ConfigError(f"--rate {mib}: give MiB a second, 0 for as fast as it goes, at most {RATE_MAX_MIB}")
+        raise ConfigError(f"--rate {mib}: give MiB per second, 0 for no limit, at most {RATE_MAX_MIB}")
     return max(int(mib * (1 << 20)), 1) if mib else None
 
 

@@ -66,7 +66,7 @@ def with_delay_level(properties: Mapping[str, str] | bytes | None, level: int) -
         raise MessageIllegal(f"delay_level is {level!r}: give the number of a level, from 1 on, or 0 for no delay")
     given = decode_properties(properties) if isinstance(properties, bytes) else properties or {}
     if "DELAY" in given:
-        raise MessageIllegal("delay_level and the property DELAY are two names for one thing: give one of them")
+        raise MessageIllegal("delay_level and the property DELAY are two names for one field: give one of them")
     if level == 0:
         return properties if properties is not None else {}
     if isinstance(properties, bytes):

@@ -1,5 +1,5 @@
-"""docs/options.md, and the types of open's keywords, out of the tables. Maintainers only; a test fails when what is committed
-is not this."""
+"""Prints docs/options.md, docs/statuses.md and the types of open's keywords from the tables. For maintainers; a test fails if a
+committed page differs."""
 import sys
 import textwrap
 
@@ -7,17 +7,19 @@ from rmq_store.config import sources
 from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.options import OPTIONS, Option
 from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
+from rmq_store.status import AppendStatus, GetStatus, PutStatus
 
 _HEAD = """# Options
 
-Given as keywords to `MessageStore.open(path, **options)`, to the commands as `-o name=value`, as variables
-`RMQ_STORE_<NAME>`, in a configuration file and in profiles ([configuration.md](configuration.md)). A value may be text
-(`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). Upstream's name may stand in place of ours (`mappedFileSizeCommitLog=65536`); two
-names for one thing, and a name that is not on this page, are errors. Order: default, profile, file, environment, keyword; the
-later one wins, and `rmqstore config show` tells which one did.
+You can give an option in five places: as a keyword of `MessageStore.open(path, **options)`, as `-o name=value` of a command,
+as the variable `RMQ_STORE_<NAME>`, in a configuration file, and in a profile ([configuration.md](configuration.md)). A value
+may be text (`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). You can use upstream's name instead of the name on this page
+(`mappedFileSizeCommitLog=65536`). It is an error to give one option under two names, or to give a name that is not on this
+page. The order is default, profile, file, environment, keyword. The later source wins, and `rmqstore config show` prints the
+source of each value.
 
-*Change*: `live`, `store.reconfigure()` may give another value; `reopen`, any open may; `fixed`, a property of the files of a
-directory, the same at every open.
+The column *change* says when a value may change. `live`: `store.reconfigure()` may change it while the store is open. `reopen`:
+each open may give another value. `fixed`: the value is a property of the files and must be the same at every open.
 
 <!-- Made by `python -m rmq_store.config.document > docs/options.md`. -->
 """
@@ -34,22 +36,48 @@ def markdown() -> str:
                   "|---|---|---|---|---|---|"]
         parts += [_row(option) for option in OPTIONS if option.group == group]
     parts += ["", "## Not supported\n",
-              "Upstream has these, this store has not: another value than upstream's default is an error.\n",
+              "Upstream has these options; this store does not. A value other than upstream's default is an error.\n",
               "| upstream | default | why |", "|---|---|---|"]
     for name, (default, reason) in NOT_SUPPORTED.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## Accepted without effect\n",
-              "Upstream has these; here they change nothing. A value other than upstream's default is logged.\n",
+              "Upstream has these options; here they change nothing. A value other than upstream's default is logged.\n",
               "| upstream | default | why |", "|---|---|---|"]
     for name, (default, reason) in NO_EFFECT.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## The broker's\n",
-              "These stand in a `broker.conf` too. They are known and ignored, named in one log line; `brokerIP1` and "
-              "`listenPort` together are our `store_host`.\n",
+              "A `broker.conf` also holds these options of the broker. The store ignores them and names them in one log "
+              "line. `brokerIP1` and `listenPort` together set `store_host`.\n",
               textwrap.fill(" ".join(f"`{n}`" for n in sorted(BROKER_ONLY - NEVER_READ)), 120, break_on_hyphens=False),
-              "\nIn many examples, but read by no RocketMQ, and ignored here too: "
+              "\nThese names stand in many examples, but no RocketMQ reads them. The store ignores them too: "
               + ", ".join(f"`{n}`" for n in sorted(NEVER_READ)) + "."]
     return "\n".join(parts) + "\n"
+
+
+_STATUS_HEAD = """# Statuses
+
+Every put and every get has a status. The names and numbers are RocketMQ's. `print(status)` shows the name, `int(status)` is the
+number, `status.happened` and `status.to_do` are the texts of this page. The names that this store never returns are here so
+that a number from a broker can be decoded.
+
+<!-- Made by `python -m rmq_store.config.document statuses > docs/statuses.md`. -->
+"""
+_STATUS_TABLES: tuple[tuple[type[PutStatus] | type[GetStatus] | type[AppendStatus], str], ...] = (
+    (PutStatus, "If a put stored its message, it returns a result, and the status is `result.status`. If a put did not store "
+                "its message, it raises an error, and the status is `error.status`. `status.stored` tells the two apart."),
+    (GetStatus, "`get()` returns a result. The status is `result.status`, and `result.next_offset` is the offset to continue "
+                "at."),
+    (AppendStatus, "Upstream's outcome of one append to a mapped file. No call of this library returns one."))
+
+
+def statuses() -> str:
+    """docs/statuses.md."""
+    parts = [_STATUS_HEAD]
+    for kind, text in _STATUS_TABLES:
+        parts += [f"## {kind.__name__}\n", f"{text}\n", "| number | status | what happened | what to do |", "|---|---|---|---|"]
+        parts += [f"| {status:d} | `{status}` | {status.happened} | {status.to_do} |" for status in kind]
+        parts.append("")
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _row(option: Option) -> str:
@@ -118,4 +146,4 @@ def _keys(options: list[Option]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(typed() if sys.argv[1:] == ["typed"] else markdown(), end="")
+    print({"typed": typed, "statuses": statuses}.get("".join(sys.argv[1:]), markdown)(), end="")

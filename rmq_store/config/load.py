@@ -25,14 +25,14 @@ _GIVEN = ("keyword", "environment", "file", "reconfigure")
 
 
 class Default(str):
-    """Text that marks a keyword's default: `write_path=Default("mmap")` in a signature is not a value that somebody gave, so a
-    profile may still decide."""
+    """Text that marks the default of a keyword. A signature says `write_path=Default("mmap")`; no caller gave this value, so a
+    profile may still set the option."""
 
     __slots__ = ()
 
 
 class Options(Mapping[str, Any]):
-    """The values of all options, by attribute or by key; immutable. `origin(name)` says where a value came from."""
+    """The values of all options, by attribute or by key. Immutable. `origin(name)` says where a value came from."""
 
     __slots__ = ("_origins", "_values")
     _origins: dict[str, str]
@@ -48,7 +48,8 @@ class Options(Mapping[str, Any]):
         return self._values[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("options do not change here: store.reconfigure() changes those that may while a store is open")
+        raise AttributeError("an option cannot be set here: store.reconfigure() changes the options that may change while a "
+                             "store is open")
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -67,9 +68,9 @@ class Options(Mapping[str, Any]):
         return Options, (self._values, self._origins)
 
     def origin(self, name: str) -> str:
-        """`default`, `derived`, `files` (told by the files of the store), `memory`, `disk` (cut to
-        them), `auto` (the back end that was chosen), `profile NAME`, `file PATH`, `environment VARIABLE`,
-        `keyword` or `reconfigure`; with the name that was used, where it was upstream's."""
+        """Says where the value of an option came from: `default`, `derived`, `files` (the files of the store), `memory` or
+        `disk` (a size cut to what the machine has), `auto` (the back end that was chosen), `profile NAME`, `file PATH`,
+        `environment VARIABLE`, `keyword` or `reconfigure`. If the caller used upstream's name, that name follows."""
         return str(self._origins[name])
 
     def inferred(self, found: Mapping[str, Any], origin: str = "files") -> "Options":
@@ -110,7 +111,7 @@ def changed(options: Options, keywords: Mapping[str, object]) -> Options:
     for name, (key, value) in given.items():
         option = BY_NAME[name]
         if option.change != "live" and value != options[name]:
-            raise ConfigError(f"option {key} cannot change while the store is open: close it and reopen it with "
+            raise ConfigError(f"option {key} cannot change while the store is open: close the store and open it again with "
                               f"{name}={value!r}")
     result = {**options, **{name: value for name, (_, value) in given.items()}}
     _check_together(result)
@@ -169,7 +170,7 @@ def _take(given: dict[str, tuple[str, Any]], option: Option, key: str, value: ob
     if option.name in given:
         before, other = given[option.name]
         if option.name in (key, before) or (value != other and option.wins is None):
-            raise ConfigError(f"options {before} and {key} are two names for one thing: give only {option.name}")
+            raise ConfigError(f"options {before} and {key} are two names for one option: give only {option.name}")
         if other == option.wins:
             return
     given[option.name] = (key, value)
@@ -214,7 +215,7 @@ def _not_supported(key: str, value: object, source: Source) -> None:
     default, reason = NOT_SUPPORTED[key]
     if not _is_default(key, value, default, source):
         plain = str(default).lower() if isinstance(default, bool) else default
-        raise ConfigError(f"option {key} is {value!r}, which is not supported: {reason}: leave it out"
+        raise ConfigError(f"option {key} is {value!r}, which is not supported: {reason}: leave the option out"
                           f"{f', or give {plain}' if plain != '' else ''}{_where(source)}")
 
 
@@ -225,7 +226,7 @@ def _without_effect(key: str, value: object, path: object, source: Source) -> li
     if key != "storePathRootDir":
         return [f"{key}={value} ({reason})"]
     if path is not None and os.path.abspath(str(value)) != os.path.abspath(os.fsdecode(path)):   # type: ignore[arg-type]
-        raise ConfigError(f"option storePathRootDir is {value!r}, but the store opened is {path}: give the same path, or "
+        raise ConfigError(f"option storePathRootDir is {value!r}, but the store is opened at {path}: give the same path, or "
                           f"leave the option out{_where(source)}")
     return []
 
@@ -275,18 +276,18 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
     """Rules for deleting that somebody gave, and that delete nothing."""
     for name in ("retention_hours_of_day", "disk_clean_pct", "clean_forced"):
         if result["retention_hours"] is None and origins[name] != "default":
-            reason = "nothing is deleted without retention_hours, upstream's fileReservedTime"
+            reason = "without retention_hours (upstream: fileReservedTime) nothing is deleted"
             emit(Event.OPTION_NO_EFFECT, source=origins[name], options=f"{name} ({reason})")
 
 
 def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
-        raise ConfigError("follow=True is for a store that another process writes: give readonly=True with it, or leave it "
-                          "out; a store that is open for writing shows all that it puts")
+        raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
+                          "out; a store that is open for writing shows all its own messages")
     size = 40 + 4 * result["index_slots"] + 20 * result["index_entries_max"]
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "
-                          f"index file of {size} bytes, the limit is {INT_MAX}: lower one of them")
+                          f"index file of {size} bytes, the limit is {INT_MAX}: lower one of the two")
     places = [result[n] for n in ("commitlog_path", "consumequeue_path", "index_path") if result[n] is not None]
     if len({os.path.abspath(p) for p in places}) < len(places):
-        raise ConfigError("commitlog_path, consumequeue_path and index_path must be three directories")
+        raise ConfigError("commitlog_path, consumequeue_path and index_path must be three different directories: change one")

@@ -1,4 +1,4 @@
-"""THE table of options: name, upstream's names, type, unit, default, range, sentence. Everything else is derived from it.
+"""The table of options: name, upstream's names, type, unit, default, range, sentence. Everything else is derived from it.
 
 Read at open, by the opening thread. `python -m rmq_store.config.document` prints docs/options.md. An option stands here only if
 something reads it; upstream's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
@@ -38,7 +38,7 @@ class Option:
     wins: object = None
 
     def span(self) -> str:
-        """What it may be, for people."""
+        """The allowed values, as text for people."""
         if self.choices:
             return " or ".join(self.choices)
         if self.kind == "int":
@@ -51,7 +51,7 @@ class Option:
         return tuple(sorted({point.name for point in importlib.metadata.entry_points(group=self.offered)}))
 
     def convert(self, value: object) -> object:
-        """The value, checked. ValueError says what was expected."""
+        """Checks and converts a value. The ValueError says what was expected."""
         if value is None and self.none:
             return None
         if self.kind == "choice":
@@ -90,7 +90,7 @@ def _choice(name: str, default: str | None, choices: tuple[str, ...], text: str,
 
 
 def _path(name: str, text: str, *upstream: str) -> Option:
-    return Option(name, "path", None, text, upstream=dict.fromkeys(upstream), none="under the root")
+    return Option(name, "path", None, text, upstream=dict.fromkeys(upstream), none="a directory under the root")
 
 
 _SPEED = "performance"
@@ -99,194 +99,216 @@ _HOUR_MS = 3_600_000
 
 OPTIONS: tuple[Option, ...] = (
     # how a store is opened
-    _bool("readonly", False, "Open without writing one byte; works beside a running writer, and shows what was there at that "
-          "moment."),
-    _bool("follow", False, "With `readonly`: what another process puts becomes readable here as it becomes readable there, "
-          "within milliseconds; `get(wait=)`, subscriptions and listeners work."),
-    _choice("compat", "5.x", ("4.9", "5.x"), "The rules to follow where RocketMQ 4.9 and 5.x differ (separator behind the last "
-            "property, start of normal recovery, search by time, visibility under sync flush). Both read both."),
-    _choice("write_path", "mmap", ("mmap", "pool"), "`mmap` encodes into the mapped file: a killed process loses nothing "
-            "acknowledged. `pool` encodes into off-heap memory that a commit thread writes to the file.",
+    _bool("readonly", False, "Open the store without writing a byte. The open works beside a running writer and shows what was "
+          "in the store at that moment."),
+    _bool("follow", False, "With `readonly`: a message that another process puts becomes readable here within milliseconds of "
+          "becoming readable there. `get(wait=)`, subscriptions and listeners work."),
+    _choice("compat", "5.x", ("4.9", "5.x"), "The rules to follow where RocketMQ 4.9 and 5.x differ: separator behind the last "
+            "property, start of normal recovery, search by time, visibility under sync flush. Stores of both versions can be "
+            "read under either value."),
+    _choice("write_path", "mmap", ("mmap", "pool"), "`mmap` encodes a message into the mapped file, so a killed process loses "
+            "no acknowledged message. `pool` encodes it into off-heap memory, and a commit thread writes that memory to the "
+            "file.",
             {"transientStorePoolEnable": {"true": "pool", "false": "mmap"},
              "writeWithoutMmap": {"true": "pool", "false": "mmap"}}, wins="pool"),
-    _choice("flush_mode", "async", ("async", "sync"), "`sync`: a put returns when its message is on the device. `async`: the "
-            "flush thread follows.", {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
+    _choice("flush_mode", "async", ("async", "sync"), "`sync`: a put returns when its message is on the device. `async`: a put "
+            "returns without waiting for the device; the flush thread flushes the message later.",
+            {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
     _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
-            "best that works here and says so; a back end asked for by name and not available is an error. Other packages can "
-            "offer more (docs/choosing-a-backend.md).", offered="rmq_store.flush_backends"),
-    Option("store_host", "host", "127.0.0.1:10911", "Address of this store in every record and in offset message ids, ip:port; "
-           "IPv6 as [ip]:port."),
+            "best back end that works here and logs its choice. Naming a back end that is not available is an error. "
+            "Other packages can offer more (docs/choosing-a-backend.md).", offered="rmq_store.flush_backends"),
+    Option("store_host", "host", "127.0.0.1:10911", "Address of this store, written into every record and into offset message "
+           "ids: `ip:port`, for IPv6 `[ip]:port`."),
 
     # places and sizes of files
     _path("commitlog_path", "Directory of the commit log.", "storePathCommitLog"),
     _path("consumequeue_path", "Directory of the consume queues."),
     _path("index_path", "Directory of the index files."),
-    _int("segment_size_bytes", GIB, "bytes", 4 * KIB, INT_MAX, "Size of a commit-log file. Inferred from the files of an "
-         "existing store unless given.", "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", change="fixed"),
+    _int("segment_size_bytes", GIB, "bytes", 4 * KIB, INT_MAX, "Size of a commit-log file. If this option is not given, an "
+         "existing store keeps the size of its files.", "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", change="fixed"),
     _int("consumequeue_file_size_bytes", 6_000_000, "bytes", 20, INT_MAX - 19, "Size of a consume-queue file, rounded up to a "
          "multiple of 20 (one entry).", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", change="fixed"),
     _bool("consumequeue_ext_enabled", False, "Also write and read consume-queue extension units (tags code, store time, filter "
-          "bit map). Where nobody says: as the newest entries of the store's queues do.", "enableConsumeQueueExt",
+          "bit map). If this option is not given, the store follows the newest entries of its queues.", "enableConsumeQueueExt",
           change="fixed"),
     _int("consumequeue_ext_file_size_bytes", 48 * MIB, "bytes", 64, INT_MAX, "Size of a consume-queue extension file.",
          "mappedFileSizeConsumeQueueExt", change="fixed"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
     _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
-    _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // 20, "Entries of an index file; one of them is never used.",
-         "maxIndexNum", change="fixed"),
+    _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // 20, "Entries of an index file. The first entry is never "
+         "used.", "maxIndexNum", change="fixed"),
 
     # what is taken
-    _int("message_size_max_bytes", 4 * MIB, "bytes", 10, GIB, "Largest body. A whole record may have 64 KiB more.",
+    _int("message_size_max_bytes", 4 * MIB, "bytes", 10, GIB, "Largest body. A whole record may be 64 KiB larger.",
          "maxMessageSize", change=_LIVE),
-    _int("topic_size_max_bytes", 127, "bytes", 1, 255, "Longest topic. Under compat 5.x topics that begin with %RETRY% may "
-         "always have 255; above 127 the record has version 2, which 4.9 cannot read.", "maxTopicLength", change=_LIVE),
-    _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (5.2 and later).", "enabledAppendPropCRC"),
-    _bool("duplication_enabled", False, "Dispatch stops at the confirm offset, which somebody else moves.",
+    _int("topic_size_max_bytes", 127, "bytes", 1, 255, "Longest topic name. Under compat 5.x, topics that begin with %RETRY% "
+         "may always have 255 bytes. A topic longer than 127 bytes gets a record of version 2, which RocketMQ 4.9 cannot read.",
+         "maxTopicLength", change=_LIVE),
+    _bool("record_crc", False, "Append the property `__CRC32#` over the whole record (RocketMQ 5.2 and later).",
+          "enabledAppendPropCRC"),
+    _bool("duplication_enabled", False, "Dispatch stops at the confirm offset. `store.confirm(offset)` moves it.",
           "duplicationEnable"),
-    _choice("delay", "deliver", ("deliver", "store_only", "refuse"), "What to do with a message that has a delay level: store "
-            "it and deliver it when it is due, with what the store already holds; `store_only`: store it in "
-            "SCHEDULE_TOPIC_XXXX for a broker that delivers, and deliver nothing; `refuse`: neither."),
-    _int("delay_offset_flush_interval_ms", 10_000, "ms", 1, _HOUR_MS, "Period of writing config/delayOffset.json. What was "
-         "delivered since the last time is delivered again after a crash.", "flushDelayOffsetInterval"),
-    Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, s m h d.",
+    _choice("delay", "deliver", ("deliver", "store_only", "refuse"), "What to do with a message that has a delay level. "
+            "`deliver`: store the message and deliver it when it is due; delayed messages that are already in the store are "
+            "delivered too. `store_only`: store the message in SCHEDULE_TOPIC_XXXX for a broker, and deliver nothing. "
+            "`refuse`: refuse the message, and deliver nothing."),
+    _int("delay_offset_flush_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to write config/delayOffset.json. After a "
+         "crash, messages that were delivered since the last write are delivered again.", "flushDelayOffsetInterval"),
+    Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, in s, m, h or d.",
            upstream={"messageDelayLevel": None}),
-    _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another one has held the "
-         "put lock for longer than this.", "osPageCacheBusyTimeOutMills", change=_LIVE),
-    _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: wait for a window, or raise "
-            "PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}, change=_LIVE),
+    _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another put has held the "
+         "put lock for longer than this time.", "osPageCacheBusyTimeOutMills", change=_LIVE),
+    _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: `wait` waits for a window, "
+            "`fail` raises PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}, change=_LIVE),
 
     # what a reader sees, and durability
-    _choice("visibility", None, ("committed", "durable"), "When a message can be read: as soon as it is in the file, or "
-            "only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
-    _int("flush_deadline_ms", 5000, "ms", 1, _HOUR_MS, "A synchronous put that is not durable by then returns "
-         "FLUSH_DISK_TIMEOUT. One of those that wait makes the sync, in its own thread: that put returns when the sync ends, "
-         "however late, with what became of it.", "syncFlushTimeout", change=_LIVE),
+    _choice("visibility", None, ("committed", "durable"), "When a message can be read: `committed`, as soon as it is in the "
+            "file; `durable`, only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
+    _int("flush_deadline_ms", 5000, "ms", 1, _HOUR_MS, "A synchronous put whose message is not durable within this time "
+         "returns FLUSH_DISK_TIMEOUT. One of the waiting puts makes the sync in its own thread. That put returns when the sync "
+         "ends, however late, and reports the outcome of the sync.", "syncFlushTimeout", change=_LIVE),
     _bool("recover_check_crc", True, "Recovery checks the CRC of each body.", "checkCRCOnRecover"),
-    _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the body's CRC and cuts at a record without it.",
-          "forceVerifyPropCRC"),
-    _bool("index_recover_safe", False, "Recovery after a crash also goes back to what the index had on the device.",
-          "messageIndexSafe"),
-    _bool("manifest_enabled", True, "Sealed commit-log files get a manifest of block checksums in `.manifest/`, which RocketMQ "
-          "does not look at."),
-    _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often it is looked for sealed files without a manifest."),
-    _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch; then the abort file stays and the "
-         "next open recovers.", change=_LIVE),
+    _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the CRC of the body, and cuts the log at a "
+          "record without this property.", "forceVerifyPropCRC"),
+    _bool("index_recover_safe", False, "The start of recovery after a crash also depends on the index time of the checkpoint: "
+          "index entries that were not on the device are built again.", "messageIndexSafe"),
+    _bool("manifest_enabled", True, "Each sealed commit-log file gets a manifest of block checksums in `.manifest/`. RocketMQ "
+          "does not read this directory."),
+    _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check for sealed files that lack a manifest."),
+    _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch. If dispatch is not done by then, "
+         "the abort file stays and the next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
-    _bool("guard_maps", False, "Answer SIGBUS in mapped files of the log and the index that were cut, or whose page the device "
-          "cannot give: calls that need the page raise, puts stop where it was to be written, and the process goes on. "
-          "Installs a signal handler for the life of the process; the one before it is called for every other SIGBUS."),
+    _bool("guard_maps", False, "Handle SIGBUS in the mapped files of the log and the index. The kernel sends SIGBUS when a "
+          "file was cut, or when the device cannot give a page. A call that needs the page raises an error, puts stop if the "
+          "page was to be written, and the process goes on. The option installs a signal handler for the life of the process. "
+          "Every other SIGBUS goes to the handler that was installed before."),
 
     # consumers (docs/work-queue.md)
-    _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often committed offsets of consumer groups are written to "
+    _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often to write the committed offsets of consumer groups to "
          "config/consumerOffset.json.", "flushConsumerOffsetInterval"),
 
     # figures for other processes (docs/watching.md)
-    _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often the figures of the open store are written to "
-         "`.stats.json` under the root, which RocketMQ does not look at, for `rmqstore stat --watch` and other processes.",
+    _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "
+         "`.stats.json` under the root, for `rmqstore stat --watch` and other processes. RocketMQ does not read this file.",
          none="no file is written"),
 
     # cleaning (docs/cleaning.md)
-    _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this is given** (upstream: 72). Whole "
-         "commit-log files whose last message is older go, oldest first, at retention_hours_of_day, or at any hour when the "
-         "disk is fuller than disk_clean_pct; above disk_force_pct the oldest go whatever their age. Whether anybody has "
-         "consumed them makes no difference.", "fileReservedTime", none="nothing is ever deleted"),
-    Option("retention_hours_of_day", "hours", "04", "Local hours in which files that are old enough go.",
+    _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this option is given** (upstream: 72). "
+         "The store deletes whole commit-log files whose last message is older than this, oldest first. It does so in the "
+         "hours of retention_hours_of_day, or at any hour while the disk is fuller than disk_clean_pct. Above disk_force_pct "
+         "the oldest files are deleted whatever their age. Files are deleted whether or not their messages were consumed.",
+         "fileReservedTime", none="nothing is ever deleted"),
+    Option("retention_hours_of_day", "hours", "04", "Local hours in which files that are old enough are deleted.",
            upstream={"deleteWhen": None}),
-    _int("disk_clean_pct", 75, "%", 1, 100, "Above this disk usage files that are old enough go at any hour (upstream cuts "
-         "the number to 10 to 95).", "diskMaxUsedSpaceRatio"),
-    _int("disk_force_pct", 85, "%", 1, 100, "Above this disk usage the oldest files go at once, however young (upstream cuts "
-         "the number to 30 to 85).", "diskSpaceCleanForciblyRatio"),
+    _int("disk_clean_pct", 75, "%", 1, 100, "Above this disk usage, files that are old enough are deleted at any hour "
+         "(upstream limits the value to 10 to 95).", "diskMaxUsedSpaceRatio"),
+    _int("disk_force_pct", 85, "%", 1, 100, "Above this disk usage, the oldest files are deleted at once, whatever their age "
+         "(upstream limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio"),
     _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
           "cleanFileForciblyEnable"),
-    _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage puts are refused with SERVICE_NOT_AVAILABLE; they are "
-         "taken again at disk_force_pct or below (upstream cuts the number to 35 to 90). A disk without any space refuses "
-         "them in any case.", "diskSpaceWarningLevelRatio", none="90 where retention_hours is given, else no limit"),
-    _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often clock and disk are looked at.", "cleanResourceInterval"),
-    _int("clean_files_max", 10, "files", 1, INT_MAX, "Commit-log files one look deletes at most.", "deleteFileBatchMax"),
-    _int("clean_hanged_ms", 120_000, "ms", 0, 24 * _HOUR_MS, "How long cleaning waits for message views of a file that is "
-         "due; then its name goes, and its space with the last view.", "destroyMapedFileIntervalForcibly"),
+    _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE. Puts are "
+         "accepted again when usage is at or below disk_force_pct (upstream limits the value to 35 to 90). A full disk refuses "
+         "puts in any case.", "diskSpaceWarningLevelRatio", none="90 if retention_hours is given, else no limit"),
+    _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check the clock and the disk.", "cleanResourceInterval"),
+    _int("clean_files_max", 10, "files", 1, INT_MAX, "How many commit-log files one check deletes at most.",
+         "deleteFileBatchMax"),
+    _int("clean_hanged_ms", 120_000, "ms", 0, 24 * _HOUR_MS, "How long cleaning waits for the message views of a file that is "
+         "to be deleted. After this time the name of the file is removed, and the last view frees its space.",
+         "destroyMapedFileIntervalForcibly"),
 
     # limits of reading
-    _int("get_bytes_max_memory", 256 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, recent messages.",
+    _int("get_bytes_max_memory", 256 * KIB, "bytes", 1, INT_MAX, "How many bytes of recent messages one get returns at most.",
          "maxTransferBytesOnMessageInMemory", change=_LIVE),
-    _int("get_count_max_memory", 32, "messages", 1, INT_MAX, "Messages one get returns at most, recent messages.",
+    _int("get_count_max_memory", 32, "messages", 1, INT_MAX, "How many recent messages one get returns at most.",
          "maxTransferCountOnMessageInMemory", change=_LIVE),
-    _int("get_bytes_max_disk", 64 * KIB, "bytes", 1, INT_MAX, "Bytes one get returns at most, older messages.",
+    _int("get_bytes_max_disk", 64 * KIB, "bytes", 1, INT_MAX, "How many bytes of older messages one get returns at most.",
          "maxTransferBytesOnMessageInDisk", change=_LIVE),
-    _int("get_count_max_disk", 8, "messages", 1, INT_MAX, "Messages one get returns at most, older messages.",
+    _int("get_count_max_disk", 8, "messages", 1, INT_MAX, "How many older messages one get returns at most.",
          "maxTransferCountOnMessageInDisk", change=_LIVE),
-    _int("memory_ratio_pct", 40, "%", 0, 100, "Messages within this share of the machine's memory from the end of the log "
-         "count as recent.", "accessMessageInMemoryMaxRatio", change=_LIVE),
-    _int("filter_bytes_max", 16_000, "bytes", 20, INT_MAX, "Bytes of queue entries one get looks at, at least; max_count x 20 "
-         "if that is more.", "maxFilterMessageSize", change=_LIVE),
+    _int("memory_ratio_pct", 40, "%", 0, 100, "A message counts as recent if its distance from the end of the log is within "
+         "this share of the machine's memory.", "accessMessageInMemoryMaxRatio", change=_LIVE),
+    _int("filter_bytes_max", 16_000, "bytes", 20, INT_MAX, "How many bytes of queue entries one get examines at most. If "
+         "max_count x 20 is larger, that number is the limit.", "maxFilterMessageSize", change=_LIVE),
     _int("long_polling_timeout_ms", 30_000, "ms", 0, 24 * _HOUR_MS, "How long get(wait=True) waits for a message.",
          change=_LIVE),
-    _int("query_batch_max", 64, "messages", 1, INT_MAX, "Messages a query by key returns at most.", "maxMsgsNumBatch",
+    _int("query_batch_max", 64, "messages", 1, INT_MAX, "How many messages a query by key returns at most.", "maxMsgsNumBatch",
          change=_LIVE),
-    _int("query_count_max", 32, "messages", 1, INT_MAX, "Messages a query by key returns unless the call says otherwise.",
+    _int("query_count_max", 32, "messages", 1, INT_MAX, "How many messages a query by key returns if the call gives no number.",
          "defaultQueryMaxNum", change=_LIVE),
 
     # speed: flush and commit
-    _int("flush_interval_ms", 500, "ms", 1, _HOUR_MS, "Period of the asynchronous flush.", "flushIntervalCommitLog",
+    _int("flush_interval_ms", 500, "ms", 1, _HOUR_MS, "How often the asynchronous flush runs.", "flushIntervalCommitLog",
          group=_SPEED, change=_LIVE),
-    _int("flush_pages_min", 4, "4 KiB pages", 0, INT_MAX, "An asynchronous flush needs so much to flush.",
+    _int("flush_pages_min", 4, "4 KiB pages", 0, INT_MAX, "The asynchronous flush writes only if at least this many pages wait "
+         "to be flushed.",
          "flushCommitLogLeastPages", group=_SPEED, change=_LIVE),
-    _int("flush_interval_max_ms", 10_000, "ms", 0, 24 * _HOUR_MS, "After so long everything is flushed, however little.",
+    _int("flush_interval_max_ms", 10_000, "ms", 0, 24 * _HOUR_MS, "After this time everything is flushed, whatever "
+         "flush_pages_min says.",
          "flushCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
-    _choice("flush_wake", "timed", ("timed", "eager"), "`timed`: the asynchronous flush keeps its period. `eager`: a put "
-            "wakes it.",
+    _choice("flush_wake", "timed", ("timed", "eager"), "`timed`: the asynchronous flush runs at its interval. `eager`: each "
+            "put wakes the asynchronous flush.",
             {"flushCommitLogTimed": {"true": "timed", "false": "eager"},
              "wakeFlushWhenPutMessage": {"true": "eager", "false": "timed"}}, wins="timed", group=_SPEED, change=_LIVE),
-    _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "A commit from the pool to the file needs so much to commit.",
+    _int("commit_pages_min", 4, "4 KiB pages", 0, INT_MAX, "The commit thread writes the pool to the file only if at least "
+         "this many pages wait to be committed.",
          "commitCommitLogLeastPages", group=_SPEED, change=_LIVE),
-    _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After so long everything is committed, however little.",
+    _int("commit_interval_max_ms", 200, "ms", 0, 24 * _HOUR_MS, "After this time everything is committed, whatever "
+         "commit_pages_min says.",
          "commitCommitLogThoroughInterval", group=_SPEED, change=_LIVE),
-    _choice("uring_direct", "auto", ("auto", "on", "off"), "io_uring: write the commit log past the page cache (O_DIRECT). "
-            "`auto` does so where the file system can; `on` is an error where it cannot.", group=_SPEED),
-    _int("uring_depth", 8, "writes", 1, 256, "io_uring: writes in flight at most.", group=_SPEED),
-    _choice("uring_durability", "auto", ("auto", "fdatasync", "dsync"), "io_uring: a small durable step is a write linked to "
-            "an `fdatasync`, or one write with RWF_DSYNC (`dsync`). `auto`: dsync for direct writes under sync flush.",
+    _choice("uring_direct", "auto", ("auto", "on", "off"), "io_uring: write the commit log with direct I/O (O_DIRECT), without "
+            "the page cache. `auto` uses direct I/O if the file system supports it. `on` is an error if the file system does "
+            "not.", group=_SPEED),
+    _int("uring_depth", 8, "writes", 1, 256, "io_uring: how many writes are in flight at most.", group=_SPEED),
+    _choice("uring_durability", "auto", ("auto", "fdatasync", "dsync"), "io_uring: how a small durable step is made. "
+            "`fdatasync`: a write linked to an fdatasync. `dsync`: one write with RWF_DSYNC. `auto`: dsync for direct writes "
+            "under sync flush, else fdatasync.",
             group=_SPEED),
-    _bool("uring_sqpoll", False, "io_uring: a kernel thread takes submissions; it polls, and costs CPU while the store is "
-          "busy.", group=_SPEED),
-    _bool("uring_iopoll", False, "io_uring: poll the device for completions instead of taking interrupts; direct writes only.",
+    _bool("uring_sqpoll", False, "io_uring: a kernel thread takes the submissions. This thread polls, and costs CPU while the "
+          "store is busy.", group=_SPEED),
+    _bool("uring_iopoll", False, "io_uring: poll the device for completions instead of taking interrupts. This works with "
+          "direct writes only.",
           group=_SPEED),
-    _int("consumequeue_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "Period of the flush of the consume queues.",
+    _int("consumequeue_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "How often the consume queues are flushed.",
          "flushIntervalConsumeQueue", group=_SPEED, change=_LIVE),
-    _int("consumequeue_flush_pages_min", 2, "4 KiB pages", 0, INT_MAX, "A flush of a consume queue needs so much to flush.",
+    _int("consumequeue_flush_pages_min", 2, "4 KiB pages", 0, INT_MAX, "A consume queue is flushed only if at least this many "
+         "of its pages wait to be flushed.",
          "flushConsumeQueueLeastPages", group=_SPEED, change=_LIVE),
-    _int("consumequeue_flush_interval_max_ms", 60_000, "ms", 0, 24 * _HOUR_MS, "After so long every consume queue and the "
-         "checkpoint are flushed.", "flushConsumeQueueThoroughInterval", group=_SPEED, change=_LIVE),
+    _int("consumequeue_flush_interval_max_ms", 60_000, "ms", 0, 24 * _HOUR_MS, "After this time every consume queue and the "
+         "checkpoint are flushed, whatever consumequeue_flush_pages_min says.",
+         "flushConsumeQueueThoroughInterval", group=_SPEED, change=_LIVE),
 
-    _int("clean_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause between two commit-log files that are deleted.",
+    _int("clean_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause between the deletions of two commit-log files.",
          "deleteCommitLogFilesInterval", group=_SPEED),
-    _int("clean_queue_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause after each queue that lost files.",
+    _int("clean_queue_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause after each queue whose files were deleted.",
          "deleteConsumeQueueFilesInterval", group=_SPEED),
 
     # speed: memory and files
-    _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool; cut to the size of a "
-         "commit-log file.", group=_SPEED),
-    _int("pool_window_count", 8, "windows", 1, 65_536, "Windows of the pool. All together hold at least twice the largest "
-         "record.", "transientStorePoolSize", group=_SPEED),
+    _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool. A window is never larger "
+         "than a commit-log file.", group=_SPEED),
+    _int("pool_window_count", 8, "windows", 1, 65_536, "Number of windows of the pool. Together the windows must hold at least "
+         "twice the largest record.", "transientStorePoolSize", group=_SPEED),
     _bool("pool_mlock", False, "Lock the pool in memory.", group=_SPEED),
     _bool("pool_hugepages", False, "Advise huge pages for the pool.", group=_SPEED),
     _bool("segment_warm", False, "Touch every page of a new commit-log file before it is used.", "warmMapedFileEnable",
           "warmMappedFileEnable", group=_SPEED),
-    _bool("segment_mlock", False, "Lock the mapped commit-log file that is being written, and the next one, in "
-          "memory.", group=_SPEED),
-    _choice("segment_prezero", None, ("off", "window", "full"), "Write zeros ahead of the log, so that a sync need not journal "
-            "new extents: not at all, some MiB ahead, or the whole file when it is made.",
+    _bool("segment_mlock", False, "Lock the mapped commit-log file that is being written in memory, and the next file too.",
+          group=_SPEED),
+    _choice("segment_prezero", None, ("off", "window", "full"), "Write zeros ahead of the log, so that a sync does not have to "
+            "journal new extents. `off`: write no zeros. `window`: write some MiB ahead. `full`: write the whole file when it "
+            "is made.",
             none="window under sync flush, off under async", group=_SPEED),
-    _bool("measure_puts", False, "Time every put: the histogram `put` of histograms(), putLatency99 of runtime_info(), and the "
-          "event PUT_SLOW. Costs two readings of the clock and a Python call a put; without it nothing.", group=_SPEED),
-    _int("slow_put_ms", 500, "ms", 1, _HOUR_MS, "With measure_puts, a put that takes longer is logged with its phases.",
+    _bool("measure_puts", False, "Time every put. This fills the histogram `put` of histograms() and putLatency99 of "
+          "runtime_info(), and enables the event PUT_SLOW. Each put then costs two readings of the clock and a Python call "
+          "more. Without this option a put costs nothing more.", group=_SPEED),
+    _int("slow_put_ms", 500, "ms", 1, _HOUR_MS, "With measure_puts, a put that takes longer than this is logged with its "
+         "phases.",
          group=_SPEED),
-    _bool("put_lock_dump", False, "While a put holds the put lock for more than a second, log all threads, native ones too, "
-          "with what each one waits for (event PUT_LOCK_THREADS).", "debugLockEnable", group=_SPEED, change=_LIVE),
-    _choice("put_lock", "mutex", ("mutex", "spin"), "Whoever finds the put lock taken: `mutex` sleeps after a short "
-            "spin, `spin` after a long one.",
+    _bool("put_lock_dump", False, "When a put holds the put lock for more than a second, log all threads, native threads too, "
+          "and what each of them waits for (event PUT_LOCK_THREADS).", "debugLockEnable", group=_SPEED, change=_LIVE),
+    _choice("put_lock", "mutex", ("mutex", "spin"), "What a put does when it finds the put lock taken: `mutex` sleeps after a "
+            "short spin, `spin` sleeps after a long spin.",
             {"useReentrantLockWhenPutMessage": {"true": "mutex", "false": "spin"}}, group=_SPEED),
-    _int("consumequeue_fd_max", 256, "files", 2, 65_536, "Consume-queue files that are open at once.", group=_SPEED),
+    _int("consumequeue_fd_max", 256, "files", 2, 65_536, "How many consume-queue files are open at once.", group=_SPEED),
 )
 
 BY_NAME: dict[str, Option] = {o.name: o for o in OPTIONS}

@@ -64,7 +64,7 @@ def _unescape(text: str) -> str:
             if letter == "u":
                 code = text[at:at + 4]
                 if not _UNICODE.fullmatch(code):
-                    raise ValueError(f"\\u{code} is no character: expected four hex digits")
+                    raise ValueError(f"\\u{code} is not a character: expected four hex digits")
                 letter = chr(int(code, 16))
                 at += 4
             else:

@@ -68,7 +68,7 @@ def profile(name: object) -> Source:
     if os.path.isfile(own):
         return _toml(_read(own, "profile"), own, origin)
     known = ", ".join([*profile_names(), *user_profile_names()])
-    raise ConfigError(f"profile {text!r} is unknown: there are {known}; your own go to {user_profiles()}, or give a path")
+    raise ConfigError(f"profile {text!r} is unknown: there are {known}; put yours into {user_profiles()}, or give a path")
 
 
 def read_config(path: object) -> Source:
@@ -84,7 +84,7 @@ def read_config(path: object) -> Source:
     try:
         return Source(origin, parse(data))
     except ValueError as error:
-        raise ConfigError(f"config {text} is no properties file: {error}") from None
+        raise ConfigError(f"config {text} is not a properties file: {error}") from None
 
 
 def environment(variables: Mapping[str, str]) -> tuple[Source, dict[str, str]]:
@@ -116,11 +116,11 @@ def _toml(data: bytes, path: str, origin: str) -> Source:
     try:
         entries: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from None
+        raise ConfigError(f"{path} is not a TOML file: {error}") from None
     description, named = entries.pop("description", ""), entries.pop("profile", None)
     tables = [k for k, v in entries.items() if isinstance(v, dict)]
     if tables:
-        raise ConfigError(f"{path} has a table [{tables[0]}]: options stand at the top level")
+        raise ConfigError(f"{path} has a table [{tables[0]}]: write the options at the top level")
     if named is not None and origin.startswith("profile"):
-        raise ConfigError(f"{path} is a profile and names the profile {named!r}: write the options of both into one")
+        raise ConfigError(f"{path} is a profile and names the profile {named!r}: write the options of both into one file")
     return Source(origin, entries, str(description), named)

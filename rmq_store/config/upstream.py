@@ -8,20 +8,20 @@ Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with upstream's spelli
 from collections.abc import Mapping
 
 _NO_REPLICATION = "this store does not replicate"
-_NO_DELIVERY = "one native thread delivers delayed messages, in the order of their queues"
+_NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
 _NO_LMQ = "there are no light message queues"
 _NO_COMPACTION = "there is no compaction"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
 _NO_COLD_DATA = "cold reads are not throttled"
-_NO_SWAP = "mappings are released when nobody reads them"
+_NO_SWAP = "a mapping is released when no reader uses it"
 _UNREAD = "upstream's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
-    "the log has one directory": {"readOnlyCommitLogStorePaths": ""},
-    "visibility says what can be read": {"readUnCommitted": False},
-    "a store is opened without plug-ins": {"messageStorePlugIn": ""},
+    "the log is in one directory": {"readOnlyCommitLogStorePaths": ""},
+    "the option visibility decides which messages can be read": {"readUnCommitted": False},
+    "this store has no plug-ins": {"messageStorePlugIn": ""},
     _NO_ROCKSDB: {
         "storeType": "default", "rocksdbCQDoubleWriteEnable": False, "combineCQPreferCQType": "default",
         "combineAssignOffsetCQType": "default"},
@@ -33,7 +33,7 @@ _REFUSED: Mapping[str, Mapping[str, object]] = {
 }
 
 _IGNORED: Mapping[str, Mapping[str, object]] = {
-    "the root is the path given to open": {"storePathRootDir": ""},
+    "the root is the path that open() gets": {"storePathRootDir": ""},
     _NO_ROCKSDB: {
         "cleanRocksDBDirtyCQIntervalMin": 60, "statRocksDBCQIntervalSec": 10,
         "memTableFlushIntervalMs": 3_600_000, "realTimePersistRocksDBConfig": True, "enableRocksDBLog": False,
@@ -43,25 +43,25 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "combineCQMaxExtraSearchCommitLogFiles": 3},
     _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
     "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
-    "the put lock looks a while before it sleeps, and learning how long gained nothing": {
+    "a put spins briefly before it sleeps on the put lock; learning the time to spin gained nothing": {
         "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
     "one put lock orders all queues": {"topicQueueLockNum": 32},
     "a warmed file is synced once": {"flushLeastPagesWhenWarmMapedFile": 4096},
-    "the topic's length alone decides the version of a record": {"autoMessageVersionOnTopicLen": True},
+    "the length of the topic alone decides the version of a record": {"autoMessageVersionOnTopicLen": True},
     "a put waits for flush_deadline_ms": {"putMessageTimeout": 8000},
-    "puts always wake the commit thread, which commits once there is enough, or after commit_interval_max_ms": {
+    "each put wakes the commit thread, and commit_pages_min and commit_interval_max_ms decide when it commits": {
         "wakeCommitWhenPutMessage": True, "commitIntervalCommitLog": 200},
     "queue entries are always written through the file": {"putConsumeQueueDataByFileChannel": True},
-    "dispatch goes on where queues and index really end": {
+    "dispatch continues where the queues and the index really end": {
         "recheckReputOffsetFromCq": False, "enableAcceleratedRecovery": False,
         "enableLogConsumeQueueRepeatedlyBuildWhenRecover": False},
     "a failed flush always stops the store": {"enableRunningFlagsInFlush": False},
     "one native thread dispatches": {"enableBuildConsumeQueueConcurrently": False, "batchDispatchRequestThreadPoolNums": 16},
-    "how far a group is behind is always counted": {"diskFallRecorded": True},
-    "get() always corrects as a master does": {"offsetCheckInSlave": False},
-    "one get looks into one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
+    "the lag of a consumer group is always counted": {"diskFallRecorded": True},
+    "get() always corrects offsets as a master does": {"offsetCheckInSlave": False},
+    "one get reads one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
     "accumulation is counted, not estimated": {"maxConsumeQueueScan": 20_000, "sampleCountThreshold": 5000},
-    "the kernel's read-ahead is left alone": {"dataReadAheadEnable": True},
+    "the store does not change the kernel's read-ahead": {"dataReadAheadEnable": True},
     _UNREAD: {
         "maxAsyncPutMessageRequests": 5000, "maxRecoveryCommitlogFiles": 30, "dispatchCqThreads": 10,
         "dispatchCqCacheNum": 4096, "enableAsyncReput": True, "dispatchFromSenderThread": False,
@@ -70,10 +70,10 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     _NO_COLD_DATA: {
         "accessMessageInMemoryHotRatio": 26, "coldDataScanEnable": False,
         "timerColdDataCheckIntervalMs": 60_000, "sampleSteps": 32},
-    "a file that message views hold is looked at with every round": {"redeleteHangedFileInterval": 120_000},
+    "every cleaning round checks the files that message views hold": {"redeleteHangedFileInterval": 120_000},
     "the first entry of a queue moves with the log": {
         "correctLogicMinOffsetSleepInterval": 1, "correctLogicMinOffsetForceInterval": 300_000},
-    "the whole disk counts": {"replicasPerDiskPartition": 1, "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
+    "the limits apply to the whole disk": {"replicasPerDiskPartition": 1, "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
     _NO_SWAP: {
         "mappedFileSwapEnable": True, "commitLogForceSwapMapInterval": 43_200_000, "commitLogSwapMapInterval": 3_600_000,
         "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,

@@ -56,7 +56,7 @@ def to_path(value: object) -> str:
     if not path or "\0" in path:
         raise ValueError("expected a path")
     if isinstance(value, str) and "," in value:
-        raise ValueError("expected one path: a log over several directories is not supported")
+        raise ValueError("expected one path, because a log over several directories is not supported")
     return path
 
 

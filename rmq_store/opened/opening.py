@@ -77,10 +77,10 @@ def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
     for place in (places.commitlog, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
         if os.path.lexists(place) and not os.path.isdir(place):
-            raise NotADirectoryError(20, "is no directory, a store has one there: move it away", place)
+            raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:
         if os.path.islink(place):       # what is in it is deleted
-            raise OSError(40, "is a symbolic link, and what is in this directory is deleted when a store is opened: remove it",
+            raise OSError(40, "is a symbolic link, and an open deletes files in this directory: remove the link",
                           place)
 
 

@@ -1,4 +1,4 @@
-"""What an open store tells of itself: the reporting half of MessageStore.
+"""What an open store reports about itself: the reporting half of MessageStore.
 
 Positions and counters, durations, upstream's runtime info and items, threads, files. Nothing here is on a message's way: what
 is told is counted anyway, and summed when somebody asks. Any thread.
@@ -57,47 +57,48 @@ class StoreReports(StoreFollow):
         return cast(StoreStats, found)
 
     def histograms(self) -> dict[str, Histogram]:
-        """Durations since the opening, in ns: lock (how long an append waited for the put lock, of those that found it taken),
-        append (how long the lock was held, one append in 64), commit (pool to file; none where io_uring writes), flush (to
-        the device), dispatch_lag (from put to readable, in whole ms, one per round of dispatch), get (one in 16), and with
-        measure_puts put. Copies."""
+        """Returns copies of the histograms of durations since the opening, in ns. lock: how long an append waited for the put
+        lock, if it found the lock taken. append: how long an append held the lock; one append in 64 is measured. commit: from
+        the pool to the file; empty if io_uring writes. flush: to the device. dispatch_lag: from put to readable, in whole ms,
+        one value per round of dispatch. get: one get in 16. put: with measure_puts only."""
         self._check_open()
         return _counts.histograms(self) | {"get": self._get_histogram()}
 
     def topic_counts(self) -> dict[str, tuple[int, int]]:
-        """{topic: (messages, bytes of records)} put since the opening, as far as they are dispatched."""
+        """Returns {topic: (messages, bytes of records)}: the messages put since the opening that are dispatched."""
         return _counts.topic_counts(self)
 
     def group_stats(self) -> list[GroupStats]:
-        """What the consumers of this process got since the opening, by group and topic: list of GroupStats."""
+        """Returns what the consumers of this process got since the opening, by group and topic: list of GroupStats."""
         self._check_open()
         return group_stats(self._consuming.counts())
 
     def broker_stats(self) -> dict[str, dict[str, float]]:
-        """Counters since the opening under upstream's names of items and keys: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
-        {"T@G": 3}, ...}; GROUP_GET_LATENCY in ms, a sum. Upstream: BrokerStatsManager."""
+        """Returns counters since the opening under upstream's names: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
+        {"T@G": 3}, ...}. GROUP_GET_LATENCY is a sum in ms. Upstream: BrokerStatsManager."""
         self._check_open()
         return broker_stats(_counts.queue_counts(self), self._consuming.counts())
 
     def runtime_info(self) -> dict[str, str]:
-        """Statistics under upstream's names and in its form, where the meaning is the same. Upstream: getRuntimeInfo."""
+        """Returns the statistics that upstream has too, under its names and in its form. Upstream: getRuntimeInfo."""
         self._check_open()
         places = Places(self.path, self.options)
         disks = used_percent(places.commitlog), used_percent(places.consumequeue)
         return runtime_info(self, self._rates, disks, self.histograms().get("put"))
 
     def dump_threads(self) -> str:
-        """Every thread of the process, native ones too, what it waits for, and Python's frames: str, for people.
+        """Returns a text about every thread of the process, native threads too: what it waits for, and its Python frames.
 
-        The first line says who has the put lock for how long. See stacks.py. Upstream: the dump of debugLockEnable.
+        The first line says which thread holds the put lock, and for how long. See stacks.py. Upstream: debugLockEnable's dump.
         """
         return f"put lock of {self.path}: held for {_counts.lock_ms(self)} ms\n{dump_threads()}"
 
     def check_self(self) -> list[Finding]:
-        """Whether the files of log and queues are there, without a gap and at their length: list of Finding, [] nothing wrong.
+        """Checks that the files of the log and the queues exist, without a gap and with the right size. Returns a list of
+        Finding, which is empty if nothing is wrong.
 
-        Looks at names and lengths alone, and at them again before it says that something is wrong, since files come and go.
-        The control thread does so for the log every ten minutes (event FILES_ODD). Raises OSError. Upstream: checkSelf.
+        The check reads names and sizes only. It looks a second time before it reports a finding, because files come and go.
+        The control thread checks the log every ten minutes (event FILES_ODD). Raises OSError. Upstream: checkSelf.
         """
         self._check_open()
         return live_row_findings(self, Places(self.path, self.options))

@@ -28,11 +28,11 @@ class StoreServes(StoreWalks):
     # ---- durability and visibility
 
     def flush(self) -> int:
-        """Makes everything put so far durable; returns the log offset up to which it is. Raises DurabilityError."""
+        """Makes all messages put so far durable. Returns the log offset where the durable part ends. Raises DurabilityError."""
         return self._flush()
 
     def wait_dispatched(self, timeout: float | None = None) -> bool:
-        """Waits until everything put so far can be read by queue and key; False after `timeout` seconds."""
+        """Waits until every message put so far can be read by queue and key. Returns False after `timeout` seconds."""
         if timeout is not None and not isinstance(timeout, int | float):
             raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
         return self._wait_dispatched(timeout)
@@ -40,8 +40,9 @@ class StoreServes(StoreWalks):
     # ---- delay
 
     def delay_levels(self) -> list[DelayLevel]:
-        """How far each delay level is that has, or had, messages: list of (level, delay_ms, offset, max_offset, waiting,
-        next_due). Any thread; read-only, it tells what config/delayOffset.json says. Upstream: ScheduleMessageService."""
+        """Returns the progress of each delay level that has, or had, messages: list of (level, delay_ms, offset, max_offset,
+        waiting, next_due). Thread-safety: any. A read-only store reports the offsets of config/delayOffset.json. Upstream:
+        ScheduleMessageService."""
         self._check_open()
         return delay_levels(self, self._delay, self._files)
 
@@ -49,7 +50,7 @@ class StoreServes(StoreWalks):
 
     @property
     def offsets(self) -> ConsumerOffsets:
-        """How far each consumer group is: ConsumerOffsets. Raises CorruptionError where the file and its .bak are damaged."""
+        """The offsets of consumer groups: ConsumerOffsets. Raises CorruptionError if the file and its .bak are damaged."""
         self._check_open()
         return self._consuming.offsets
 
@@ -67,60 +68,61 @@ class StoreServes(StoreWalks):
 
     def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None, start: str = "first",
                  ordered: bool = False, max_retries: int | None = None) -> Consumer:
-        """A consumer of one group: hands out messages, remembers which are done, tries again those that failed.
+        """Makes a consumer of one group. It hands out messages, records which are done, and retries those that failed.
 
-        topics: one or several. tags: "A || B". start: where a group begins that has committed nothing: "first" message there
-        is, or "last", only new ones. ordered: hand out one batch of a queue at a time. max_retries: before a message goes to
-        %DLQ%group; default retryMaxTimes of the group in group_table, 16. One open consumer a group; any number of threads may
-        poll it. Raises ValueError, StoreStateError, CorruptionError.
+        topics: one or several names. tags: "A || B". start: where a group without committed offsets begins: "first" is the
+        oldest message, "last" means only new messages. ordered: hand out one batch of a queue at a time. max_retries: how many
+        retries before a message goes to %DLQ%group; default: retryMaxTimes of the group in group_table, 16. A group has at most
+        one open consumer; any number of threads may poll it. Raises ValueError, StoreStateError, CorruptionError.
         """
         self._check_open()
         return self._consuming.consumer(self, group, topics, tags=tags, start=start, ordered=ordered, max_retries=max_retries)
 
     def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """How far groups are behind, queue by queue: list of Lag, by group, topic and queue."""
+        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue."""
         return lag_of(self, self.offsets, group, topic)
 
     def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
                      queue_id: int | None = None) -> dict[int, int]:
-        """Has a group go on at another place, in one queue of `topic` or in all; returns {queue id: next offset}.
+        """Moves the offset of a group, in one queue of `topic` or in all. Returns {queue id: next offset}.
 
-        timestamp: ms since 1970, at the first message stored then or later, -1: at the end. offset: that queue offset. Written
-        with the next `offsets.flush()`. Raises ValueError for a place outside of the queue, StoreStateError while the group has
-        an open consumer here. Upstream: resetOffsetByTime.
+        timestamp: ms since 1970; the group continues at the first message stored at this time or later; -1: at the end. offset:
+        the group continues at this queue offset. The next `offsets.flush()` writes the change. Raises ValueError if the offset
+        is outside of the queue, StoreStateError while the group has an open consumer here. Upstream: resetOffsetByTime.
         """
         offsets = self.offsets
         self._consuming.refuse_if_consumed(group)
         return reset(self, offsets, group, topic, timestamp=timestamp, offset=offset, queue_id=queue_id)
 
     def clean(self, hours: float | None = None, *, files_max: int | None = None, pace_ms: int | None = None) -> Cleaned:
-        """Deletes now, whatever the hour: whole commit-log files that were last modified `hours` ago or earlier, oldest first,
-        and what leads into them from queues and index.
+        """Deletes whole commit-log files that were last modified `hours` ago or earlier, oldest first, and the queue files and
+        index files that point into them. It deletes at once, whatever retention_hours_of_day says.
 
-        hours: default retention_hours; 0 deletes all that is flushed and dispatched, up to the newest file, which always stays.
-        files_max: at most so many. pace_ms: pause between two, default clean_pace_ms. Files that message views look at are
-        waited for by later calls. Whether anybody consumed the messages makes no difference; `lost` of the result says who had
-        not. Durable: what is deleted stays deleted. Raises ValueError, StoreStateError, OSError.
-        Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
+        hours: default retention_hours; 0 deletes all flushed and dispatched files but the newest, which always stays.
+        files_max: delete at most this many files. pace_ms: pause between two files, default clean_pace_ms. A file that message
+        views use is left to later calls. Files are deleted whether or not their messages were consumed; `lost` of the result
+        names the groups that had not consumed them. Durability: deleted files stay deleted. Raises ValueError,
+        StoreStateError, OSError. Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
         """
         self._check_writable()
         return self._cleaner.clean(self, keep_ms(self.options, hours), files_max, pace_ms)
 
     def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
-        """Log offsets of the commit-log files that clean() with these arguments would delete now: list of int. Also of a
-        readonly store; of one that was not closed cleanly, as far as its queues lead."""
+        """Returns the log offsets of the commit-log files that clean() with these arguments would delete now: list of int.
+        Works on a read-only store too. For a store that was not closed cleanly, the list ends where its queues end."""
         self._check_open()
         return self._cleaner.due(self, keep_ms(self.options, hours), files_max)
 
     def clean_expired_queues(self) -> RemovedQueues:
-        """Removes queues all of whose messages cleaning has deleted; the next message of such a queue has queue offset 0, and
-        groups that were further on begin there. Durable. Any thread. Upstream: cleanExpiredConsumerQueue."""
+        """Removes the queues whose messages are all deleted by cleaning. The next message of such a queue has queue offset 0,
+        and groups with a higher offset begin there. Durable. Thread-safety: any. Upstream: cleanExpiredConsumerQueue."""
         self._check_writable()
         return remove_expired(self, self._consuming, self._files)
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
-        """Removes the queues of these topics, their entries in topic_table, and groups' offsets of them; the messages stay in
-        the log until it is cleaned. A topic of an open consumer stays. Durable. Any thread. Upstream: deleteTopics."""
+        """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
+        log until cleaning deletes them. A topic with an open consumer stays. Durable. Thread-safety: any. Upstream:
+        deleteTopics."""
         self._check_writable()
         for topic in topics:
             if not isinstance(topic, str):
@@ -128,7 +130,7 @@ class StoreServes(StoreWalks):
         return remove_topics(self, self._consuming, self._files, topics)
 
     def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
-        """delete_topics for all that is neither in `keep` nor upstream's own (removing.py). Upstream: cleanUnusedTopic."""
+        """Deletes all topics that are neither in `keep` nor upstream's own; see delete_topics. Upstream: cleanUnusedTopic."""
         kept = set(keep)
         return self.delete_topics(*(t for t in self.topics() if t not in kept and not is_system_topic(t)))
 

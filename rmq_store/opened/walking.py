@@ -16,8 +16,8 @@ class StoreWalks(StoreReports):
 
     def log_records(self, begin: int | None = None,
                     end: int | None = None) -> Iterator[tuple[str, int, int, Message | None]]:
-        """Every record of the raw log in [begin, end): (kind, offset, size, message); kind "msg", or "blank" (end of a file,
-        message None). Reaches messages that no queue leads to. Raises CorruptionError."""
+        """Yields every record of the raw log in [begin, end): (kind, offset, size, message). kind is "msg", or "blank" for the
+        end of a file, with message None. This includes messages without a queue entry. Raises CorruptionError."""
         at = self.min_log_offset if begin is None else whole(begin, "begin", 0, (1 << 63) - 1)
         limit = self.max_log_offset if end is None else min(whole(end, "end", 0, (1 << 63) - 1), self.max_log_offset)
         while True:
@@ -32,11 +32,12 @@ class StoreWalks(StoreReports):
 
     def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
              end_time: int | None = None, begin: int | None = None) -> Iterator[Message]:
-        """Messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic None).
+        """Yields messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic
+        None).
 
         begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
-        offset (without topic). A walk ends at what is there when it arrives; views keep their files mapped while they live.
-        Raises ArgumentIllegal, when the first message is asked for.
+        offset (without topic). A walk includes messages that are put while it runs, and ends at the last message. Message views
+        keep their files mapped while they live. The first step of the walk raises ArgumentIllegal.
         """
         for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
             if message is not None:
@@ -95,9 +96,9 @@ class StoreWalks(StoreReports):
             at = result.next_offset
 
     def topics(self) -> list[str]:
-        """Topics that have or had messages, sorted: list of str."""
+        """Returns the topics that have or had messages, sorted: list of str."""
         return sorted({topic for topic, _, _, _ in self._queue_list()})
 
     def queues(self, topic: str) -> list[int]:
-        """Queue ids of a topic, sorted: list of int."""
+        """Returns the queue ids of a topic, sorted: list of int."""
         return [queue for queue, _, _ in self._queues_of(topic)]

@@ -4,8 +4,8 @@
     df = rs.scan(spark, "/mnt/broker-a/store", columns=["topic", "storeSize"], subscribe="Orders")
     df = spark.read.format("rocketmq_store").load("/mnt/broker-a/store")
 
-`import rmq_store.spark` works without pyspark; what needs it raises SparkUnavailable with the cure. Stores are opened read-only
-and without a lock, live or dead, Java's or ours. Docs: docs/spark.md.
+`import rmq_store.spark` works without pyspark; functions that need it raise SparkUnavailable with the cure. Reads open a store
+read-only and without a lock, live or dead, of a Java broker or of this library. Docs: docs/spark.md.
 """
 import logging
 import os

@@ -39,7 +39,7 @@ def open_file(path: str, flags: int) -> int:
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.ENXIO, "is no regular file: move it away", path)
+        raise OSError(errno.ENXIO, "is not a regular file: move it away", path)
     return fd
 
 

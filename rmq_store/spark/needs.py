@@ -9,7 +9,7 @@ __all__ = ["SparkUnavailable", "need_java", "need_pyarrow", "need_pyspark", "wor
 
 
 class SparkUnavailable(RmqStoreError):
-    """A part that Spark needs is missing on this machine; the message says which, and the cure."""
+    """A part that Spark needs is missing on this machine. The message names the part and the cure."""
 
     def __init__(self, thing: str, reason: str, cure: str) -> None:
         super().__init__(thing, reason, cure)
@@ -47,7 +47,7 @@ def need_java() -> str:
         java = os.path.join(home, "bin", "java")
         if os.access(java, os.X_OK):
             return java
-        raise SparkUnavailable("Java 17", f"JAVA_HOME is {home}, and {java} is no program", "correct or unset JAVA_HOME")
+        raise SparkUnavailable("Java 17", f"JAVA_HOME is {home}, and {java} is not a program", "correct or unset JAVA_HOME")
     found = shutil.which("java")
     if found is None:
         raise SparkUnavailable("Java 17", "there is no java on PATH, and JAVA_HOME is not set",

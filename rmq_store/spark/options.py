@@ -88,7 +88,7 @@ def _json(name: str, value: Any) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ConfigError(f"option {name} is no JSON ({error}): {value[:200]!r}") from error
+        raise ConfigError(f"option {name} is not JSON ({error}): {value[:200]!r}") from error
 
 
 def _offsets(name: str, value: Any) -> str | Offsets:
@@ -126,7 +126,7 @@ def _pattern(name: str, value: Any) -> str:
     try:
         re.compile(str(value))
     except re.error as error:
-        raise ConfigError(f"option {name} is no regular expression ({error}): {value!r}") from error
+        raise ConfigError(f"option {name} is not a regular expression ({error}): {value!r}") from error
     return str(value)
 
 

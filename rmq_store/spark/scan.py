@@ -19,10 +19,10 @@ _registered: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def register(spark: Any) -> None:
-    """Makes format("rocketmq_store") known to a session, where the package pyspark_rocketmq_store is not found by itself.
+    """Registers format("rocketmq_store") with a session, if Spark does not find the package pyspark_rocketmq_store by itself.
 
-    Any thread; the session becomes the calling thread's active one, as by createDataFrame: Spark asks that one for the source
-    of a write, and a thread has none where no session was made in it.
+    Thread-safety: any. The session becomes the active session of the calling thread, as with createDataFrame, because Spark
+    asks the active session for the source of a write.
     """
     need_pyspark()
     from rmq_store.spark.datasource import RocketMQStoreDataSource
@@ -42,13 +42,13 @@ def is_connect(spark: Any) -> bool:
 
 
 def scan(spark: Any, path: Any, columns: Any = None, **options: Any) -> Any:
-    """A DataFrame over one or many stores.
+    """Returns a DataFrame over one or many stores.
 
-    path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the ones to make; bodies that
-    nobody asks for are never read. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
-    starting_timestamp, verify, ... The DataFrame is one snapshot, of its first action. Works on a local session, a cluster
-    and Spark Connect; the paths are those of the driver and the workers. Raises ConfigError, FileNotFoundError (here, but from
-    the first action under Connect), SparkUnavailable, and CorruptionError inside the tasks.
+    path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the columns to make;
+    bodies are read only if a query uses them. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
+    starting_timestamp, verify, ... The DataFrame is one snapshot, which its first action takes. Works on a local session, a
+    cluster and Spark Connect; the paths are those of the driver and the workers. Raises ConfigError, FileNotFoundError (here,
+    but from the first action under Connect), SparkUnavailable, and CorruptionError inside the tasks.
     """
     need_pyspark()
     given = {name: value for name, value in {"path": path, "columns": columns, **options}.items() if value is not None}
@@ -68,7 +68,7 @@ def write_store(df: Any, path: str, **options: Any) -> None:
 
     options: those of a write in docs/spark.md, in snake_case or camelCase: topic, txn_app_id, txn_version, queue_selector, ...;
     store={"segment_size_bytes": ...} has options of the store. Rows are written in the order of their partitions: sort before.
-    With shards, partitions are joined until there are N of them. Raises ConfigError, and what a task or the commit does.
+    With shards, partitions are joined into N. Raises ConfigError, and the errors of tasks and of the commit.
     """
     register(df.sparkSession)
     store = options.pop("store", None) or {}
@@ -99,9 +99,10 @@ def option_text(value: Any) -> str:
 
 
 def local_session(app: str = "rmq_store", master: str | None = None, **conf: str) -> Any:
-    """A session on this machine (master None: local[*]) with what this package wants. conf: more settings, dots written as __.
+    """Returns a session on this machine (master None: local[*]) with the settings that this package needs. conf: more settings,
+    with __ instead of dots.
 
-    In a process that spark-submit started, it is one with spark-submit's master, name and settings, but for what is given here.
+    In a process that spark-submit started, the session has spark-submit's master, name and settings, except those given here.
     """
     need_pyspark()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ        # of the JVM that started this process

@@ -100,7 +100,7 @@ def test_the_control_thread_cleans(tmp_path):
 def test_rules_that_delete_nothing_are_said_to(tmp_path, caplog):
     with MessageStore.open(tmp_path / "s", deleteWhen="03", **SMALL):
         pass
-    assert "have no effect here: retention_hours_of_day (nothing is deleted without retention_hours" in caplog.text
+    assert "have no effect here: retention_hours_of_day (without retention_hours" in caplog.text
 
 
 # ---- what stays

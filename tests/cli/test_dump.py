@@ -118,7 +118,7 @@ def test_begin_in_the_middle(golden, json_lines, rmqstore):
     _, lines = json_lines("dump", file, "--from", second, "--count", "1")
     assert lines == [every[1]]
     code, _, err = rmqstore("dump", file, "--from", "5")
-    assert code == 64 and "begins at 65536" in err
+    assert code == 64 and "which is 65536" in err
 
 
 def test_what_is_no_store_file(tmp_path, rmqstore):

@@ -54,14 +54,14 @@ def test_get_waits_for_the_first_one(writer, tmp_path, capsys):
 def test_what_is_no_time_to_wait(writer, rmqstore, command, bad):
     name, option = command
     code, out, err = rmqstore(name, writer.path, "-t", "T", f"{option}={bad}", *OPTIONS)
-    assert (code, out) == (64, "") and f"{bad!r} is no time to wait: give seconds, 0 to " in err
+    assert (code, out) == (64, "") and f"{bad!r} is not a waiting time: give seconds, 0 to " in err
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (("get", "-q", "-1"), "'-1': give a whole number from 0 to 2147483647"), (("get", "-q", str(1 << 31)), "from 0 to"),
     (("tail", "-q", "x"), "'x': give a whole number from 0"), (("get", "-i", str(1 << 63)), "-9223372036854775808 to 9223"),
     (("tail", "-c", "0"), "'0': give a whole number from 1"), (("get", "-c", "0"), "'0': give a whole number from 1"),
-    (("query", "-k", "k", "-m", "0"), "from 1 to"), (("query", "--time", "9" * 20), "is no time: give milliseconds"),
+    (("query", "-k", "k", "-m", "0"), "from 1 to"), (("query", "--time", "9" * 20), "is not a time: give ms"),
     (("query", "--offset", str(1 << 64)), "-9223372036854775808 to"),
     (("offsets commit", "-g", "G", "-q", str(1 << 40), "-i", "0"), "from 0 to 2147483647")])
 def test_what_is_no_queue_and_no_offset(writer, rmqstore, arguments, words):

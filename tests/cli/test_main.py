@@ -58,7 +58,7 @@ def test_options_on_the_command_line():
 def test_times():
     assert moment("1700000000000") == 1_700_000_000_000
     assert moment("2024-05-01T12:00:00+00:00") == 1_714_564_800_000
-    with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
         moment("noon")
 
 

@@ -73,7 +73,7 @@ def break_it(root, state, last):
 
 
 # What a command may refuse: a topic that is not in this state of the store, a log that its next writer will cut.
-REFUSED = ("topic T is not there", "cannot be followed yet")
+REFUSED = ("topic T does not exist", "cannot be followed yet")
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -175,8 +175,8 @@ def test_no_message_of_these_tags_is_said(store, rmqstore):
 
 
 def test_names_that_are_near_are_not_all_there_are(store, rmqstore, monkeypatch):
-    """"there are Topic_1" of a store with others."""
+    """"the topics are Topic_1" of a store with others."""
     for topic in ("Topic_1", "orders"):
         monkeypatch.setattr(sys, "stdin", _Stdin(b"x\n"))
         assert rmqstore("put", store, "-t", topic, *SMALL)[0] == 0
-    assert "there are Topic_1 and 2 more" in rmqstore("get", store, "-t", "Topic_2", *SMALL)[2]
+    assert "the topics are Topic_1 and 2 more" in rmqstore("get", store, "-t", "Topic_2", *SMALL)[2]

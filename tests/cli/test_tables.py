@@ -44,7 +44,7 @@ def test_topics_go(store, rmqstore, json_lines):
 
 
 def test_expired_queues_go(store, rmqstore):
-    assert rmqstore("topics", "expired", store, "-n")[1].splitlines()[0] == "0 queues would go"
+    assert rmqstore("topics", "expired", store, "-n")[1].splitlines()[0] == "0 queues would be removed"
     assert rmqstore("clean", store, "--hours", "0")[0] == 0
     code, out, _ = rmqstore("topics", "expired", store)
     assert (code, out.splitlines()) == (0, ["removed  Old/0", "1 queues removed"])
@@ -63,11 +63,11 @@ def test_groups(store, rmqstore, json_lines):
     (("topics", "set"), "topics set needs --topic"),
     (("topics", "set", "-t", "a/b"), "topic 'a/b': give a name of up to 127 characters"),
     (("topics", "set", "-t", "T", "-r", "0"), "--read-queues 0: give a number from 1 to 65535"),
-    (("topics", "delete", "-t", "Nobody"), "topic Nobody is not there"),
-    (("topics", "unused"), "name those that are used with --keep"),
+    (("topics", "delete", "-t", "Nobody"), "topic Nobody does not exist"),
+    (("topics", "unused"), "name those in use with --keep"),
     (("groups", "set"), "groups set needs --group"),
     (("groups", "set", "-g", "G", "--retries", "-1"), "--retries -1: give a number from 0"),
-    (("groups", "delete", "-g", "Nobody"), "group Nobody is not there"),
+    (("groups", "delete", "-g", "Nobody"), "group Nobody does not exist"),
 ])
 def test_wrong_arguments(store, rmqstore, arguments, words):
     code, out, err = rmqstore(*arguments[:2], store, *arguments[2:])

@@ -1,4 +1,4 @@
-"""Options: names, types, ranges, two names for one thing, profiles, origins; the committed page is the table."""
+"""Options: names, types, ranges, two names for one option, profiles, origins; the committed page is the table."""
 import logging
 import pathlib
 import pickle
@@ -68,8 +68,8 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"segment_size": 1}, "segment_size is unknown: did you mean segment_size_bytes"),
     ({"maxHashSlotNumber": 1}, "did you mean maxHashSlotNum?"),
     ({"xqzw": 1}, "docs/options.md"),
-    ({"index_slots": 8, "maxHashSlotNum": 8}, "two names for one thing"),
-    ({"transientStorePoolEnable": True, "write_path": "pool"}, "two names for one thing"),
+    ({"index_slots": 8, "maxHashSlotNum": 8}, "two names for one option"),
+    ({"transientStorePoolEnable": True, "write_path": "pool"}, "two names for one option"),
     ({"index_slots": 0}, "option index_slots is 0: expected 1 to"),
     ({"index_slots": "many"}, "expected a whole number"),
     ({"index_slots": 1.0}, "expected a whole number"),
@@ -83,17 +83,17 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"delay_levels": ""}, "at least one level"),
     ({"commitlog_path": "/a,/b"}, "expected one path"),
     ({"commitlog_path": ""}, "expected a path"),
-    ({"commitlog_path": "/a", "index_path": "/a/"}, "three directories"),
+    ({"commitlog_path": "/a", "index_path": "/a/"}, "three different directories"),
     ({"store_host": "localhost:1"}, "numeric address"),
     ({"store_host": "1.2.3.4:65536"}, "0 to 65535"),
     ({"index_slots": 100_000_000, "index_entries_max": 100_000_000}, "make an index file of"),
     ({"haListenPort": "abc"}, "expected a whole number"),
-    ({"brokerRole": "SLAVE"}, "option brokerRole is 'SLAVE', which is not supported: this store does not replicate: leave it "
-                              "out, or give ASYNC_MASTER"),
+    ({"brokerRole": "SLAVE"}, "option brokerRole is 'SLAVE', which is not supported: this store does not replicate: leave "
+                              "the option out, or give ASYNC_MASTER"),
     ({"enableLmq": True}, "not supported: there are no light message queues"),
-    ({"readOnlyCommitLogStorePaths": "/x"}, "not supported: the log has one directory: leave it out"),
+    ({"readOnlyCommitLogStorePaths": "/x"}, "not supported: the log is in one directory: leave the option out"),
     ({"totalReplicas": "many"}, "expected a whole number"),
-    ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one thing"),
+    ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one option"),
     ({"segment_size_bytes": "1 GB"}, "expected a whole number"),
     ({"index_slots": "1KiB"}, "expected a whole number"),
     ({"brokerNam": "a"}, "did you mean brokerName?"),

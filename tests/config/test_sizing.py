@@ -79,7 +79,8 @@ def test_files_that_are_there_keep_their_size(tmp_path, monkeypatch, caplog):
         store.put("T", b"x")
     assert (tmp_path / "new" / "commitlog" / ("0" * 20)).stat().st_size == 16 * MIB
     assert [r.message for r in caplog.records if r.event == "SIZES_CUT"] == [
-        f"{tmp_path / 'new'}: segment_size_bytes=16777216, less than the default, because of what the machine has"]
+        f"{tmp_path / 'new'}: the machine has too little memory or disk for the default sizes, so the store uses smaller ones: "
+        "segment_size_bytes=16777216"]
 
 
 # ---- cgroups, in a tree made for it

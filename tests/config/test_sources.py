@@ -69,8 +69,8 @@ def test_a_broker_conf_is_read_as_it_is(conf, caplog):
     assert (o.flush_mode, o.segment_size_bytes, o.store_host, o.flush_wake) == ("sync", 65536, "10.1.2.3:30911", "timed")
     assert o.origin("store_host") == f"file {file} brokerIP1 and listenPort"
     assert [r.message for r in caplog.records if r.event == "OPTIONS_IGNORED"] == [
-        f"4 keys of file {file} are the broker's, not the store's, and are ignored: brokerClusterName, brokerId, brokerName, "
-        "storePathConsumeQueue"]
+        f"ignored 4 keys of file {file}, which are options of the broker and not of the store: brokerClusterName, brokerId, "
+        "brokerName, storePathConsumeQueue"]
 
 
 @pytest.mark.parametrize(("lines", "host"), [
@@ -84,8 +84,8 @@ def test_the_store_host_of_a_broker_conf(conf, lines, host):
     ("broker.conf", "brokerRole=SLAVE", "not supported: this store does not replicate"),
     ("broker.conf", "flushDiskTyp=SYNC_FLUSH", "did you mean flushDiskType?"),
     ("broker.conf", "maxIndexNum=x", "option maxIndexNum (our index_entries_max) is 'x': expected a whole number (file"),
-    ("broker.conf", "a=\\u12", "no properties file"),
-    ("x.toml", "flush_mode = ", "is no TOML"),
+    ("broker.conf", "a=\\u12", "is not a properties file"),
+    ("x.toml", "flush_mode = ", "is not a TOML file"),
     ("x.toml", "[flush]\nmode = 'sync'", "has a table [flush]"),
     ("x.toml", "flush_interval_ms = 1.5", "expected a whole number"),
     ("x.toml", "profile = 'nosuch'", "profile 'nosuch' is unknown"),

@@ -45,7 +45,7 @@ def test_what_is_no_queue_is_left_alone(table_at, tmp_path, caplog, stray):
         table = table_at()
     assert table.queues() == [(b"T", 0)]
     (record,) = caplog.records
-    assert record.event == "FOREIGN_FILE_SKIPPED" and record.fields["reason"].startswith("it is no ")
+    assert record.event == "FOREIGN_FILE_SKIPPED" and record.fields["reason"].startswith("it is not ")
     assert path.exists()
 
 

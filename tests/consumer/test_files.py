@@ -129,7 +129,7 @@ def test_a_missing_file_uses_the_bak(tmp_path):
 def test_both_damaged_is_an_error_that_leaves_everything_as_it_is(tmp_path):
     root = store_with(tmp_path / "s", consumerOffset_json="{", consumerOffset_bak="[]")
     with MessageStore.open(root, **SMALL) as s:
-        with pytest.raises(errors.ConfigFileCorrupted, match=r"consumerOffset\.json: expected the content.*mend the JSON"):
+        with pytest.raises(errors.ConfigFileCorrupted, match=r"consumerOffset\.json: expected the content.*correct the JSON"):
             s.offsets.commit("G", "T", 0, 1)
         assert s.put("T", b"x").status == 0             # messages have nothing to do with it
     assert (root / "config" / "consumerOffset.json").read_text() == "{"

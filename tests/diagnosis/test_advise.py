@@ -59,7 +59,7 @@ def test_the_command(tmp_path, capsys):
     out = tmp_path / "p.toml"
     assert main(["advise", str(tmp_path), "--seconds", "0.1", "--write", str(out)]) == 0
     text = capsys.readouterr().out
-    assert "measuring fdatasync (pool) ..." in text and "a durable put of 1 KiB" in text and "beginning with profile" in text
+    assert "measuring fdatasync (pool) ..." in text and "a durable put of 1 KiB" in text and "based on profile" in text
     assert resolve(out)
     assert main(["advise", str(tmp_path), "--seconds", "0.1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

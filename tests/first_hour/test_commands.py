@@ -60,13 +60,13 @@ def test_tail_follows_queues_that_come_later(root, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["get", "-t", "ordres"], "rmqstore get: no message was ever in topic 'ordres' of {}: there are orders"),
-    (["get", "-t", "orders", "-q", "1"], "rmqstore get: no message was ever in queue 1 of topic 'orders': it has 0, 2, 4"),
-    (["get", "-t", "x", "--wait", "0"], "rmqstore get: no message was ever in topic 'x' of {}: there are orders, other"),
-    (["tail", "-t", "x", "--for", "0"], "rmqstore tail: no message was ever in topic 'x' of {}: there are orders, other"),
-    (["tail", "-t", "orders", "-q", "3", "--for", "0"], "rmqstore tail: no message was ever in queue 3 of topic 'orders'"),
-    (["query", "-t", "x", "-k", "k1"], "rmqstore query: no message was ever in topic 'x' of {}: there are orders, other"),
-    (["stat", "-t", "x"], "rmqstore stat: no message was ever in topic 'x' of {}: there are orders, other")])
+    (["get", "-t", "ordres"], "rmqstore get: topic 'ordres' of {} never had a message: the topics are orders"),
+    (["get", "-t", "orders", "-q", "1"], "rmqstore get: queue 1 of topic 'orders' never had a message: it has 0, 2, 4"),
+    (["get", "-t", "x", "--wait", "0"], "rmqstore get: topic 'x' of {} never had a message: the topics are orders, other"),
+    (["tail", "-t", "x", "--for", "0"], "rmqstore tail: topic 'x' of {} never had a message: the topics are orders, other"),
+    (["tail", "-t", "orders", "-q", "3", "--for", "0"], "rmqstore tail: queue 3 of topic 'orders' never had a message"),
+    (["query", "-t", "x", "-k", "k1"], "rmqstore query: topic 'x' of {} never had a message: the topics are orders, other"),
+    (["stat", "-t", "x"], "rmqstore stat: topic 'x' of {} never had a message: the topics are orders, other")])
 def test_a_topic_that_is_not_there_is_said(root, rmqstore, words, said):
     for more in ([], ["--json"]):
         code, _, err = rmqstore(words[0], root, *words[1:], *more)
@@ -81,7 +81,7 @@ def test_the_id_that_a_client_made_is_a_key(root, rmqstore):
         found = store.put("orders", b"unique", properties={"UNIQ_KEY": "FF" * 16})
     code, out, err = rmqstore("query", root, "-i", "FF" * 16)
     assert code == 1 and "nothing found" in out
-    assert err == (f"rmqstore query: {'FF' * 16} is the unique key of a message, not its offset message id: rmqstore query "
+    assert err == (f"rmqstore query: {'FF' * 16} is the unique key of a message, not its offset message id: run rmqstore query "
                    f"{root} -t orders -k {'FF' * 16}\n")
     code, out, err = rmqstore(*err.rpartition("rmqstore ")[2].split())
     assert code == 0 and f"@{found.offset}" in out
@@ -146,7 +146,7 @@ def test_reading_makes_nothing(tmp_path, rmqstore, monkeypatch):
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_must_exist(tmp_path, readonly):
-    with pytest.raises(FileNotFoundError, match="not a message store: there is no such directory"):
+    with pytest.raises(FileNotFoundError, match="not a message store: the directory does not exist"):
         MessageStore.open(tmp_path / "s", must_exist=True, readonly=readonly)
     (tmp_path / "s").mkdir()
     with pytest.raises(FileNotFoundError, match="it is empty"):

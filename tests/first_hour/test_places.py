@@ -74,13 +74,13 @@ def test_what_cannot_be_a_store(tmp_path, how, readonly):
 def test_a_foreign_file_is_to_be_moved_out(tmp_path, name, readonly):
     root = make(tmp_path / "s")
     (root / name).write_bytes(b"x" * 99)
-    with pytest.raises(errors.CorruptionError, match="move it out of the directory") as error:
+    with pytest.raises(errors.CorruptionError, match="does not belong to the store, move it away") as error:
         MessageStore.open(root, readonly=readonly, **SMALL)
     assert str(error.value.path) == str(root / name) and "99 bytes" in str(error.value)
     (root / name).unlink()
     (root / "commitlog" / "notes.txt").write_text("x")
     (root / "index" / "notes.txt").write_text("x")
-    assert [(f.kind, "move it out" in f.detail) for f in verify(root, **SMALL) if f.kind != "not_closed"] == [
+    assert [(f.kind, "move it away" in f.detail) for f in verify(root, **SMALL) if f.kind != "not_closed"] == [
         ("foreign_file", True), ("foreign_file", True)]
 
 
@@ -92,7 +92,7 @@ def test_a_broken_file_under_config_is_a_finding(tmp_path, name):
         (root / "config" / damaged).write_text("{")
     (finding,) = verify(root)
     assert (finding.kind, finding.severity, finding.path) == ("config_file", "finding", str(root / "config" / name))
-    assert "its .bak is no better: mend the JSON by hand" in finding.detail
+    assert "its .bak file is unreadable too: correct the JSON by hand" in finding.detail
     (root / "config" / (name + ".bak")).write_text('{"offsetTable":{}}')
     assert not list(verify(root))
 

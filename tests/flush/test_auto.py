@@ -60,13 +60,14 @@ def test_the_pool_gets_io_uring_where_it_works(tmp_path, caplog):
     if not direct_here(tmp_path):
         pytest.skip("no io_uring with direct I/O here")
     assert opened(tmp_path / "s", caplog, write_path="pool") == ("io_uring", "auto")
-    assert chosen(caplog) == ["flush_backend auto: io_uring, because io_uring and direct I/O work here"]
+    assert chosen(caplog) == ["flush_backend auto chose io_uring, because io_uring and direct I/O work here"]
 
 
 def test_the_map_gets_fdatasync_and_nothing_is_tried(tmp_path, caplog):
     io = ProbeIo()
     assert opened(tmp_path / "s", caplog, io) == ("fdatasync", "auto")
-    assert chosen(caplog) == ["flush_backend auto: fdatasync, because write_path mmap leaves the writing to the page cache"]
+    assert chosen(caplog) == ["flush_backend auto chose fdatasync, because write_path "
+                              "mmap leaves the writing to the page cache"]
     assert not any(kind.startswith("ring") for kind in io.counts())
 
 
@@ -90,7 +91,7 @@ def test_what_is_refused_is_the_reason(tmp_path, caplog, kind, code, reason):
     io = ProbeIo()
     io.fail(kind, 1, code, sticky=True)
     assert opened(tmp_path / "s", caplog, io, write_path="pool")[0] == "fdatasync"
-    assert chosen(caplog) == [f"flush_backend auto: fdatasync, because {reason}"]
+    assert chosen(caplog) == [f"flush_backend auto chose fdatasync, because {reason}"]
 
 
 def test_switched_off_by_an_option(tmp_path, caplog):
@@ -128,7 +129,7 @@ def test_a_sandbox_without_io_uring(tmp_path):
     got, lines = run(no_io_uring, CHILD, tmp_path / "s", json.dumps({**SMALL, "write_path": "pool"}))
     assert got == "fdatasync"
     assert [text for event, text in lines if event == "BACKEND_CHOSEN"] == [
-        "flush_backend auto: fdatasync, because io_uring is forbidden here (a container's seccomp profile, or "
+        "flush_backend auto chose fdatasync, because io_uring is forbidden here (a container's seccomp profile, or "
         "kernel.io_uring_disabled)"]
     got, _ = run(no_io_uring, CHILD, tmp_path / "t", json.dumps({**SMALL, "flush_backend": "io_uring"}))
     assert got.startswith("BackendUnavailable: flush_backend 'io_uring' cannot be used here: io_uring is forbidden here")

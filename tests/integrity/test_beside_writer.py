@@ -88,5 +88,5 @@ def test_what_is_being_written_is_not_said_to_be_cut(tmp_path):
             file.seek(store.max_log_offset)
             file.write(b"half a record")
         notes = [f.detail for f in verify(tmp_path / "s") if f.kind == "not_closed"]
-        assert notes == ["the store is open for writing: its end moves while it is looked at",
-                         "bytes behind the end of the data: they are being written"]
+        assert notes == ["the store is open for writing: its end moves during the check",
+                         "there are bytes after the end of the data: a writer is writing them"]

@@ -179,7 +179,7 @@ def test_a_failed_manifest_harms_nobody(tmp_path, kind, caplog):
         io.fail(kind, 1, errno.EIO, path=".manifest" if kind != "sync_dir" else "/s/.manifest", sticky=True)
         s.put_many("T", [b"x" * 300] * 1500)
         s.flush()
-        wait(lambda: "no manifest could be made" in caplog.text)
+        wait(lambda: "could not make a manifest" in caplog.text)
         assert s.put("T", b"goes on", wait=True).status == 0
         io.clear()
         wait(lambda: len(manifest.listed(s.path)) >= 4)
@@ -230,7 +230,7 @@ def test_what_is_no_rate(tmp_path, rmqstore, command, bad):
     root = tmp_path / "s"
     fill(root, count=1)
     code, out, err = rmqstore(command, root, f"--rate={bad}")
-    assert (code, out) == (64, "") and f"--rate {float(bad)!r}: give MiB a second, 0 for as fast as it goes" in err
+    assert (code, out) == (64, "") and f"--rate {float(bad)!r}: give MiB per second, 0 for no limit" in err
     assert (rate(1e-9), rate(2), rate(0), rate(None)) == (1, 2 << 20, None, None)
 
 

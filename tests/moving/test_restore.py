@@ -25,7 +25,7 @@ def test_restore(tmp_path):
     restore(tmp_path / "b", tmp_path / "older", os.path.basename(first.path))
     assert rows(tmp_path / "newest") == rows(tmp_path / "s") and len(rows(tmp_path / "older")) == 2000
     assert quiet(tmp_path / "newest") == quiet(tmp_path / "older") == []
-    with pytest.raises(errors.StoreStateError, match="nothing is replaced"):
+    with pytest.raises(errors.StoreStateError, match="a restore replaces nothing"):
         restore(tmp_path / "b", tmp_path / "s")
     with pytest.raises(errors.ConfigError, match="has no backup"):
         restore(tmp_path / "b", tmp_path / "x", "yesterday")
@@ -49,7 +49,7 @@ def test_a_rotten_backup_is_not_restored(memory_disk):
         assert not (tmp_path / "r").exists()
         victim.write_bytes(kept)
     (Path(info.path) / "checkpoint").rename(tmp_path / "aside")
-    assert [f.detail for f in check_backup(tmp_path / "b")] == ["it is missing"]
+    assert [f.detail for f in check_backup(tmp_path / "b")] == ["the file is missing"]
     (tmp_path / "aside").rename(Path(info.path) / "checkpoint")
     restore(tmp_path / "b", tmp_path / "r")
 

@@ -94,7 +94,7 @@ def test_wrong(rocketmq_store):
     pass
 """)
     assert counts == {"passed": 3, "errors": 2}, output
-    assert "options are given by name" in output and "did you mean flush_mode?" in output
+    assert "give options by name" in output and "did you mean flush_mode?" in output
 
 
 def test_the_environment_of_whoever_runs_it_does_not_count(run):
@@ -125,7 +125,7 @@ def test_again(rocketmq_store_factory, tmp_path):
 def test_a_stranger_s(rocketmq_store_factory, tmp_path):
     from rmq_store import MessageStore
     with MessageStore.open(tmp_path / "mine", profile="test") as store:
-        with pytest.raises(ValueError, match="reopen what it gave"):
+        with pytest.raises(ValueError, match="reopen one that it opened"):
             rocketmq_store_factory.reopen(store)
 """)
     assert counts == {"passed": 2}, output
@@ -153,7 +153,7 @@ def test_warnings_are_none(rocketmq_store):
     emit(Event.DISPATCH_BEHIND, size=1)
 """)
     assert counts == {"passed": 4, "error": 1}, output
-    assert "rmq_store.store: cleaning of " in output and "planted" in output
+    assert "rmq_store.store: the task cleaning of " in output and "planted" in output
 
 
 def test_all_are_closed_where_one_cannot_be(run):

@@ -132,7 +132,7 @@ def test_an_empty_small_file(root, name):
 @pytest.mark.parametrize("kind", ["file", "dangling"])
 def test_in_the_place_of_a_directory(root, capsys, name, kind):
     path = put_in_place_of(root / name, kind)
-    refused(root, False, NotADirectoryError, path, "is no directory", 3, capsys)
+    refused(root, False, NotADirectoryError, path, "is not a directory", 3, capsys)
     assert os.path.lexists(path)
 
 

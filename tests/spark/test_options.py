@@ -39,7 +39,7 @@ def root(tmp_path):
     ({"startingOffsets": "latest"}, "only a stream"),
     ({"startingTimestamp": "noon"}, "startingTimestamp"),
     ({"startingTimestamp": 5, "endingTimestamp": 4}, "behind endingTimestamp"),
-    ({"subscribePattern": "("}, "no regular expression"),
+    ({"subscribePattern": "("}, "not a regular expression"),
     ({"maxOffsetsPerTrigger": 5}, "for streams"),
     ({"view": "message"}, "one of messages"),
 ])

@@ -69,12 +69,12 @@ def test_writes_name_stores_so(parse, tmp_path, monkeypatch):
     ({"store.segment_size_bytes": "1"}, "segment_size_bytes is '1'"),
     ({"store.write_path": "both"}, "write_path is 'both'"),
     ({"store.mappedfilesizecommitlog": "x"}, "mappedFileSizeCommitLog"),
-    ({"store.segment_size_bytes": "65536", "store.mappedfilesizecommitlog": "65536"}, "two names for one thing"),
+    ({"store.segment_size_bytes": "65536", "store.mappedfilesizecommitlog": "65536"}, "two names for one option"),
     ({"store.segment_size_bytes": "65536", "store.SEGMENT_SIZE_BYTES": "65536"}, "store.segment_size_bytes is given twice"),
     ({"store.readonly": "true"}, "store.readonly is true"),
     ({"store.profile": "nvmee"}, "nvmee"),
     ({"store.commitlog_path": "hdfs://name/log"}, "option store.commitlog_path is 'hdfs://name/log'"),
-    ({"store.commitlog_path": "/log", "store.consumequeue_path": "file:/log"}, "three directories"),
+    ({"store.commitlog_path": "/log", "store.consumequeue_path": "file:/log"}, "three different directories"),
     ({"store.commitlog_path": "/log", "shards": "2"}, "they cannot share"),
     ({"store.storepathcommitlog": "/log", "shards": "2"}, "they cannot share")])
 def test_options_of_the_store_are_checked_before_the_write(parse, tmp_path, given, words):

@@ -85,4 +85,4 @@ def test_a_thread_that_dies_before_it_begins(tmp_path, name):
     done = subprocess.run([sys.executable, "-c", DIES, str(tmp_path / "s"), name], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     said, left = done.stdout.splitlines()
-    assert f"no thread {name} can be had" in said and left == "1 0"
+    assert f"thread {name} cannot be started" in said and left == "1 0"

@@ -31,7 +31,7 @@ def test_a_store_whose_log_is_elsewhere_is_read_without_a_write(tmp_path):
         assert [bytes(m.body) for m in s.scan("T", 0)] == [bytes(m.body) for m in s.scan()] == [b"one", b"two"]
         assert len(s.query_key("T", "k")) == 2
     assert sorted(tmp_path.rglob("*")) == names
-    with pytest.raises(FileNotFoundError, match=r"commitlog_path is not there.*elsewhere"):
+    with pytest.raises(FileNotFoundError, match=r"commitlog_path does not exist.*elsewhere"):
         MessageStore.open(tmp_path / "root", readonly=True, commitlog_path=tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="it has no commitlog directory"):
         MessageStore.open(tmp_path / "root", readonly=True)

@@ -96,8 +96,8 @@ def test_the_deadline_of_a_durable_put(tmp_path):
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"write_path": "pool", "query_count_max": 1}, "option write_path cannot change while the store is open"),
-    ({"flushDiskType": "SYNC_FLUSH"}, "option flushDiskType cannot change while the store is open: close it and reopen it with "
-                                      "flush_mode='sync'"),
+    ({"flushDiskType": "SYNC_FLUSH"}, "option flushDiskType cannot change while the store is open: close the store and open it "
+                                      "again with flush_mode='sync'"),
     ({"segment_size_bytes": 4096}, "cannot change"),
     ({"query_count_max": 0}, "expected 1 to"),
     ({"query_count": 1}, "did you mean query_count_max?"),

@@ -42,7 +42,7 @@ cdef int _check(int rc, object path) except -1:
 
 @cython.no_gc_clear     # __dealloc__ frees what works on the I/O table: it must still be there
 cdef class StoreCore:
-    """The parts of an open store. Made by MessageStore.open; not for direct use."""
+    """The parts of an open store. MessageStore.open makes it; programs do not use it directly."""
 
     def __cinit__(self):
         self.alive = rmq_fork_word_new()
@@ -74,8 +74,8 @@ cdef class StoreCore:
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
         raise errors.ServiceNotAvailable(
-            f"the disk of {self.path} is fuller than disk_full_pct: make room on it, or raise the limit; puts are taken again "
-            "by themselves once it is below disk_force_pct")
+            f"the disk of {self.path} is fuller than disk_full_pct: make room on it, or raise the limit; the store accepts "
+            "puts again by itself when usage is at or below disk_force_pct")
 
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.
@@ -227,15 +227,16 @@ cdef class StoreCore:
         return 0
 
     def confirm(self, int64_t offset):
-        """Moves the confirm offset: with duplication_enabled, dispatch stops there, also that of a recovery after a crash.
+        """Moves the confirm offset. With duplication_enabled, dispatch stops at this offset, also in a recovery after a crash.
 
-        offset: log offset, the start of a record or the end of the log; may move either way, what is dispatched stays. It is
-        kept in the checkpoint; an open begins with that value, 0 in a new store. The log itself is whole whatever it says.
+        offset: log offset, the start of a record or the end of the log. It may move in both directions; dispatched messages
+        stay dispatched. The checkpoint keeps the offset, and an open begins with that value (0 in a new store). The log itself
+        does not depend on it.
         Raises StoreStateError without duplication_enabled. Upstream: CommitLog.setConfirmOffset.
         """
         self._enter()
         if not self.options.duplication_enabled:
-            raise errors.StoreStateError("the confirm offset counts only with duplication_enabled=True: open the store with it")
+            raise errors.StoreStateError("the confirm offset needs duplication_enabled=True: open the store with it")
         rmq_publish(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 

@@ -44,12 +44,12 @@ cdef tuple _STATUS = tuple(GetStatus)
 
 @cython.final
 cdef class GetResult:
-    """What a get found: iterable and indexable messages, `status`, where to go on, and the queue's bounds.
+    """The result of a get: messages to iterate and index, `status`, next_offset, min_offset and max_offset of the queue.
 
-    Upstream: GetMessageResult. The messages are views: they stay good, and their file mapped, as long as they live, also after
-    the store was closed; pickled and deep-copied they are on memory of their own. disk_messages and
-    disk_bytes: of them, those that lie further from the log's end than memory_ratio_pct of the memory. Upstream takes these for
-    read from the device (checkInDiskByCommitOffset); the page cache may have them still.
+    Upstream: GetMessageResult. The messages are views: as long as a view lives, it stays valid and its file stays mapped, also
+    after the store was closed. Pickled and deep-copied messages have their own memory. disk_messages and disk_bytes count the
+    messages that lie further from the end of the log than memory_ratio_pct of the memory. Upstream assumes that these are read
+    from the device (checkInDiskByCommitOffset); the page cache may still hold them.
     """
 
     cdef readonly int64_t next_offset
@@ -290,15 +290,16 @@ cdef class StoreGet(StoreLook):
 
     def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False,
             _scan_max=None):
-        """Messages of a queue from `offset` on; returns a GetResult.
+        """Reads messages of a queue from `offset` on. Returns a GetResult.
 
-        tags: "A || B", None or "*" for all: compared by hash code in the queue, then by name. A call returns at most
-        get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk, get_bytes_max_disk where they are far
-        behind), always the first one; next_offset says where to go on. Outside the queue the status says how, and next_offset
-        where it begins or ends. wait: seconds to wait for a message at or behind `offset` where there is none yet, True for
-        long_polling_timeout_ms; the dispatcher wakes the call, Ctrl-C ends it, StoreClosed if the store closes meanwhile.
-        What is there is returned at once. None: do not wait. Raises OSError from reading.
-        Durability: what is visible follows the option `visibility`. Upstream: MessageStore.getMessage.
+        tags: "A || B"; None or "*" means all messages. Tags are compared by hash code in the queue, then by name. A call
+        returns at most get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk and get_bytes_max_disk
+        for messages far from the end of the log), but at least one message if there is one. next_offset is the offset to
+        continue at. If `offset` is outside of the queue, the status says so, and next_offset is the start or the end of the
+        queue. wait: how many seconds to wait if there is no message at `offset` or later; True means long_polling_timeout_ms,
+        None means no wait. The dispatcher wakes the call, Ctrl-C ends it, and it raises StoreClosed if the store closes. If
+        there are messages, the call returns at once. Raises OSError if a read fails.
+        Durability: the option `visibility` decides which messages are visible. Upstream: MessageStore.getMessage.
         """
         cdef GetRequest r
         cdef int32_t[CODES_MAX] codes

@@ -58,7 +58,7 @@ cdef class StoreLook(StorePutMany):
 
     @property
     def leases(self):
-        """How many groups of message views are alive: int."""
+        """The number of groups of message views that are alive: int."""
         return self.lease_count.alive
 
     def _lease_total(self):
@@ -80,12 +80,12 @@ cdef class StoreLook(StorePutMany):
         return message_new(lease_new(f, self.lease_count), &v)
 
     def message_at(self, offset):
-        """The message whose record begins at physical `offset`, or None. Upstream: lookMessageByOffset."""
+        """Returns the message whose record begins at physical `offset`, or None. Upstream: lookMessageByOffset."""
         self._enter()
         return self._message_at(whole(offset, "offset", INT64_MIN, INT64_MAX))
 
     def message_by_id(self, msg_id):
-        """The message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for text that is no id."""
+        """Returns the message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for other text."""
         self._enter()
         return self._message_at(decode_message_id(msg_id)[1])
 
@@ -134,13 +134,13 @@ cdef class StoreLook(StorePutMany):
 
     @property
     def min_log_offset(self):
-        """Physical offset of the first byte of the log: int (0 where it is empty)."""
+        """Physical offset of the first byte of the log: int (0 if the log is empty)."""
         self._enter()
         return max(row_start(self.row), 0)
 
     @property
     def max_log_offset(self):
-        """Physical offset behind the last readable record: int. Upstream: getMaxPhyOffset."""
+        """Physical offset of the end of the last readable record: int. Upstream: getMaxPhyOffset."""
         self._enter()
         return rmq_load(&self.log.committed)
 
@@ -175,7 +175,7 @@ cdef class StoreLook(StorePutMany):
         return found
 
     def raw_entry(self, topic, queue_id, queue_offset):
-        """(physical offset, size, tags code) of one queue entry as stored, or None."""
+        """Returns (physical offset, size, tags code) of one queue entry as stored, or None."""
         cdef unsigned char[UNIT_SIZE] unit
         cdef Queue *q
         cdef int64_t n, at
@@ -196,7 +196,7 @@ cdef class StoreLook(StorePutMany):
         return rmq_get64(unit), rmq_get32(unit + 8), rmq_get64(unit + 12)
 
     def ext_unit(self, topic, queue_id, address):
-        """(found, tags code, store timestamp, filter bit map) of a ConsumeQueueExt unit by the address in a queue entry."""
+        """Returns (found, tags code, store timestamp, filter bit map) of the ConsumeQueueExt unit at this address."""
         cdef unsigned char[4096] bits
         cdef int64_t tags_code = 0, store_timestamp = 0, n, at
         cdef Queue *q

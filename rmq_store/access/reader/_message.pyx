@@ -114,7 +114,7 @@ cdef object _body(object lease, const unsigned char *data, Py_ssize_t size):
 
 
 def message_of_record(record):
-    """The message whose whole record these bytes are (Message.raw). Raises CorruptionError where they are none."""
+    """Returns the message of a whole record (Message.raw). Raises CorruptionError if the bytes are not one whole record."""
     cdef bytes kept = record
     cdef RecordView v
     if record_parse(kept, len(kept), &v) != RECORD_OK or v.size != len(kept):
@@ -134,11 +134,12 @@ cdef Message message_new(object lease, const RecordView *v):
 @cython.no_gc
 @cython.freelist(256)
 cdef class Message:
-    """One stored message: a read-only view; nothing is copied until it is asked for. As a buffer it is its body.
+    """One stored message, as a read-only view. A field is copied only when a program reads it. The buffer of a message is its
+    body.
 
-    Lifetime: it, and each `body` taken from it, stays good as long as it lives, also after the store was closed, and in a child
-    of fork: its log file stays mapped until then, and its space on the disk taken. `copy()`, pickle and the copy module give
-    the same message on memory of its own, for who keeps one for long or sends it to another process.
+    Lifetime: a message and each `body` taken from it stay valid as long as they live, also after the store was closed, and in a
+    child of fork. Until then their log file stays mapped and keeps its space on the disk. `copy()`, pickle and the copy module
+    make the same message with its own memory; use them to keep a message for long or to send it to another process.
     Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
     """
 
@@ -154,7 +155,7 @@ cdef class Message:
 
     @property
     def queue_offset(self):
-        """Index in its queue: int; 0 for prepared and rollback messages, which are in none."""
+        """Index in its queue: int; 0 for prepared and rollback messages, which are in no queue."""
         return self.v.queue_offset
 
     @property
@@ -201,7 +202,7 @@ cdef class Message:
 
     @property
     def keys(self):
-        """KEYS as stored, several separated by blanks: str, or None."""
+        """KEYS as stored, several keys separated by spaces: str, or None."""
         cdef PropertyView p
         properties_scan(self.v.properties, self.v.properties_size, &p)
         return None if p.keys == NULL else PyUnicode_DecodeUTF8(p.keys, p.keys_size, "replace")
@@ -235,7 +236,7 @@ cdef class Message:
 
     @property
     def body_crc_ok(self):
-        """True if the body has the stored checksum: bool. Reads all of the body."""
+        """True if the body has the stored checksum: bool. Reads the whole body."""
         return body_crc32(self.v.body, self.v.body_size) == self.v.body_crc
 
     @property
@@ -275,17 +276,17 @@ cdef class Message:
         return (host + self.v.physical_offset.to_bytes(8, "big")).hex().upper()
 
     def inflated(self, max_size=None):
-        """The body, decompressed if sys_flag says that it is compressed (zlib, lz4, zstd): bytes (a copy).
+        """Returns the body as bytes (a copy), decompressed if sys_flag says that it is compressed (zlib, lz4, zstd).
 
-        max_size: bytes the result may have, default 4 MiB x 16. Raises CorruptionError for a damaged or larger body.
+        max_size: the largest result in bytes, default 4 MiB x 16. Raises CorruptionError for a damaged or larger body.
         """
         if max_size is None:
             max_size = 64 << 20
         return inflate(bytes(self.body), self.v.sys_flag, max_size)
 
     def copy(self):
-        """The same message on memory of its own: Message. It holds no file. Raises CorruptionError where the view's bytes are
-        gone (a file that was cut under it)."""
+        """Returns the same message with its own memory: Message. It holds no file. Raises CorruptionError if the bytes of the
+        view are gone, because its file was cut."""
         return message_of_record(self.raw)
 
     def __reduce__(self):

@@ -35,7 +35,7 @@ cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TI
 
 @cython.final
 cdef class QueryResult:
-    """What a query by key found: iterable messages in log order, and how far the index was. Upstream: QueryMessageResult."""
+    """The result of a query by key: messages in log order, and how far the index was. Upstream: QueryMessageResult."""
 
     cdef readonly list messages
     cdef readonly int64_t index_last_timestamp
@@ -139,11 +139,11 @@ cdef class StoreQuery(StoreGet):
         return <int> n if n < 0 else 0
 
     def query_key(self, topic, key, max_count=None, begin_time=0, end_time=None, *, exact=True):
-        """Messages of `topic` that carry `key` in KEYS or as UNIQ_KEY; returns a QueryResult.
+        """Finds the messages of `topic` with `key` in KEYS or as UNIQ_KEY. Returns a QueryResult.
 
         max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the
-        index knows them to the second. The newest are found first, the result is in log order. exact: False also returns what
-        only has an equal hash code, as upstream's store does. Empty where index_enabled is False.
+        index knows them to the second. The query finds the newest messages first; the result is in log order. exact: False also
+        returns messages that only have an equal hash code, as upstream's store does. Empty if index_enabled is False.
         """
         cdef KeyRequest r
         cdef QueryResult result
@@ -185,7 +185,7 @@ cdef class StoreQuery(StoreGet):
         return result
 
     def message_by_unique_key(self, topic, unique_key):
-        """The newest message of `topic` whose UNIQ_KEY (the client's message id) is this, or None."""
+        """Returns the newest message of `topic` with this UNIQ_KEY (the message id of the client), or None."""
         found = [m for m in self.query_key(topic, unique_key) if m.unique_key == unique_key]
         return found[len(found) - 1] if found else None
 
@@ -208,10 +208,11 @@ cdef class StoreQuery(StoreGet):
         return offset
 
     def log_bytes(self, offset, size_max=1 << 20):
-        """The raw log from `offset` on, also amid a record: bytes. At most size_max, to the end of their file, and of what is
-        committed (max_log_offset): b"" there. Raises ValueError for an offset outside of the log, OSError.
+        """Returns the raw log from `offset` on, which may lie in a record: bytes. They end after size_max bytes, at the end
+        of their file, or at max_log_offset; there the call returns b"". Raises ValueError for an offset outside of the log,
+        OSError.
 
-        For copies of a log on their way elsewhere: what is returned never changes any more. Upstream: getCommitLogData.
+        The returned bytes never change later, so the call is suited to copy a log. Upstream: getCommitLogData.
         """
         cdef LogFile *f
         cdef int64_t low, end, size, at = whole(offset, "offset", INT64_MIN, INT64_MAX)
@@ -248,10 +249,11 @@ cdef class StoreQuery(StoreGet):
         return found
 
     def offset_by_time(self, topic, queue_id, timestamp, *, boundary=None):
-        """Queue offset for a store time (ms since 1970): int, 0 where there is no such queue.
+        """Returns the queue offset for a store time (ms since 1970): int; 0 if there is no such queue.
 
-        boundary: "lower" = the first message stored at or after it, "upper" = the last one at or before it, "nearest" = 4.9's
-        rule, which also goes by the files' modification times. Default: 4.9's with compat 4.9, else lower.
+        boundary: "lower" = the first message stored at this time or later, "upper" = the last message stored at this time or
+        earlier, "nearest" = the rule of 4.9, which also uses modification times of files. Default: "nearest" with compat 4.9,
+        else "lower".
         Upstream: getOffsetInQueueByTime.
         """
         if boundary is None:
@@ -264,22 +266,22 @@ cdef class StoreQuery(StoreGet):
         return self._by_time(topic, queue_id, timestamp, TIME_LOWER)
 
     def min_offset(self, topic, queue_id):
-        """First queue offset that can be read: int; -1 where there is no such queue. Upstream: getMinOffsetInQueue."""
+        """First queue offset that can be read: int; -1 if there is no such queue. Upstream: getMinOffsetInQueue."""
         bounds = self._bounds(topic, queue_id)
         return -1 if bounds is None else bounds[0]
 
     def max_offset(self, topic, queue_id):
-        """One past the last readable queue offset: int; 0 where there is no such queue. Upstream: getMaxOffsetInQueue."""
+        """One past the last readable queue offset: int; 0 if there is no such queue. Upstream: getMaxOffsetInQueue."""
         bounds = self._bounds(topic, queue_id)
         return 0 if bounds is None else bounds[1]
 
     def total(self, topic, queue_id):
-        """Readable messages of a queue: int. Upstream: getMessageTotalInQueue."""
+        """Number of readable messages of a queue: int. Upstream: getMessageTotalInQueue."""
         bounds = self._bounds(topic, queue_id)
         return 0 if bounds is None else bounds[1] - bounds[0]
 
     def earliest_time(self, topic=None, queue_id=None):
-        """Store time (ms since 1970) of the oldest message of a queue, or without arguments of the log: int; -1 none.
+        """Store time (ms since 1970) of the oldest message of a queue, or without arguments of the log: int; -1 if none.
 
         Upstream: getEarliestMessageTime.
         """

@@ -20,7 +20,7 @@ cdef enum:
 
 @cython.no_gc_clear     # __dealloc__ needs the store and the lock
 cdef class Arrivals:
-    """Arrivals of one store. everything: all queues, those to come included; else those that are watched."""
+    """Arrivals of one store. everything: watch all queues, new ones too; else only those that watch() names."""
 
     cdef StoreWait store
     cdef object __weakref__
@@ -79,15 +79,15 @@ cdef class Arrivals:
 
     @property
     def closed(self):
-        """True after close(), its own or the store's: bool."""
+        """True after close() of this object or of the store: bool."""
         return self.hub == NULL
 
     def fileno(self):
-        """The eventfd: readable when something arrived, or after wake()."""
+        """The eventfd, which is readable when messages arrived, or after wake()."""
         return self.fd
 
     def watch(self, topic, queue_id):
-        """Tells of this queue from now on; as often as unwatch is called for it, it is told of no more."""
+        """Reports arrivals of this queue, until unwatch was called as often as watch."""
         cdef bytes name = topic.encode("utf-8", "surrogatepass")
         cdef Queue *q
         self.store._check_open()
@@ -97,7 +97,7 @@ cdef class Arrivals:
         self._count(1)
 
     def unwatch(self, topic, queue_id):
-        """Takes one watch() back; also after the store was closed."""
+        """Undoes one watch(). Works also after the store was closed."""
         cdef bytes name = topic.encode("utf-8", "surrogatepass")
         cdef Queue *q
         if self.hub == NULL or self.store.queues == NULL or self.store.alive[0] != 1:
@@ -108,7 +108,7 @@ cdef class Arrivals:
             self._count(-1)
 
     def take(self):
-        """(topic, queue id, one past the newest queue offset) of each queue that got messages since the last take."""
+        """Returns (topic, queue id, one past the newest queue offset) of each queue that got messages since the last take."""
         cdef Queue *some[AT_ONCE]
         cdef int i, n = AT_ONCE
         found = []
@@ -132,6 +132,6 @@ cdef class Arrivals:
                 os.eventfd_write(self.fd, 1)
 
     def close(self):
-        """Ends it. Idempotent; not in a child of fork."""
+        """Stops the reports. Idempotent. Does nothing in a child of fork."""
         if self.store.alive[0] == 1:
             self._release()

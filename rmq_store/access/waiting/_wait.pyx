@@ -105,11 +105,11 @@ cdef class StoreWait(StoreQuery):
                 woken = 0
 
     def wait_for_message(self, topic, queue_id, offset, timeout=None):
-        """Waits until the queue has a message at `offset`: True; False after `timeout` seconds (None: as long as it takes).
+        """Waits until the queue has a message at `offset`. Returns True, or False after `timeout` seconds (None: no limit).
 
-        Woken by the dispatcher, without polling and without the GIL; Ctrl-C ends it. Raises StoreClosed if the store is closed
-        meanwhile, StoreStateError where it is read-only and does not follow; OSError, StoreRefusesToLoad where it follows what
-        it cannot read. Any thread. Upstream: MessageArrivingListener.
+        The dispatcher wakes the call; it does not poll and does not hold the GIL. Ctrl-C ends it. Raises StoreClosed if the
+        store closes, StoreStateError if the store is read-only and does not follow, OSError and StoreRefusesToLoad if it cannot
+        read the files that it follows. Thread-safety: any. Upstream: MessageArrivingListener.
         """
         cdef int64_t left = wait_ns(timeout)
         cdef int64_t wanted = whole(offset, "offset", INT64_MIN, INT64_MAX), end = 0

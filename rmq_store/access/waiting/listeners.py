@@ -38,7 +38,7 @@ class Listeners:
             try:
                 kept.remove(listener)
             except ValueError:
-                raise ValueError("this listener was not added") from None
+                raise ValueError("this listener was not added: remove only a listener that add_arriving_listener got") from None
             self._listeners = tuple(kept)
 
     def stop(self) -> None:

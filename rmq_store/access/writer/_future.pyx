@@ -62,7 +62,7 @@ cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
 @cython.final
 @cython.freelist(1024)
 cdef class PutFuture:
-    """The outcome of a put_async. Any thread may ask; callbacks run in the store's completion thread and must be short."""
+    """The outcome of a put_async. Thread-safety: any. Callbacks run in the store's completion thread and must be short."""
 
     cdef bint _peek(self) except -1:
         # True where the outcome is known. Under the GIL: close() frees the log under it, too.
@@ -124,11 +124,11 @@ cdef class PutFuture:
         return self._peek()
 
     def result(self, timeout=None):
-        """The PutResult; waits up to `timeout` seconds (None: as long as it takes), then raises TimeoutError.
+        """Returns the PutResult. Waits up to `timeout` seconds (None: without limit), then raises TimeoutError.
 
-        Its status is FLUSH_DISK_TIMEOUT where the message was not durable flush_deadline_ms after the waiting began. A call
-        that comes where nobody syncs makes the sync itself, and returns when that ends, however late; a task that awaits does
-        not. Raises DurabilityError where a write or sync failed before the message was durable.
+        The status is FLUSH_DISK_TIMEOUT if the message was not durable flush_deadline_ms after the wait began. If no other
+        thread makes a sync, the call makes the sync itself, and returns when the sync ends, however late; a task that awaits
+        the future never does. Raises DurabilityError if a write or a sync failed before the message was durable.
         """
         return self._outcome(timeout)
 
@@ -140,12 +140,12 @@ cdef class PutFuture:
         return self._result
 
     def exception(self, timeout=None):
-        """The error of result(), or None; waits as result() does."""
+        """Returns the error that result() would raise, or None. Waits as result() does."""
         self._settle(timeout)
         return self._error
 
     def add_done_callback(self, callback):
-        """Calls callback(future) when it is done, at once if it is. Exceptions of a callback are logged, not raised."""
+        """Calls callback(future) when the future is done, or at once if it is. The store logs what a callback raises."""
         cdef StorePut s = self._store
         if self._peek() or not (<Completer> s._completer)._call(self, callback):
             _call_now(callback, self)

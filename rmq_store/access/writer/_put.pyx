@@ -53,14 +53,14 @@ cdef extern from "<strings.h>" nogil:
 @cython.final
 @cython.freelist(256)
 cdef class PutResult:
-    """What became of a put: the message is stored; `status` says whether it is as safe as asked.
+    """The result of a put: the message is stored, and `status` says whether it is as durable as requested.
 
     Upstream: PutMessageResult with its AppendMessageResult. Immutable; any thread.
     """
 
     @property
     def status(self):
-        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT where the device did not confirm in time."""
+        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT if the device did not confirm in time."""
         return _STATUS[self.code]
 
     @property
@@ -98,7 +98,7 @@ cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
     try:
         text = PyUnicode_AsUTF8AndSize(value, size)
     except UnicodeEncodeError as error:
-        raise errors.MessageIllegal(f"{name} is {value!r}: surrogates cannot be stored as UTF-8, remove them") from error
+        raise errors.MessageIllegal(f"{name} is {value!r}: UTF-8 cannot hold surrogates, remove them") from error
     if memchr(text, 1, size[0]) != NULL or memchr(text, 2, size[0]) != NULL:
         raise errors.MessageIllegal(f"{name} is {value!r}: the bytes 0x01 and 0x02 separate properties, remove them")
     if size[0] > PROPERTIES_SIZE_MAX:
@@ -299,9 +299,9 @@ cdef class StorePut(StoreCore):
         a.properties = PyBytes_AS_STRING(kept)
         a.properties_size = <int32_t> size
         if a.tags != NULL and find_property(a.properties, size, b"TAGS", 4, &value, &size):
-            raise errors.MessageIllegal("tags and the property TAGS are two names for one thing: give one of them")
+            raise errors.MessageIllegal("tags and the property TAGS are two names for one field: give one of them")
         if a.keys != NULL and find_property(a.properties, a.properties_size, b"KEYS", 4, &value, &size):
-            raise errors.MessageIllegal("keys and the property KEYS are two names for one thing: give one of them")
+            raise errors.MessageIllegal("keys and the property KEYS are two names for one field: give one of them")
         return kept
 
     cdef int _check_size(self, RecordArgs *a) except -1:
@@ -354,15 +354,15 @@ cdef class StorePut(StoreCore):
             return 0
         if status == APPEND_NEED_ROOM:
             raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
-                                       "device does not keep up, put again later")
+                                       "device is too slow, put the message again later")
         if rc == -ENOSPC or rc == -EDQUOT:
             raise errors.DiskFull(-rc, "making the next commit-log file of", self.path)
-        reason = "it did not come in time" if rc == -ETIMEDOUT else os.strerror(-rc)
+        reason = "it was not made in time" if rc == -ETIMEDOUT else os.strerror(-rc)
         raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
 
     cdef int _refuse_busy(self) except -1:
-        raise errors.OsPageCacheBusy(f"the put lock has been held for more than {self.log.busy_after_ms} ms: the device does "
-                                     "not keep up, put again later")
+        raise errors.OsPageCacheBusy(f"another put has held the put lock for more than {self.log.busy_after_ms} ms: the "
+                                     "device does not keep up, put the message again later")
 
     cdef void _dispatch(self) noexcept:
         # A reader waits for what was just put.
@@ -521,18 +521,19 @@ cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given
     return <PyObject *> r
 
 
-arguments_method(StorePut, "put", _put_method, """Stores one message; returns a PutResult.
+arguments_method(StorePut, "put", _put_method, """Stores one message. Returns a PutResult.
 
-topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several separated by blanks, or an iterable
-of str. properties: a mapping of str to str, which may carry upstream's reserved names, or bytes stored as given.
-born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver it so much
-later (option delay_levels, the first is 1; 0 at once; beyond the last means the last); the offsets returned are those of
-the message that waits. wait: None = as flush_mode and the property WAIT say, True = return when it is on the device,
-False = do not wait for that.
+topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several keys separated by spaces, or an iterable
+of str. properties: a mapping of str to str, which may have upstream's reserved names, or bytes that are stored as given.
+born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver the message
+after the delay of this level of delay_levels; the first level is 1, 0 means no delay, and a number beyond the last level
+means the last level. The returned offsets are then those of the waiting message. wait: None = as flush_mode and the
+property WAIT say, True = return when the message is on the device, False = do not wait for the device.
 
-Durability: after return the message survives as flush_mode and write_path promise; `status` FLUSH_DISK_TIMEOUT means
-stored but not confirmed by the device within flush_deadline_ms. Of the puts that wait, one makes the sync in its own
-thread: it cannot leave that, and returns when it ends, however late. Raises errors.PutError (nothing stored, `.status` says
-why), DurabilityError (a write or sync failed; nothing is acknowledged any more), StoreStateError.
+Durability: after return the message survives as flush_mode and write_path promise. The status FLUSH_DISK_TIMEOUT means that
+the message is stored, but the device did not confirm it within flush_deadline_ms. One of the waiting puts makes the sync in
+its own thread. It cannot leave the sync, and returns when the sync ends, however late. Raises errors.PutError (the message
+is not stored, `.status` says why), DurabilityError (a write or a sync failed; the store acknowledges no more messages),
+StoreStateError.
 Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
 """)

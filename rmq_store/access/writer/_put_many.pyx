@@ -34,7 +34,7 @@ cdef object _ZERO = 0
 
 @cython.final
 cdef class PutManyResult:
-    """What became of a put_many or put_batch. Offsets are made into Python objects when they are asked for."""
+    """The result of a put_many or put_batch. Offsets become Python objects when a program reads them."""
 
     def __cinit__(self):
         self.places = NULL
@@ -44,7 +44,7 @@ cdef class PutManyResult:
 
     @property
     def status(self):
-        """PutStatus of all of them together."""
+        """PutStatus of all messages together."""
         return _STATUS[self.code]
 
     @property
@@ -188,14 +188,15 @@ cdef class StorePutMany(StorePut):
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
                  born_timestamp=None, born_host=None, wait=None):
-        """Stores many messages of one queue under few turns of the put lock; returns a PutManyResult.
+        """Stores many messages of one queue, and takes the put lock only a few times. Returns a PutManyResult.
 
         messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
-        differ from the keywords here. Everything is checked before the first byte is placed: a message that breaks a limit
-        refuses them all, and so does a busy put lock (busy_after_ms). Others may put in between, every 1,024 messages or where
-        the pool is full. wait: as for put, for all together. Bytes on disk are those of as many puts. Raises, durability,
-        thread-safety: as put. An error that comes when some are stored (no room in the pool or on the disk, a failed write,
-        close, a signal handler's) says so: its `stored` has their places, from the first message on, and they stay.
+        differ from the keywords here. The call checks all messages before it stores the first: if one message breaks a limit,
+        or the put lock is busy (busy_after_ms), no message is stored. Other threads may put in between, every 1,024 messages or
+        when the pool is full. wait: as for put, for all messages together. The bytes on disk are the same as after single puts.
+        Raises, durability, thread-safety: as put. An error may come after some messages are stored: no room in the pool or on
+        the disk, a failed write, a close, or the error of a signal handler. Then `stored` of the error has the places of these
+        messages, from the first message on, and the messages stay stored.
         """
         cdef RecordArgs a
         cdef Appended out
@@ -344,10 +345,10 @@ cdef class StorePutMany(StorePut):
 
     def put_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
                   reconsume_times=0, wait=None):
-        """Stores an upstream-encoded batch (the body of a send-batch request) message by message; returns a PutManyResult.
+        """Stores an upstream-encoded batch (the body of a send-batch request) message by message. Returns a PutManyResult.
 
-        All of it lies in one commit-log file, with consecutive queue offsets and one store time, or nothing is stored.
-        properties: of the batch as a whole (mapping or bytes), appended to each message's own. Raises MessageIllegal for a
+        All messages lie in one commit-log file, with consecutive queue offsets and one store time, or none is stored.
+        properties: of the whole batch (mapping or bytes), appended to those of each message. Raises MessageIllegal for a
         batch that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
         Upstream: MessageStore.putMessages, MessageExtBatch.
         """
@@ -435,10 +436,10 @@ cdef PyObject *_put_async(PyObject *me, PyObject *const *args, Py_ssize_t given,
     return <PyObject *> future
 
 
-arguments_method(StorePutMany, "put_async", _put_async, """As put, but returns at once with a PutFuture.
+arguments_method(StorePutMany, "put_async", _put_async, """Stores one message as put does, but returns a PutFuture at once.
 
 A future has result(timeout), done(), add_done_callback and exception, and can be awaited under asyncio.
 
-The message is appended when this returns, in the order of the calls; the future completes when it is as durable as
-asked, many at a time, one wake-up a flush. A refused message raises here, not in the future.
+The message is appended when this call returns, in the order of the calls. The future completes when the message is as
+durable as requested; one flush completes many futures with one wake-up. A refused message raises here, not in the future.
 """)

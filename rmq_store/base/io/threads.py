@@ -42,6 +42,6 @@ def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
         threading._limbo.pop(thread, None)      # type: ignore[attr-defined]    # one that never began is not counted
         if not isinstance(error, RuntimeError):
             raise
-        raise OSError(errno.EAGAIN, f"no thread {name} can be had: raise the limit on processes or on memory (ulimit -u, "
+        raise OSError(errno.EAGAIN, f"thread {name} cannot be started: raise the limit on processes or on memory (ulimit -u, "
                       "ulimit -v, the container's pids.max)") from error
     return thread

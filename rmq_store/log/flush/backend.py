@@ -158,7 +158,7 @@ def _refuse_ring(code: int, options: Options) -> None:
 def _no_direct(found: dict[str, int | tuple[str, ...] | None], options: Options) -> str:
     """Why direct I/O cannot be, or an empty text."""
     if options.segment_size_bytes % BLOCK:
-        return f"segment_size_bytes {options.segment_size_bytes} is no multiple of {BLOCK}"
+        return f"segment_size_bytes {options.segment_size_bytes} is not a multiple of {BLOCK}"
     if found["direct"]:
         return f"this file system has no direct I/O ({os.strerror(_number(found['direct']))})"
     if _number(found["align"]) > BLOCK:

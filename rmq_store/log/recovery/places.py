@@ -36,7 +36,7 @@ def root_of(path: Any) -> str:
     if not text:
         raise illegal("path", text, "name the directory of the store, '.' for this one (a variable that is not set?)")
     if "\0" in text:
-        raise illegal("path", text, "no path has a NUL: remove it")
+        raise illegal("path", text, "a path cannot contain NUL: remove it")
     return os.path.abspath(text)
 
 
@@ -45,7 +45,7 @@ def need_store(root: str, log: str) -> None:
     try:
         if stat.S_ISDIR(os.stat(log).st_mode):
             return
-        raise NotADirectoryError(20, "is in the place of a store's commitlog directory: move it away", log)
+        raise NotADirectoryError(20, "is where a store has its commitlog directory: move it away", log)
     except PermissionError:
         raise denied(log) from None
     except FileNotFoundError:
@@ -55,9 +55,9 @@ def need_store(root: str, log: str) -> None:
             raise
         raise no_directory(root) from error
     if not os.path.isdir(root):
-        raise FileNotFoundError(2, "not a message store: there is no such directory (is its disk mounted?)", root)
+        raise FileNotFoundError(2, "not a message store: the directory does not exist (is its disk mounted?)", root)
     if os.path.dirname(log) != root:
-        raise FileNotFoundError(2, "not a message store: the directory of its option commitlog_path is not there", log)
+        raise FileNotFoundError(2, "not a message store: the directory of its option commitlog_path does not exist", log)
     parent = os.path.dirname(root)
     near = next((place for place in (parent, os.path.join(root, "store")) if os.path.isdir(os.path.join(place, "commitlog"))),
                 None)

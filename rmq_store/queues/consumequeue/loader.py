@@ -94,7 +94,7 @@ def _topic_dirs(base: bytes) -> Iterator["os.DirEntry[bytes]"]:
         if topic.is_dir() and _TOPIC(topic.name):
             yield topic
         else:
-            _leave(topic.path, "it is no directory of a topic")
+            _leave(topic.path, "it is not the directory of a topic")
 
 
 def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, int, bytes]]:
@@ -102,7 +102,7 @@ def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, 
         for entry in _entries(topic.path):
             name = entry.name
             if not _QUEUE_ID(name) or int(name) > _QUEUE_ID_MAX or not entry.is_dir():
-                _leave(entry.path, "it is no directory of a queue")
+                _leave(entry.path, "it is not the directory of a queue")
                 continue
             yield topic.name, int(name), entry.path
 
@@ -129,7 +129,7 @@ def _files(path: bytes, option: str, size: int) -> tuple[list[int], bytes | None
     for entry in _entries(path):
         name = entry.name
         if not _FILE(name) or int(name) > _OFFSET_MAX or not entry.is_file(follow_symlinks=False):
-            _leave(entry.path, "it is no file of a queue")
+            _leave(entry.path, "it is not a file of a queue")
             continue
         try:
             found.append((int(name), entry.stat(follow_symlinks=False).st_size, entry.path))

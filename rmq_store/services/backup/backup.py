@@ -223,7 +223,7 @@ def _identity(about: os.stat_result) -> list[int]:
 # ---- what there is
 
 def list_backups(directory: Any) -> list[BackupInfo]:
-    """The backups in a directory, oldest first. Raises FileNotFoundError where it is none, CorruptionError."""
+    """Returns the backups in a directory, oldest first. Raises FileNotFoundError if it holds no backups, CorruptionError."""
     directory = root_of(directory)
     return [_info(directory, name) for name in _names(directory)]
 
@@ -252,21 +252,22 @@ def _chosen(directory: Any, name: str | None) -> BackupInfo:
 
 
 def check_backup(directory: Any, name: str | None = None, *, _io: IoTable | None = None) -> list[Finding]:
-    """Reads every byte of a backup, the newest where no name is given: what is not as it was written. Raises ConfigError,
-    FileNotFoundError, CorruptionError (its list is damaged), OSError."""
+    """Reads every byte of a backup (default: the newest), and returns the findings. Raises ConfigError,
+    FileNotFoundError, CorruptionError (the backup's list is damaged), OSError."""
     return wrong_files(_io or IoTable(), _chosen(directory, name).path)
 
 
 def restore(directory: Any, target: Any, name: str | None = None, *, progress: Callable[[int], None] | None = None,
             _io: IoTable | None = None) -> BackupInfo:
-    """Copies a backup, the newest where no name is given, to the directory `target`, which must be empty or not there: a store,
-    closed in order. All of it is compared with the backup's list; until all is right and on the device, `target` is not there.
-    Broken off, it is given again. Raises ConfigError, StoreStateError, CorruptionError (a byte is not as it was), OSError.
+    """Copies a backup (default: the newest) to the directory `target`, which must be empty or must not exist. The result is a
+    cleanly closed store. The call compares every byte with the backup's list; `target` exists only when all bytes are right
+    and on the device. If the call is interrupted, call it again. Raises ConfigError, StoreStateError, CorruptionError (a byte
+    changed), OSError.
     """
     io = _io or IoTable()
     files, info, root = ControlFiles(io), _chosen(directory, name), os.path.realpath(root_of(target))
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
-        raise StoreStateError(f"{root} is there and not empty: a backup is restored to a new directory, nothing is replaced")
+        raise StoreStateError(f"{root} exists and is not empty: give a new directory, because a restore replaces nothing")
     if os.path.ismount(root):
         raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a "
                               f"directory on that disk ({os.path.join(root, 'store')})")
@@ -286,7 +287,7 @@ def _begin_restore(files: ControlFiles, partial: str) -> int:
     """Makes the directory in which a restore is made, anew if one was broken off; its descriptor, which holds a lock on it."""
     if os.path.lexists(partial):
         if not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not there & {RESTORING, RESTORING + ".tmp"}):
-            raise StoreStateError(f"{partial} is in the way: move it away, a restore is made there")
+            raise StoreStateError(f"{partial} is in the way: move it away, because a restore works there")
         fd = files.open_dir(partial)
         try:
             _lock_restore(files, fd, partial)

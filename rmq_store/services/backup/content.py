@@ -148,13 +148,13 @@ def wrong_files(io: IoTable, root: str, pace: Callable[[int], None] = lambda siz
     for name in sorted({*known, *tree(root)}):
         path, about = os.path.join(root, name), known.get(name)
         if about is None:
-            found.append(_finding(path, "it is not on the list: the backup was opened for writing, or somebody added it"))
+            found.append(_finding(path, "not on the list: the backup was opened for writing, or the file was added"))
         elif not os.path.isfile(path):
-            found.append(_finding(path, "it is missing"))
+            found.append(_finding(path, "the file is missing"))
         elif os.path.getsize(path) != about["size"]:
-            found.append(_finding(path, f"it has {os.path.getsize(path)} bytes, {about['size']} were written"))
+            found.append(_finding(path, f"the file has {os.path.getsize(path)} bytes, but {about['size']} were written"))
         elif fingerprint(io, path) != about["crc"]:
-            found.append(_finding(path, "its bytes are not those that were written"))
+            found.append(_finding(path, "the bytes of the file have changed"))
         pace(0 if about is None else about["size"])
     return found
 

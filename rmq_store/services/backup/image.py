@@ -60,7 +60,7 @@ class Image:
         self._log()
         if self.end < least:
             raise StoreStateError(f"the log of {self.source.root} is flushed up to {least}, and its files end at {self.end}: "
-                                  "somebody else changes them")
+                                  "another program changes them")
         self._manifests()
         self._settle_checkpoint()
         if self.live:

@@ -48,7 +48,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def origin_topic(message: "Message") -> str:
-    """The topic a message was first put into, also where it comes from a retry or a dead-letter topic."""
+    """Returns the topic that a message was first put into, also if it comes from a retry or a dead-letter topic."""
     return str(message.properties.get("RETRY_TOPIC", message.topic))
 
 
@@ -86,10 +86,10 @@ class _SentBack(NamedTuple):
 
 
 class Batch(Sequence["Message"]):
-    """Messages of one queue. Say what became of them: `ack`, `nack`, or `retry` single ones and `ack`.
+    """Messages of one queue. Report their outcome with `ack` or `nack`, or `retry` single messages and then `ack`.
 
-    As a context manager: left normally it is acknowledged, left by an exception it is given back. Messages are views; holding
-    many for long keeps their log files from being deleted.
+    As a context manager: a normal exit acknowledges the batch, an exception gives it back. Messages are views; if a program
+    keeps many of them for long, their log files cannot be deleted.
     """
 
     def __init__(self, consumer: "Consumer", queue: _Queue, begin: int, end: int, messages: list["Message"]) -> None:
@@ -100,7 +100,7 @@ class Batch(Sequence["Message"]):
 
     @property
     def topic(self) -> str:
-        """str; %RETRY%group for messages that are tried again (see origin_topic)."""
+        """str; %RETRY%group for retried messages (see origin_topic)."""
         return self._queue.topic
 
     @property
@@ -109,11 +109,11 @@ class Batch(Sequence["Message"]):
         return self._queue.queue_id
 
     def ack(self) -> None:
-        """All of it is done. Calling it again changes nothing."""
+        """Marks all messages of the batch as done. A second call changes nothing."""
         self._settle(len(self.messages))
 
     def nack(self) -> None:
-        """None of it is done: the next poll hands all of it out again."""
+        """Gives the whole batch back: the next poll hands all its messages out again."""
         self._settle(0)
 
     def _settle(self, done: int) -> None:
@@ -124,7 +124,7 @@ class Batch(Sequence["Message"]):
             self._settled = True        # not before: what failed can be said again
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
-        """This message failed: see Consumer.retry. The batch still needs its ack."""
+        """Retries one failed message; see Consumer.retry. The batch still needs its ack."""
         return self._consumer.retry(message, delay_level=delay_level)
 
     def __reduce__(self) -> Any:
@@ -150,10 +150,10 @@ class Batch(Sequence["Message"]):
 
 
 class Consumer:
-    """One group's consumer in this process. Made by `store.consumer`; any number of threads may poll it.
+    """The consumer of one group in this process. `store.consumer` makes it. Any number of threads may poll it.
 
-    Durability: acknowledged is committed to store.offsets, which is written every offsets_flush_interval_ms, by close(), and by
-    `store.offsets.flush()`; after a crash what was acknowledged since is handed out again.
+    Durability: an acknowledgement is committed to store.offsets. The store writes these every offsets_flush_interval_ms, in
+    close() and in `store.offsets.flush()`. After a crash, messages acknowledged since the last write are handed out again.
     """
 
     def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable,
@@ -184,7 +184,7 @@ class Consumer:
     # ---- taking
 
     def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
-        """The next messages, of one queue; None where there are none within `timeout` seconds (None: for ever).
+        """Returns the next messages, of one queue, or None if none came within `timeout` seconds (None: wait without limit).
 
         Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
         """
@@ -243,13 +243,13 @@ class Consumer:
 
     def run(self, handle: Callable[["Message"], object], *, stop: threading.Event | None = None, max_count: int = 32,
             concurrency: int = 1) -> None:
-        """Calls handle(message) for one message after the other until `stop` is set, or the consumer or its store is closed.
+        """Calls handle(message) for each message, until `stop` is set, or the consumer or its store is closed.
 
-        What `handle` raises is logged, and the message is tried again (see retry). A message counts as done when `handle`
-        returned; what was taken and not begun when it ends is given back. max_count: messages taken at once. concurrency: how
-        many messages may be under way at once, each in a thread of its own, this one included; they are taken one by one.
-        Any number of threads. Raises TypeError for a coroutine or generator function, OSError from reading, and what a retry
-        raises.
+        A message is done when `handle` returns. If `handle` raises, the error is logged and the message is retried (see retry).
+        At the end, messages that were taken but not begun are given back. max_count: how many messages to take at once.
+        concurrency: how many messages to handle at once, each in its own thread, including the calling thread; they are then
+        taken one by one. Thread-safety: any number of threads. Raises TypeError for a coroutine or generator function, OSError
+        from reading, and the errors of a retry.
         """
         check_handler(handle, concurrency, awaits=False)
         if stop is not None and not callable(getattr(stop, "is_set", None)):      # of threading, or multiprocessing
@@ -381,12 +381,12 @@ class Consumer:
             self._offsets.commit(self.group, queue.topic, queue.queue_id, done)
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
-        """Puts a message that failed into %RETRY%group, to be handed out again, or, when it was tried max_retries times or
-        delay_level is negative, into %DLQ%group. Returns the topic.
+        """Puts a failed message into %RETRY%group, and the consumer hands it out again. After max_retries retries, or if
+        delay_level is negative, the message goes to %DLQ%group instead. Returns the topic.
 
-        As a broker's: reconsume_times of the record counts up, RETRY_TOPIC keeps the first topic, ORIGIN_MESSAGE_ID the first
-        message id, RECONSUME_TIME the count. delay_level: which of delay_levels to wait, 0: 3 + the times it was tried; where
-        the store delivers no delayed messages it is tried again at once. Durability: as put. Raises as put does.
+        The record is like a broker's: reconsume_times counts up, RETRY_TOPIC keeps the first topic, ORIGIN_MESSAGE_ID the first
+        message id, RECONSUME_TIME the count. delay_level: the level of delay_levels to wait; 0 means 3 + the number of earlier
+        retries. If the store delivers no delayed messages, the retry comes at once. Durability: as put. Raises as put does.
         """
         sent_back = self._sent_back(message, delay_level)
         self._store.put(sent_back.topic, message.body, **sent_back.put)
@@ -460,8 +460,8 @@ class Consumer:
         return self._closed or self._store.closed
 
     def close(self) -> None:
-        """Ends it; who waits in poll is let out. What is acknowledged is on the device when it returns; what is still out is
-        handed out again by the next consumer. Idempotent. Raises OSError."""
+        """Closes the consumer; threads that wait in poll return. When it returns, acknowledged offsets are on the device. The
+        next consumer hands out messages again that were not acknowledged. Idempotent. Raises OSError."""
         with self._lock:
             if not self._closed:
                 self._closed = True

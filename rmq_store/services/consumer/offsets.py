@@ -47,7 +47,7 @@ class ConsumerOffsets:
     # ---- one queue
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """`group` goes on at queue offset `offset`. Lower than before is allowed: that is how a group consumes again.
+        """Sets the next offset of `group` to queue offset `offset`. A lower offset is allowed; the group then consumes again.
 
         Raises ValueError for names and numbers that the file cannot hold, StoreNotWriteable on a read-only store.
         """
@@ -65,29 +65,29 @@ class ConsumerOffsets:
                 self._dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The next queue offset `group` consumes; -1 where it has committed none."""
+        """Returns the next queue offset of `group`; -1 if the group has committed no offset."""
         with self._lock:
             return self._table.get((topic, group), {}).get(queue_id, -1)
 
     # ---- all
 
     def table(self) -> Table:
-        """A copy: {(topic, group): {queue id: next offset}}."""
+        """Returns a copy of all offsets: {(topic, group): {queue id: next offset}}."""
         with self._lock:
             return {key: dict(queues) for key, queues in self._table.items()}
 
     def groups(self) -> list[str]:
-        """Names of the groups that have committed something, sorted."""
+        """Returns the names of the groups with committed offsets, sorted."""
         with self._lock:
             return sorted({group for _, group in self._table})
 
     def topics(self, group: str) -> list[str]:
-        """Topics of which `group` has committed something, sorted."""
+        """Returns the topics with committed offsets of `group`, sorted."""
         with self._lock:
             return sorted(topic for topic, name in self._table if name == group)
 
     def remove(self, group: str, topic: str | None = None) -> int:
-        """Forgets a group, or its offsets of one topic; returns how many queues it forgot."""
+        """Deletes the offsets of a group, or only those of one topic. Returns the number of queues."""
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
         with self._lock:
@@ -97,8 +97,8 @@ class ConsumerOffsets:
         return count
 
     def flush(self) -> None:
-        """Writes what was committed; durable when it returns. Raises OSError, StoreClosed: what was committed is kept, and
-        tried again."""
+        """Writes the committed offsets; they are durable when it returns. Raises OSError, StoreClosed: then the offsets stay in
+        memory, and the next flush writes them."""
         if not self._readonly:
             with self._write_lock:
                 if self._dirty and self._ended:

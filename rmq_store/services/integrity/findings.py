@@ -23,7 +23,7 @@ SEVERITY: dict[str, Severity] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. Offsets are log offsets unless `file` is no file of the log."""
+    """One fault. Offsets are log offsets, except in files that do not belong to the log."""
 
     kind: str                       # a key of SEVERITY
     severity: Severity
@@ -39,7 +39,7 @@ class Finding:
     detail: str = ""                # for people
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields that say something."""
+        """Returns the fields that have a value."""
         return {k: v for k, v in asdict(self).items() if v is not None and v != ""}
 
     def __str__(self) -> str:

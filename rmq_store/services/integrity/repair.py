@@ -158,14 +158,14 @@ class _Repair:
             later = (os.path.join(commitlog, n) for n in names if n > name)
             if length > size or not all(self._made_ahead(other, size) for other in later):
                 self.step("none", path,
-                          f"it has {length} bytes, not {size}; only a last file that is too short can be made whole, or one "
-                          "with nothing in those behind it")
+                          f"the file has {length} bytes, not {size}; repair can only extend a last file that is too short, "
+                          "or a file whose followers are all empty")
                 continue
             if length == 0:
-                self.step("remove", path, "it is empty: opening the store removes it")
+                self.step("remove", path, "the file is empty: the next open removes it")
                 self.extended = True
                 continue
-            self.step("extend", path, f"from {length} to {size} bytes, with zeros", offset=length, size=size - length)
+            self.step("extend", path, f"zeros extend the file from {length} to {size} bytes", offset=length, size=size - length)
             self.extended = True
             if not self.dry_run:
                 self.journal.note("extend", file=path, length=length)
@@ -209,7 +209,7 @@ class _Repair:
         lost, self.misfits = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches)
         for m in self.misfits:
             self.step("none", v._log_path(m.offset), f"{m.topic}/{m.queue_id}: queue offset {m.queue_offset} follows "
-                      f"{m.before}: a record's header has rotted, and building queues again would shift what is behind it",
+                      f"{m.before}: the header of a record is damaged; building the queues again would shift later messages",
                       offset=m.offset)
         for path, of_file in itertools.groupby(stretches, lambda stretch: v._log_path(stretch.begin)):
             parts = [part for stretch in of_file if (part := self._bridge(path, stretch, lost[stretch])) is not None]
@@ -232,11 +232,11 @@ class _Repair:
         data = bridging.fill(stretch, lost, self._time_before(stretch.begin), crc_property=v.options.record_crc_required)
         size = stretch.end - stretch.begin
         if data is None:
-            self.step("none", path, f"{size} damaged bytes are too few for what must stand in their place: recovery cuts here",
-                      offset=stretch.begin, size=size)
+            self.step("none", path, f"{size} damaged bytes are too few for the tombstones in their place: "
+                      "recovery cuts the log here", offset=stretch.begin, size=size)
             return None
-        self.step("bridge", path, f"{size} damaged bytes go to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones "
-                  "take their place, what follows is kept", offset=stretch.begin, size=size, count=len(lost))
+        self.step("bridge", path, f"{size} damaged bytes move to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones"
+                  " replace them, and later records stay", offset=stretch.begin, size=size, count=len(lost))
         self.bridged = True
         kept = "" if self.dry_run else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
         return stretch.begin - int(os.path.basename(path)), data, kept
@@ -288,7 +288,7 @@ class _Repair:
         for finding in findings:
             if finding.kind != "manifest_damaged":
                 continue
-            self.step("remove", finding.path, f"a damaged manifest: it goes to {SALVAGE}, the next open makes another")
+            self.step("remove", finding.path, f"the manifest is damaged: it moves to {SALVAGE}, the next open makes another")
             if not self.dry_run:
                 self._drop_manifest(finding.path)
 
@@ -303,14 +303,14 @@ class _Repair:
             if finding.kind == "log_gap" and self.extended and self.dry_run:
                 continue            # the file that is missing gets its length back
             if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
-                self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store has what was "
-                          "there", offset=finding.offset, size=finding.size)
+                self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store can give back "
+                          "the lost bytes", offset=finding.offset, size=finding.size)
             elif finding.kind == "config_file":
-                self.step("none", finding.path, f"{finding.detail}; correct that file by hand, or take it away")
+                self.step("none", finding.path, f"{finding.detail}; correct the file by hand, or move it away")
         tail = next((f for f in findings if f.kind == "log_tail"), None)
         if tail is not None:
-            self.step("cut", tail.path, f"{tail.size} bytes behind the end of the data are no records: they go to "
-                      f"{SALVAGE}, and are zeroed", offset=tail.offset, size=tail.size)
+            self.step("cut", tail.path, f"{tail.size} bytes after the end of the data are not records: they move to "
+                      f"{SALVAGE}, and zeros replace them", offset=tail.offset, size=tail.size)
             if not self.dry_run:
                 self._mark_open()       # a store closed in order is not looked at behind its end
         if self.misfits or not (wrong or self.bridged):
@@ -320,7 +320,7 @@ class _Repair:
                   if os.path.exists(p)]
         why = ", ".join(wrong) or "the log was bridged"
         what = ", ".join(os.path.relpath(p, self.root) for p in places) or "queues and index"
-        self.step("rebuild", self.root, f"{what}: built again from the log ({why}); what is there goes to "
+        self.step("rebuild", self.root, f"{what}: built again from the log ({why}); the old files move to "
                   f"{os.path.relpath(aside, self.root)}")
         if self.dry_run:
             return sizes
@@ -353,7 +353,7 @@ class _Repair:
             with open(path, "rb", opener=open_regular) as f:
                 data = f.read(size + 1)
             if len(data) > size:
-                self.step("none", path, f"no copy of a recovery: it is longer than a log file of {size} bytes")
+                self.step("none", path, f"not a copy that a recovery made: the file is longer than a log file of {size} bytes")
                 continue
             begin = offset_of(name) or 0
             found = list(_whole_records(data, begin))

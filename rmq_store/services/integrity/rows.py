@@ -101,7 +101,7 @@ def _judge(directory: str, found: dict[int, int], size: int, known: Collection[i
     for start, length in sorted(found.items()):
         if length != size:
             yield Finding(length_kind, SEVERITY[length_kind], os.path.join(directory, f"{start:020d}"), expected=size,
-                          found=length, detail=f"it has {length} bytes where a file has {size}")
+                          found=length, detail=f"the file has {length} bytes instead of {size}")
     at = min([*found, *known], default=0)
     end = max(known) + size if known else 0
     for start in sorted(found):
@@ -115,4 +115,4 @@ def _judge(directory: str, found: dict[int, int], size: int, known: Collection[i
 def _gap(directory: str, kind: str, at: int, behind: int) -> Finding:
     return Finding(kind, SEVERITY[kind], directory, offset=at if kind == "log_gap" else None,
                    size=behind - at if kind == "log_gap" else None, expected=f"{at:020d}", found=f"{behind:020d}",
-                   detail=f"no file {at:020d}: what is there goes on at {behind}")
+                   detail=f"file {at:020d} is missing: the next file begins at {behind}")

@@ -27,7 +27,7 @@ STATE, STATE_MAX = "scrub.json", 4096
 
 @dataclass
 class ScrubResult:
-    """What a scrub found."""
+    """The result of a scrub."""
 
     findings: list[Finding] = field(default_factory=list)
     files: int = 0                  # looked at by this call
@@ -39,13 +39,13 @@ class ScrubResult:
 def scrub(path: Any, *, bytes_per_s: int | None = 64 << 20, resume: bool = False, make_manifests: bool = False,
           progress: Progress | None = None, _io: IoTable | None = None, _limit: int | None = None,
           **options: Any) -> ScrubResult:
-    """Reads every sealed commit-log file of the store in directory `path` once; returns what is wrong.
+    """Reads every sealed commit-log file of the store in directory `path` once. Returns the findings.
 
-    Nothing is written but for what these two ask for. resume: it goes on where an earlier one with resume stopped, and
-    .manifest/scrub.json says how far it is. make_manifests: files without a manifest that read well get one, also those of a
-    Java broker. Both refuse a .manifest that is a link (OSError). bytes_per_s: at most so many, None: as fast as it goes.
-    options: as of MessageStore.open.
-    Safe beside a live store. Raises ConfigError, OSError; damage is a finding, no exception.
+    Only these two options write. resume: continue where an earlier scrub with resume stopped, and keep the progress in
+    .manifest/scrub.json. make_manifests: make manifests for intact files that lack one, also files of a Java broker. Both
+    refuse a .manifest that is a link (OSError). bytes_per_s: limit of reading; None: no limit. options: as of
+    MessageStore.open.
+    Safe beside a live store. Raises ConfigError, OSError. Damage is a finding, not an exception.
     """
     result = ScrubResult()
     pace = pacer(bytes_per_s)

@@ -74,7 +74,7 @@ def undo(path: Any, *, say: Callable[[str, str], None], open_store: Callable[...
     try:
         names = [n for n in _copies(root) if n.startswith(PREFIX) and n.endswith(".json")]
         if not names:
-            raise StoreStateError(f"{root} has no repair to take back: {SALVAGE}/ holds no journal of one")
+            raise StoreStateError(f"{root} has no repair to undo: {SALVAGE}/ holds no journal of a repair")
         journal = os.path.join(root, SALVAGE, max(names, key=lambda n: (len(n), n)))
         content = _load(journal)
         if content.get("log_end") is not None and not content.get("undoing"):     # one that was broken off goes on
@@ -82,9 +82,9 @@ def undo(path: Any, *, say: Callable[[str, str], None], open_store: Callable[...
                 end = store.max_log_offset
             if end != content["log_end"]:
                 raise StoreStateError(f"{root}: the log ends at {end}, after the repair it ended at {content['log_end']}: "
-                                      "messages were put since, and taking the repair back would lose them")
+                                      "messages were put since, and undoing the repair would lose them")
         if any(step["step"] == "restore" for step in content["steps"]):
-            raise StoreStateError(f"{root}: the repair has put messages again (--restore), and that cannot be taken back")
+            raise StoreStateError(f"{root}: the repair has put messages again (--restore), and that cannot be undone")
         files.write_new(os.path.dirname(journal), os.path.basename(journal), json.dumps(content | {"undoing": True}).encode())
         try:
             _Undo(files, io, Places(root, chosen), chosen.segment_size_bytes, content, say).all()

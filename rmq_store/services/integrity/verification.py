@@ -50,13 +50,13 @@ def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
 
 def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes_per_s: int | None = None,
            progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> Iterator[Finding]:
-    """Looks at every byte of the store in directory `path` that means something, and yields what is wrong.
+    """Checks every meaningful byte of the store in directory `path`, and yields the findings.
 
     Log: every record's place, parts, CRC-32 of the body and `__CRC32#`. Queues: each record has its entry (offset, size, tags
-    code), each entry its record. Index: each key has its entry, each entry its record, slots and chains lead to all of them.
-    Manifests, where there are some: every block. manifests=False: not those. files_only=True: only whether the files of
-    log and queues are there, without a gap and at their length (upstream: checkSelf). bytes_per_s: of reading, None as fast as
-    it goes.
+    code), each entry its record. Index: each key has its entry, each entry its record, and slots and chains reach all entries.
+    Manifests, if there are any: every block; manifests=False skips them. files_only=True: check only that the files of the log
+    and the queues exist, without a gap and with the right size (upstream: checkSelf). bytes_per_s: limit of reading; None: no
+    limit.
     options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
     Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.
     Raises ConfigError, OSError.
@@ -120,14 +120,14 @@ class Verification:
         self._read_checkpoint()         # before the log: it never is ahead of that
         if not self.clean:
             self.live = in_use(self.root)
-            moves = "the store is open for writing: its end moves while it is looked at"
-            yield self._finding("not_closed", self.places.abort, detail=moves if self.live else "the store was not closed in "
-                                "order: the next open recovers; what its end lacks in queues and index is added then")
+            moves = "the store is open for writing: its end moves during the check"
+            yield self._finding("not_closed", self.places.abort, detail=moves if self.live else "the store was not closed "
+                                "cleanly: the next open recovers, and adds the missing entries of queues and index")
         try:
             self.removed = removed_queues(self.files, self.root)
         except CorruptionError as error:
             yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
-                                detail=f"{error.found}: queues that were removed are taken for lost")
+                                detail=f"{error.found}: verify counts removed queues as lost")
         yield from self._open_log()
         yield from self._load_queues()
         if self.options.index_enabled:
@@ -172,7 +172,7 @@ class Verification:
             if not named or not entry.is_file(follow_symlinks=False):
                 if os.path.lexists(entry.path):
                     yield self._finding("foreign_file", entry.path,
-                                        detail="no file of a commit log: move it out; RocketMQ 4.9 refuses a directory here")
+                                        detail="not a commit-log file: move it away; RocketMQ 4.9 refuses a directory here")
                 continue
             try:
                 length = entry.stat(follow_symlinks=False).st_size
@@ -180,14 +180,14 @@ class Verification:
                 continue            # deleted since it was listed
             if length != size:
                 yield self._finding("log_file", entry.path, expected=size, found=length,
-                                    detail=f"it has {length} bytes where a file has {size}: the store does not load")
+                                    detail=f"the file has {length} bytes instead of {size}: the store does not load")
             else:
                 found.append(int(entry.name))
         for start in found:
             if self.starts and start != self.starts[-1] + size:
                 yield self._finding("log_gap", self.places.commitlog, offset=self.starts[-1] + size,
                                     size=start - self.starts[-1] - size,
-                                    detail="files are missing: only what follows them is looked at")
+                                    detail="files are missing: verify checks only the files after them")
                 self.starts = []
             self.starts.append(start)
 
@@ -218,11 +218,11 @@ class Verification:
             try:
                 about = os.lstat(path)
                 if not (name.isascii() and _INDEX_NAME(name)) or not stat.S_ISREG(about.st_mode):
-                    yield self._finding("foreign_file", path, detail="no index file: move it out")
+                    yield self._finding("foreign_file", path, detail="not an index file: move it away")
                 elif about.st_size != size:
                     yield self._finding("index_file", path, expected=size, found=about.st_size,
-                                        detail=f"it has {about.st_size} bytes where {o.index_slots} slots and "
-                                        f"{o.index_entries_max} entries make {size}: the store does not load")
+                                        detail=f"the file has {about.st_size} bytes, but {o.index_slots} slots and "
+                                        f"{o.index_entries_max} entries need {size}: the store does not load")
                 else:
                     assert self.checker is not None
                     self.checker.add_index(directory, int(name), o.index_slots, o.index_entries_max)
@@ -240,7 +240,7 @@ class Verification:
                 read()
             except CorruptionError as error:
                 yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
-                                    detail=f"{error.found}, and its .bak is no better: {error.cure}")
+                                    detail=f"{error.found}, and its .bak file is unreadable too: {error.cure}")
 
     # ---- walking
 
@@ -296,7 +296,7 @@ class Verification:
         """So many records with keys, the first of them at offset `first`, stand behind the index's last entry."""
         if not self.index_names:
             return self._finding("no_index", self.places.index, count=count, offset=first,
-                                 detail="records have keys, and there is no index file")
+                                 detail="records have keys, but there is no index file")
         return self._finding("index_behind" if self.clean else "not_dispatched", self.places.index, count=count, offset=first,
                              detail="the index ends before the log does")
 
@@ -315,24 +315,24 @@ class Verification:
             self.unknown = self.unknown or (offset, magic)
             return self._finding("log_version", path, offset=offset, size=a - offset, found=magic,
                                  detail=f"records of magic code {code_text(magic)}, a version that this library does not know: "
-                                 "an open for writing and repair refuse this store, what leads to them is not looked at")
+                                 "an open for writing and repair refuse this store; their queue entries are not checked")
         if kind == "log_hole":
             self.holes.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a - offset,
-                                 detail=f"no record can be read up to {a}, where good ones follow; recovery would cut here")
+                                 detail=f"no record can be read up to {a}, good ones follow; recovery would cut the log here")
         if kind == "log_tail":
             severity = "log_tail" if self.clean else "not_closed"
             return self._finding(severity, path, offset=offset, size=a - offset,
-                                 detail="bytes behind the end of the data: they are being written" if self.live else
-                                 "bytes that are no record behind the end of the data; the next open cuts them")
+                                 detail="there are bytes after the end of the data: a writer is writing them" if self.live else
+                                 "there are bytes after the end of the data that are not records; the next open cuts them")
         if kind == "record_header":
             self.bad_records.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,
-                                 detail="the record claims a queue that cannot be: no queue and no index gets it")
+                                 detail="the record names an impossible queue: no queue and no index gets an entry for it")
         if kind in ("body_crc", "record_crc"):
             self.bad_records.append((offset, a))
             return self._finding(kind, path, offset=offset, size=a, topic=topic, queue_id=queue_id, queue_offset=b,
-                                 detail="the checksum of the record is wrong; recovery would cut here")
+                                 detail="the checksum of the record is wrong; recovery would cut the log here")
         if kind == "index_missing":
             return self._finding(kind, self.places.index, offset=offset, expected=a,
                                  detail=f"the record's key with hash {a} is not in the index")
@@ -343,9 +343,9 @@ class Verification:
             return self._finding("not_dispatched" if late else kind, queue, **common, detail="the record has no queue entry")
         if kind == "queue_other":
             return self._finding(kind, queue, **common, expected=offset, found=b,
-                                 detail=f"the record's entry leads to offset {b}, {c} bytes")
+                                 detail=f"the queue entry of the record points to offset {b}, {c} bytes")
         return self._finding(kind, queue, **common, expected=c, found=b,
-                             detail=f"the entry's tags code is {b}, the record's {c}")
+                             detail=f"the tags code of the entry is {b}, the tags code of the record is {c}")
 
     def _other_version(self, offset: int) -> int | None:
         def read(begin: int, end: int) -> bytes:
@@ -395,7 +395,7 @@ class Verification:
                 yield self._finding(
                     "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
                     queue_id=queue_id, queue_offset=index,
-                    detail=f"the entry leads to offset {offset}, {size} bytes, where no such record lies")
+                    detail=f"the entry points to offset {offset}, {size} bytes, but no such record is there")
 
     def index_findings(self, i: int) -> Iterator[Finding]:
         """What is wrong in the index file that is the `i`th of index_names: entries that lead to no record with their key;
@@ -411,12 +411,12 @@ class Verification:
                 beyond = not self.clean and offset >= self.end
                 yield self._finding(
                     "not_closed" if beyond else "index_wrong", path, offset=offset, found=key_hash,
-                    detail=f"entry {entry} leads to a record that has no key of hash {key_hash}")
+                    detail=f"entry {entry} points to a record that has no key with hash {key_hash}")
         for kind, offset, a, b, expected, _, _ in c.index_chains(i):
-            what = {"index_chain": f"entry {a} follows {b}", "index_slot": f"slot {a} leads to {b}",
+            what = {"index_chain": f"entry {a} follows {b}", "index_slot": f"slot {a} points to {b}",
                     "index_header": f"byte {a} of the header is {b}"}[kind]
             yield self._finding(kind, path, offset=offset or None, expected=expected, found=b,
-                                detail=f"{what}, should be {expected}")
+                                detail=f"{what}, but should be {expected}")
 
     def _read_checkpoint(self) -> None:
         try:
@@ -433,7 +433,7 @@ class Verification:
             return
         if len(data) != 4096:
             yield self._finding("checkpoint", path, expected=4096, found=len(data),
-                                detail=f"it has {len(data)} bytes, not 4096")
+                                detail=f"the file has {len(data)} bytes, not 4096")
             return
         assert self.checker is not None
         for n, name in enumerate(("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")):

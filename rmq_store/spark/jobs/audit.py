@@ -91,7 +91,7 @@ def _walk(piece: Piece, options: ReadOptions) -> Iterator[dict[str, Any]]:
     for region in bad:
         kind = "body_crc" if region.kind == "wrong checksum" else "log_hole"
         yield cross.row_of(Finding(kind, SEVERITY[kind], piece.path, region.begin, region.end - region.begin,
-                                   detail=f"{region.kind}, good records go on at {region.end}"))
+                                   detail=f"{region.kind}, good records continue at {region.end}"))
 
 
 def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any] | None = None, **options: Any) -> AuditReport:
@@ -141,7 +141,7 @@ def _unmet(file: str, parts: list[dict[str, Any]], findings: list[Finding]) -> I
             meets = bad[meets]
         if meets != after["first"] and os.path.exists(file):       # else a part between them was cleaned before its turn
             yield Finding("log_hole", SEVERITY["log_hole"], file, after["first"],
-                          detail=f"the part before ends at {before['position']}: parts do not meet")
+                          detail=f"the part before ends at {before['position']}: the parts do not meet")
 
 
 def _options(arguments: dict[str, Any]) -> ReadOptions:

@@ -86,9 +86,9 @@ class Advice:
         return "\n".join([told, *toml.lines({**head, **self.options}), ""])
 
     def write(self, target: str | os.PathLike[str]) -> str:
-        """Writes the profile to a path, or under a name among the user's profiles; returns the path.
+        """Writes the profile to a path, or under a name to the user's profiles. Returns the path.
 
-        Raises FileExistsError where there is one already, ConfigError for the name of a built-in one, OSError."""
+        Raises FileExistsError if it exists already, ConfigError for the name of a built-in profile, OSError."""
         text = destination(target)
         with open(text, "x", encoding="utf-8") as file:
             file.write(self.toml())
@@ -119,10 +119,10 @@ def destination(target: str | os.PathLike[str]) -> str:
 
 def advise(path: str | os.PathLike[str], *, seconds: float = 10.0,
            progress: Callable[[str], object] | None = None) -> Advice:
-    """Measures the device under `path`, or under the nearest directory that exists, for about `seconds`; proposes a profile.
+    """Measures the device under `path`, or under the nearest directory that exists, for about `seconds`. Proposes a profile.
 
-    Takes up to some GiB of free space meanwhile, at most an eighth of it, and gives all of it back. progress: called with a
-    sentence before each turn. Raises ConfigError for `seconds` of no use, OSError where the directory cannot be written.
+    It needs up to some GiB of free space, at most an eighth of it, and frees all of it at the end. progress: called with a
+    sentence before each turn. Raises ConfigError for unusable `seconds`, OSError if the directory cannot be written.
     """
     if not 0 < seconds <= 3600:
         raise ConfigError(f"seconds is {seconds}: expected more than 0 and at most 3600")

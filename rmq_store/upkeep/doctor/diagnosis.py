@@ -60,10 +60,10 @@ class Diagnosis:
 
 def doctor(path: str | os.PathLike[str], *, profile: object = None, config: object = None, measure: bool = True,
            **options: Any) -> Diagnosis:
-    """Looks at the directory `path`, which need not exist yet, as a place for a store with these options.
+    """Checks whether the directory `path`, which need not exist yet, suits a store with these options.
 
     measure: also time some syncs in it, about a second at most. The other arguments are those of MessageStore.open. Raises
-    ConfigError, OSError where nothing can be read. Nothing is left behind. Any thread.
+    ConfigError, OSError if nothing can be read. It leaves no file behind. Thread-safety: any.
     """
     root = root_of(path)
     if os.path.exists(root) and not os.path.isdir(root):
@@ -84,7 +84,7 @@ def _directory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
                       "remount it read-write" if c.write_error == errno.EROFS else "give this user write permission, or "
                       "another path")
     elif not os.path.isdir(root):
-        yield Finding("note", "directory", f"{root} does not exist", f"judged by {c.path}, where it would be made")
+        yield Finding("note", "directory", f"{root} does not exist", f"the findings are about {c.path}, the nearest directory")
 
 
 def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
@@ -100,16 +100,16 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         yield Finding("finding", "file system", where, "the writable layer of a container: gone with the container, and slower",
                       "mount a volume, and put the store there")
     elif kind in _REMOTE:
-        yield Finding("finding", "file system", where, "durability and locking are what the server makes of them; a lost "
-                      "connection fails the store for writing", "a local disk or a block volume")
+        yield Finding("finding", "file system", where, "durability and locking depend on the server; after a lost "
+                      "connection the store takes no more puts", "a local disk or a block volume")
     elif kind == "btrfs" and not _no_copy_on_write(c):
-        yield Finding("finding", "file system", where, "it copies on write: reserved space is no promise, so a full disk can "
+        yield Finding("finding", "file system", where, "it copies on write: reserved space is not safe, so a full disk can "
                       "show in the middle of a file, and each sync writes new blocks",
                       "chattr +C on the empty directory before the store is made, or another file system")
     else:
         level = "ok" if kind in (*_GOOD, "btrfs") else "note"
         yield Finding(level, "file system", shown,
-                      "known to keep what a sync promises" if level == "ok" else "not one this store is tested on")
+                      "a sync is durable here" if level == "ok" else "this store is not tested on this file system")
     options = c.mount_options.split(",")
     if any(option in options for option in _NO_BARRIER):
         yield Finding("finding", "mount options", f"{c.mount_point} is mounted with barriers off", "a power cut can take "
@@ -184,7 +184,7 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     wanted = "finding" if o.flush_backend == "io_uring" else "note"
     if refusal is not None and refusal[1] == "file":
         yield Finding(wanted, "io_uring", f"not tried: no file can be made here ({os.strerror(refusal[0])})",
-                      "nothing is known about it", "a directory that this user may write to, or room in it")
+                      "the check of io_uring has no result", "a directory that this user may write to, or room in it")
     elif refusal is not None:
         code, step = refusal
         cause, cure = _why_no_ring(c, code)
@@ -202,7 +202,7 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     if refusal is None and direct:
         yield Finding("note", "direct I/O", f"not here: {os.strerror(direct)}", "writes go through the page cache")
     elif refusal is None:
-        yield Finding("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'not told'}", "writes can go past the "
+        yield Finding("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'not told'}", "writes can bypass the "
                       "page cache")
     yield from _second_opinion(c, refusal)
 
@@ -210,7 +210,7 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
 def _backend(c: Capability, o: Options, root: str) -> Iterator[Finding]:
     """What flush_backend="auto" comes to, by the rule of flush.backend.choose_backend."""
     if o.flush_backend != "auto":
-        yield Finding("ok", "flush back end", f"{o.flush_backend} ({o.origin('flush_backend')})", "taken as it is named")
+        yield Finding("ok", "flush back end", f"{o.flush_backend} ({o.origin('flush_backend')})", "the option names it")
     elif o.write_path != "pool":
         yield Finding("ok", "flush back end", "auto: fdatasync", f"write_path {o.write_path} leaves writing to the page cache")
     elif c.uring_refusal() is None and not c.direct_refusal() and o.uring_direct != "off":
@@ -238,10 +238,10 @@ def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[
         cure = ("pip install 'liburing<2026': the wheel was built for another CPU"
                 if "SIGILL" in c.uring_opcodes_error else "nothing: the store itself does not use it")
         yield Finding("note", "second opinion", f"the package liburing does not run here: {c.uring_opcodes_error}",
-                      "nobody else was asked about io_uring", cure)
+                      "io_uring has no second opinion", cure)
         return
     if c.uring_opcodes is None:
-        yield Finding("note", "second opinion", "the package liburing is not installed", "nobody else was asked about io_uring",
+        yield Finding("note", "second opinion", "the package liburing is not installed", "io_uring has no second opinion",
                       "pip install rmq_store[uring-check]")
         return
     needed = ("IORING_OP_WRITE", "IORING_OP_WRITE_FIXED", "IORING_OP_FSYNC")
@@ -249,7 +249,7 @@ def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[
     agrees = (not missing) == (refusal is None or refusal[1] == "file")
     said = "all that is needed" if not missing else "without " + ", ".join(missing)
     yield Finding("ok" if agrees else "finding", "second opinion", f"the package liburing sees {said}",
-                  "it agrees" if agrees else "it disagrees with what was tried here", "" if agrees else "report this, with "
+                  "it agrees" if agrees else "it disagrees with the test here", "" if agrees else "report this, with "
                   "--json")
 
 
@@ -318,7 +318,7 @@ def _store(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         return
     if in_use(root):
         yield Finding("note", "store", f"open in process {holder(os.path.join(root, 'lock')) or 'unknown'}",
-                      "its numbers move while you look")
+                      "its numbers change during the check")
     else:
         yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly: the next open recovers",
                       "open it once for writing")

@@ -44,7 +44,7 @@ V6 = 0x30                       # bits of sys_flag that the hosts decide
 
 @dataclass(frozen=True)
 class LineResult:
-    """What an export or an import did."""
+    """The result of an export or an import."""
 
     messages: int                   # now
     before: int                     # lines that an earlier call had dealt with
@@ -84,12 +84,12 @@ def _gives_back(properties: dict[str, str], raw: bytes) -> bool:
 def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = False, topics: Iterable[str] | None = None,
                  since: int | None = None, until: int | None = None, progress: Callable[[int, int], None] | None = None,
                  **options: Any) -> LineResult:
-    """Writes the messages of the store in directory `source` to `out`, a line each, in the order of the log.
+    """Writes the messages of the store in directory `source` to `out`, one message a line, in the order of the log.
 
-    whole=False: those that copy_messages takes as new messages; True: all. out: where it can be read and has lines already,
-    of an export that was broken off or is older, it goes on behind them; a half line is written again. Not synced. The source
-    may be open elsewhere; then delayed messages that wait are left to it. Raises StoreStateError where `out` has something
-    else, CorruptionError (a damaged source: what lies before the damage is written), OSError.
+    whole=False: the messages that copy_messages takes as new messages; True: all messages. out: if it can be read and has
+    lines of an interrupted or older export, the export continues after them and replaces a half line. Not synced. The source
+    may be open elsewhere; then waiting delayed messages are not exported. Raises StoreStateError if `out` has other content,
+    CorruptionError (a damaged source; the messages before the damage are written), OSError.
     """
     reader = Source(source, options)
     files = ControlFiles(IoTable())
@@ -126,7 +126,7 @@ def _go_on(out: Any, reader: Source, rules: Rules, since: int | None, until: int
     end = tail.rfind(b"\n") + 1
     if end == 0:
         if tail and not b'{"topic":"'.startswith(tail[:10]):
-            raise StoreStateError(f"{name} holds something that is no export: give another name, nothing was written")
+            raise StoreStateError(f"{name} holds content that is not an export: give another name; nothing was written")
         out.seek(0)
         out.truncate(0)
         return 0
@@ -167,12 +167,13 @@ def _refuse_other_choice(out: Any, name: str, reader: Source, rules: Rules, sinc
 
 def import_lines(lines: IO[bytes], target: Any, *, name: str | None = None, progress: Callable[[int, int], None] | None = None,
                  _io: IoTable | None = None, **options: Any) -> LineResult:
-    """Puts messages from JSON lines into the store in directory `target`, as new messages, each once; it is made if need be.
+    """Puts messages from JSON lines into the store in directory `target`, as new messages, each once. Makes a missing target.
 
-    How far it is stands in the target, under `name`, or the first line where there is none: given the same lines again, from
-    their beginning, it goes on where it was, whatever it was broken off by; where lines were added since, with them. A line
-    that is no message is an error; those before it are stored. progress(bytes, 0). Durable when it returns. Raises ConfigError
-    with the line's number, StoreStateError (other lines than those known by this name), StoreLocked, what put raises, OSError.
+    The target records the progress under `name`; the default name comes from the first line. If the import is interrupted,
+    call it again with the same lines from their beginning: it continues where it was, and takes added lines too. A line that
+    is not a message is an error; the messages of the lines before it are stored. progress(bytes, 0). Durable when it returns.
+    Raises ConfigError with the number of the line, StoreStateError (other lines under a known name), StoreLocked, OSError, and
+    the errors of put.
     """
     return _Import(lines, root_of(target), name, _io or IoTable(), progress).run(options)
 
@@ -301,7 +302,7 @@ def _record(line: bytes, number: int, born: int) -> tuple[bytes, int]:
     except KeyError as error:
         raise ConfigError(f"line {number} has no {error}: a message has a topic and a body") from None
     except (ValueError, TypeError, RecursionError, RmqStoreError) as error:
-        raise ConfigError(f"line {number} is no message ({error}): {line[:80]!r}") from error
+        raise ConfigError(f"line {number} is not a message ({error}): {line[:80]!r}") from error
 
 
 def _number(name: str, value: object) -> Any:

@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]       # log offset reached, log offset of 
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What a copy did."""
+    """The result of a copy."""
 
     copied: int                     # messages appended now
     total: int                      # by this and earlier calls
@@ -54,21 +54,20 @@ class CopyResult:
 def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iterable[str] | None = None,
                   since: int | None = None, until: int | None = None, source_options: dict[str, Any] | None = None,
                   progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> CopyResult:
-    """Copies messages of the store in directory `source` into the one in directory `target`, which is made if it is not there.
+    """Copies messages of the store in directory `source` into the store in directory `target`. It makes a missing target.
 
-    as_is=False: as new messages, at the end of the same topics and queues, with store times and queue offsets of their own;
-    body, properties, flags, born time and host stay. Delayed messages: docs/copying.md. Consumer offsets stay behind: they
-    would lead to other messages. as_is=True: also queue offsets, store times, store hosts, transactions, and the files under
-    config/, so that groups, delayed messages and transactions go on where they were; the target must be new, or made by this
-    copy, and nobody else may have put to it. topics: only these, by name. since, until: store times in ms since 1970, both
-    included.
-    source_options, options: of the source and the target, as of MessageStore.open; sizes of a target that is made as it is are
-    those of the source. progress(done, end): log offsets of the source, now and then.
+    as_is=False: as new messages, at the end of the same topics and queues, with new store times and queue offsets; body,
+    properties, flags, born time and host stay the same. Delayed messages: docs/copying.md. Consumer offsets are not copied,
+    because they would point to other messages. as_is=True: also queue offsets, store times, store hosts, transactions and the
+    files under config/, so that groups, delayed messages and transactions continue where they were. The target must then be
+    new, or made by this copy, and no other program may have put to it. topics: only these topics, by name. since, until: store
+    times in ms since 1970, both included. source_options, options: of the source and the target, as of MessageStore.open. With
+    as_is=True a new target gets the file sizes of the source. progress(done, end): log offsets of the source, now and then.
 
-    Durable when it returns. Broken off anywhere, also by kill -9 or a power cut, the same call goes on: each message is there
-    once. A later call copies what has come since. The source may be open elsewhere. Thread-safety: any; the target is locked.
-    Raises ConfigError; StoreLocked; CorruptionError (a damaged source: what lies before the damage is copied), StoreStateError,
-    PutError, DurabilityError, OSError.
+    Durable when it returns. If the call is interrupted anywhere, also by kill -9 or a power cut, the same call continues, and
+    each message is copied once. A later call copies newer messages. The source may be open elsewhere. Thread-safety: any; the
+    target is locked. Raises ConfigError; StoreLocked; CorruptionError (a damaged source; the messages before the damage are
+    copied), StoreStateError, PutError, DurabilityError, OSError.
     """
     wanted = topic_names(topics)
     reader = Source(source, source_options)

@@ -21,10 +21,10 @@ PREPARED, ROLLBACK, TRANSACTION = 0x4, 0xC, 0xC
 
 # Why a message was left out, and how that is said.
 LEFT = {
-    "delivered": "delayed messages that were delivered: what was delivered is copied instead",
-    "waiting": "delayed messages that still wait: the source is open, and whoever has it delivers them; close it, and give the "
+    "delivered": "delayed messages that were delivered: the delivered messages are copied instead",
+    "waiting": "delayed messages that still wait: the source is open, and its process delivers them; close it, and run the "
                "command again",
-    "retry": "messages of %RETRY% topics: they are a group's progress (--topic names one, --as-is takes all)",
+    "retry": "messages of %RETRY% topics: they belong to a group's progress (--topic copies one, --as-is copies all)",
     "system": "messages of RocketMQ's own topics",
     "transaction": "prepared and rolled back messages of transactions: no consumer sees them",
     "removed": "messages of queues that were removed",
