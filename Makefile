@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
-        test-slow test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak wheel clean
+        test-slow test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak docs wheel clean
 
 build:
 	tools/bootstrap
@@ -103,6 +103,11 @@ soak:
 
 wheel:
 	tools/wheel
+
+# The pages as a site, in build/site/html. Fails where a link leads nowhere.
+docs:
+	tools/bootstrap --docs
+	$(PYTHON) tools/make_site.py
 
 # The environment (.venv) stays; remove it by hand to begin from nothing.
 clean:

@@ -6,7 +6,7 @@ Source: PutMessageStatus, AppendMessageStatus, GetMessageStatus of org.apache.ro
 """
 from enum import IntEnum
 
-__all__ = ["AppendStatus", "GetStatus", "PutStatus"]
+__all__ = ["GetStatus", "PutStatus"]
 
 NEVER_HERE = "Only a broker or a replica returns it."
 
@@ -64,7 +64,7 @@ class PutStatus(_Status):
     OS_PAGE_CACHE_BUSY = (
         8, "The message is not stored: another put held the put lock for longer than busy_after_ms, as on a slow device.",
         "Put the message again later. If this happens often, check the device.")
-    UNKNOWN_ERROR = 9, "Upstream met an error without a status of its own."
+    UNKNOWN_ERROR = 9, "The broker met an error without a status of its own."
     IN_SYNC_REPLICAS_NOT_ENOUGH = 10, "The message is not stored: too few replicas are in sync."
     PUT_TO_REMOTE_BROKER_FAIL = 11, "The message is not stored: a put to another broker failed."
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12, "The message is not stored: too many light message queues."
@@ -76,16 +76,6 @@ class PutStatus(_Status):
     def stored(self) -> bool:
         """True if the message is in the log (upstream: PutMessageResult.isOk)."""
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
-
-
-class AppendStatus(_Status):
-    """The outcome of one append to a mapped file, inside upstream's store. No call of this library returns one."""
-
-    PUT_OK = 0, "The record is in the file."
-    END_OF_FILE = 1, "The record does not fit into the rest of the file."
-    MESSAGE_SIZE_EXCEEDED = 2, "The message is too large."
-    PROPERTIES_SIZE_EXCEEDED = 3, "The properties are too long."
-    UNKNOWN_ERROR = 4, "The append failed for another reason."
 
 
 class GetStatus(_Status):
@@ -104,7 +94,7 @@ class GetStatus(_Status):
         4, "The offset lies beyond the end of the queue.",
         "Continue at next_offset, the end of the queue. Check where the offset came from.")
     OFFSET_OVERFLOW_ONE = (
-        5, "The offset is the end of the queue: there is no message yet.",
+        5, "The offset is the end of the queue. No message has come yet.",
         "Get from the same offset again later, or pass `wait` to wait for a message.")
     OFFSET_TOO_SMALL = (
         6, "The offset lies before the start of the queue, for example because cleaning deleted messages.",

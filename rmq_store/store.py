@@ -1,9 +1,9 @@
 """MessageStore: the public class of a store. It opens the rooms in order and closes them in reverse order.
 
-Thread-safety: every method may be called from any thread. Durability: docs/is-my-message-safe.md. Signal handlers may call close();
-io/_lock.pyx has the rule for that. Fork: every call in a child raises ForkedProcess and leaves the parent's store unchanged.
+Thread-safety: every method may be called from any thread. Durability: docs/is-my-message-safe.md. Signal handlers may call
+close(); io/_lock.pyx has the rule for that. Fork: every call in a child raises ForkedProcess, and the parent's store stays
+unchanged.
 """
-import asyncio
 import os
 import threading
 import time
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rmq_store.access.waiting.listeners import ArrivingListener, Listeners
-from rmq_store.access.waiting.loops import LoopHub
 from rmq_store.access.writer._future import Completer
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock, put_off
@@ -45,12 +44,15 @@ from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
-from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from rmq_store.access.waiting.loops import LoopHub
     from rmq_store.services.backup.backup import BackupInfo
+    from rmq_store.services.integrity.scrubbing import ScrubResult
 
 __all__ = ["MessageStore"]
 
@@ -71,7 +73,7 @@ class MessageStore(StoreServes):
     _sealer: Sealer | None = None
     _publisher: Publisher | None = None
     _listeners: Listeners | None = None
-    _loop_hubs: dict[asyncio.AbstractEventLoop, LoopHub]
+    _loop_hubs: "dict[asyncio.AbstractEventLoop, LoopHub]"
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         name = type(self).__name__
@@ -175,11 +177,13 @@ class MessageStore(StoreServes):
 
     # ---- durability and visibility
 
-    def scrub(self, **how: Any) -> ScrubResult:
+    def scrub(self, **how: Any) -> "ScrubResult":
         """Compares the sealed files of the log with their manifests. See rmq_store.scrub for the arguments and the result.
 
         Thread-safety: any thread, also during puts; takes no lock. Raises OSError. The result lists the damage.
         """
+        from rmq_store.services.integrity.scrubbing import scrub  # here, as few call this
+
         sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
                  if getattr(self.options, name) is not None}
         self._check_open()
@@ -230,10 +234,12 @@ class MessageStore(StoreServes):
             raise ValueError("this listener was not added")
         self._listeners.remove(listener)
 
-    def _loop_hub(self, loop: asyncio.AbstractEventLoop) -> LoopHub | None:
+    def _loop_hub(self, loop: "asyncio.AbstractEventLoop") -> "LoopHub | None":
         """What wakes tasks of this event loop; None where the store closes. In the loop's thread."""
         hub = self._loop_hubs.get(loop)
         if hub is None and not self.closed:
+            from rmq_store.access.waiting.loops import LoopHub  # needs asyncio, which whoever has a loop has loaded
+
             for other in [known for known in self._loop_hubs if known.is_closed()]:
                 self._loop_hubs.pop(other).close()
             hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)

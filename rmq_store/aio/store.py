@@ -33,7 +33,6 @@ from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.services.delay.service import DelayLevel
 from rmq_store.services.integrity.findings import Finding
-from rmq_store.services.integrity.scrubbing import ScrubResult
 from rmq_store.services.statistics.groups import GroupStats
 from rmq_store.services.statistics.report import StoreStats
 from rmq_store.status import GetStatus
@@ -41,6 +40,7 @@ from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
     from rmq_store.services.backup.backup import BackupInfo
+    from rmq_store.services.integrity.scrubbing import ScrubResult
 
 __all__ = ["AsyncMessageStore", "Subscription"]
 
@@ -320,7 +320,7 @@ class AsyncMessageStore:
         """As MessageStore.clean_unused_topics."""
         return await apart(lambda: self.store.clean_unused_topics(keep))
 
-    async def scrub(self, **how: Any) -> ScrubResult:
+    async def scrub(self, **how: Any) -> "ScrubResult":
         """As MessageStore.scrub. If the task is cancelled, the scrub continues."""
         return await apart(lambda: self.store.scrub(**how))
 

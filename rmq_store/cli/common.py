@@ -15,7 +15,6 @@ from typing import Any
 
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
-from rmq_store.store import MessageStore
 
 WAIT_MAX_S = 366 * 86_400
 FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 64, 130, 141
@@ -95,6 +94,8 @@ def keywords(args: argparse.Namespace) -> dict[str, Any]:
 def open_store(args: argparse.Namespace, *, create: bool = False, services: bool = False, **more: Any) -> Iterator[Any]:
     """The store that `args` name. Without `create` a path that holds no store is an error, not a new store. Without `services`
     nothing is delivered and nothing is deleted by age while it is open."""
+    from rmq_store.store import MessageStore  # here, so that --help does not wait for it
+
     given = {**keywords(args), **more}
     with MessageStore.open(args.store, must_exist=not create, _services=services, **given) as store:
         yield store

@@ -25,7 +25,6 @@ from rmq_store.errors import (
     StoreRefusesToLoad,
     StoreStateError,
 )
-from rmq_store.log.recovery.places import denied
 from rmq_store.version import VERSION
 
 COMMANDS = {
@@ -169,6 +168,8 @@ def _text(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}: ask for less at a time"
     if isinstance(error, PermissionError) and error.filename and error.errno == 13 and ":" not in str(error.strerror):
+        from rmq_store.log.recovery.places import denied  # as in common.open_store
+
         error = denied(os.path.abspath(os.fsdecode(error.filename)))
     if isinstance(error, OSError) and not isinstance(error, RmqStoreError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename is not None else "")

@@ -1,6 +1,6 @@
 """Where `rmqstore` and `python -m rmq_store` begin: the standard streams are put in order, and Ctrl-C ends the import quietly.
 
-Imports nothing of the store before that, as an import takes a third of a second. The main thread only.
+Imports nothing of the store before that, as such an import takes a tenth of a second. The main thread only.
 """
 import os
 import signal
@@ -16,7 +16,10 @@ def main() -> int:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:        # in a shell's background it is ignored, and stays so
         signal.signal(signal.SIGINT, _leave)        # nothing is open yet: there is nothing to close
+    from rmq_store.cli.main import COMMANDS
     from rmq_store.cli.main import main as run
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:       # --help and --version do not wait for it
+        import rmq_store.store  # noqa: F401
     try:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)

@@ -7,7 +7,7 @@ from rmq_store.config import sources
 from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.options import OPTIONS, Option
 from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
-from rmq_store.status import AppendStatus, GetStatus, PutStatus
+from rmq_store.status import GetStatus, PutStatus
 
 _HEAD = """# Options
 
@@ -62,12 +62,11 @@ that a number from a broker can be decoded.
 
 <!-- Made by `python -m rmq_store.config.document statuses > docs/statuses.md`. -->
 """
-_STATUS_TABLES: tuple[tuple[type[PutStatus] | type[GetStatus] | type[AppendStatus], str], ...] = (
+_STATUS_TABLES: tuple[tuple[type[PutStatus] | type[GetStatus], str], ...] = (
     (PutStatus, "If a put stored its message, it returns a result, and the status is `result.status`. If a put did not store "
                 "its message, it raises an error, and the status is `error.status`. `status.stored` tells the two apart."),
     (GetStatus, "`get()` returns a result. The status is `result.status`, and `result.next_offset` is the offset to continue "
-                "at."),
-    (AppendStatus, "Upstream's outcome of one append to a mapped file. No call of this library returns one."))
+                "at."))
 
 
 def statuses() -> str:

@@ -4,14 +4,15 @@ Called once per open, by the opening thread. A profile and our configuration fil
 `description` for people, and in a configuration file `profile`. Any other configuration file is a broker.conf.
 """
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.config.properties import parse
 from rmq_store.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = ["ENVIRONMENT", "Source", "environment", "profile", "profile_names", "read_config", "user_profiles"]
 
@@ -33,8 +34,13 @@ class Source:
 
 def profile_names() -> list[str]:
     """The built-in profiles, sorted."""
-    return sorted(entry.name.removesuffix(".toml") for entry in resources.files(__package__).joinpath("profiles").iterdir()
-                  if entry.name.endswith(".toml"))
+    return sorted(entry.name.removesuffix(".toml") for entry in _built_in().iterdir() if entry.name.endswith(".toml"))
+
+
+def _built_in() -> "Traversable":
+    from importlib import resources  # here, as it loads much, and few choose a profile
+
+    return resources.files(__package__).joinpath("profiles")
 
 
 def user_profiles() -> str:
@@ -62,7 +68,7 @@ def profile(name: object) -> Source:
     if "/" in text or text.endswith(".toml"):
         return _toml(_read(text, "profile"), text, origin)
     if text in profile_names():
-        data = resources.files(__package__).joinpath("profiles", f"{text}.toml").read_bytes()
+        data = _built_in().joinpath(f"{text}.toml").read_bytes()
         return _toml(data, text, origin)
     own = os.path.join(user_profiles(), f"{text}.toml")
     if os.path.isfile(own):
@@ -113,6 +119,8 @@ def _read(path: str, what: str) -> bytes:
 
 
 def _toml(data: bytes, path: str, origin: str) -> Source:
+    import tomllib  # here, as a store without a profile or a file has no use for it
+
     try:
         entries: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rmq_store import errors
-from rmq_store.status import AppendStatus, GetStatus, PutStatus
+from rmq_store.status import GetStatus, PutStatus
 
 SAMPLES = [
     errors.ConfigError("option x is unknown: did you mean y?"),
@@ -83,4 +83,4 @@ def test_statuses_have_upstream_order():
         "PUT_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "SERVICE_NOT_AVAILABLE",
         "CREATE_MAPPED_FILE_FAILED", "MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED", "OS_PAGE_CACHE_BUSY", "UNKNOWN_ERROR"]
     assert [s.stored for s in PutStatus] == [True] * 4 + [False] * (len(PutStatus) - 4)
-    assert GetStatus.OFFSET_RESET == 9 and AppendStatus.END_OF_FILE == 1
+    assert GetStatus.OFFSET_RESET == 9

@@ -1,5 +1,4 @@
 """Sizes that nobody gave follow memory and disk; what somebody gave, or files tell, does not."""
-from types import SimpleNamespace
 
 import pytest
 
@@ -129,7 +128,7 @@ def test_an_index_that_was_cut_to_its_disk_is_known_without_its_header(tmp_path,
     ({}, 10 * GIB),
 ])
 def test_the_least_memory_limit_counts(tmp_path, monkeypatch, files, expected):
-    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * GIB))
+    monkeypatch.setattr(limits, "memory_of_machine", lambda: 10 * GIB)
     assert limits.memory_limit(tree(tmp_path, files)) == expected
 
 

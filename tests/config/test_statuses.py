@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import rmq_store
-from rmq_store.status import NEVER_HERE, AppendStatus, GetStatus, PutStatus
+from rmq_store.status import NEVER_HERE, GetStatus, PutStatus
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(rmq_store.__file__).parent
-ALL = [*PutStatus, *AppendStatus, *GetStatus]
+ALL = [*PutStatus, *GetStatus]
 # What the store's code returns or raises: members of PutStatus by their names, numbers of a get by the enum of its kernel.
 PUTS = re.compile(r"\bPutStatus\.([A-Z_]+)")
 GETS = re.compile(r"\b(?:status|code) = ([A-Z_]{5,})")
@@ -40,7 +40,6 @@ def test_what_the_code_returns_is_told_as_returned_and_nothing_else():
     puts -= {"UNKNOWN_ERROR"}
     assert {s.name for s in PutStatus if s.to_do != NEVER_HERE} == puts
     assert {s.name for s in GetStatus if s.to_do != NEVER_HERE} == gets
-    assert all(s.to_do == NEVER_HERE for s in AppendStatus)
     assert not any(re.search(r"raise (errors\.)?PutError\(", text) for text in sources.values())
 
 

@@ -13,7 +13,7 @@ NOBODY = 65534
 # All is imported before this process is that user, who may not be allowed to read the interpreter's own files.
 _DRIVER = """
 import asyncio, contextlib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
-import pkgutil, queue, sys, threading, traceback, warnings
+import pkgutil, queue, sys, threading, tomllib, traceback, warnings
 import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main
 for package in (rmq_store.cli, rmq_store.access.reader, encodings):
     for found in pkgutil.iter_modules(package.__path__):

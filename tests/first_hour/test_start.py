@@ -43,7 +43,7 @@ def run(*words, code=None, **how):
 
 
 @pytest.mark.parametrize("module", ["rmq_store.cli.main", "rmq_store.errors", "rmq_store.access.core._core", "rmq_store.store",
-                                    "psutil", "rmq_store.cli.get", "open"])
+                                    "rmq_store.log.recovery.places", "rmq_store.cli.get", "open"])
 def test_ctrl_c_while_it_starts(root, module):
     done = run(module, "get", root, "-t", "T", code=INTERRUPTED)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -217,6 +217,7 @@ def _become_nobody(room: Path) -> None:
 
 def _import_all() -> None:
     """The checkout, or Python itself, may be closed to nobody."""
+    importlib.import_module("tomllib")
     for package in (rmq_store, encodings):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith("__main__"):

@@ -4,12 +4,10 @@ No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler
 main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
 makes one.
 """
-import asyncio
 import logging
 import os
 import select
 import threading
-from asyncio import get_running_loop
 
 cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
@@ -47,6 +45,14 @@ cdef extern from *:
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef object _running_loop = None    # asyncio.get_running_loop, once a task has waited: most programs have no event loop
+
+
+cdef int _find_running_loop() except -1:
+    global _running_loop
+    from asyncio import get_running_loop
+    _running_loop = get_running_loop
+    return 0
 
 
 cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
@@ -203,7 +209,9 @@ cdef class Awaited:
         """For the task that is cancelled: False where it is being woken already. What was put stays put."""
         if self._callback is None:
             return False
-        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        from asyncio import CancelledError
+
+        self._cancelled = CancelledError() if msg is None else CancelledError(msg)
         self._later()
         return True
 
@@ -486,7 +494,9 @@ cdef class Completer:
         if self._turn_thread == <void *> PyThreadState_Get():
             a._loop, a._sunk = self._turn_loop, self._turn_sunk
             return True
-        a._loop = get_running_loop()
+        if _running_loop is None:
+            _find_running_loop()
+        a._loop = _running_loop()
         if a._loop is not self._last_loop:
             hub = self._store._loop_hub(a._loop)
             if hub is None:

@@ -7,18 +7,22 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from rmq_store.base.machine.device import file_system
 
-__all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit"]
+__all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit",
+           "memory_of_machine"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
 
+def memory_of_machine() -> int:
+    """Bytes of memory that the kernel manages (MemTotal of /proc/meminfo)."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def memory_limit(root: str = "/") -> int:
     """Bytes: the machine's memory, or the least limit of the cgroups this process is in. root: another /, for tests."""
-    limits: list[int] = [psutil.virtual_memory().total]
+    limits = [memory_of_machine()]
     for folder in _folders("memory", root):
         for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
             text = _text(folder / name)
@@ -87,7 +91,8 @@ def existing(path: str) -> str:
 def free_bytes(path: str) -> int:
     """Bytes that may still be written below `path`, which need not exist; in memory file systems no more than memory allows."""
     place = existing(path)
-    free: int = psutil.disk_usage(place).free
+    disk = os.statvfs(place)
+    free = disk.f_bavail * disk.f_frsize
     return min(free, memory_limit()) if _in_memory(place) else free
 
 

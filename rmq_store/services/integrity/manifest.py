@@ -20,8 +20,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import crc32c
-
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
@@ -74,13 +72,19 @@ def listed(root: str) -> list[int]:
         return []
 
 
+def _crc32c(data: bytes | memoryview) -> int:
+    from crc32c import crc32c  # here, as it loads much that a store without a sealed file has no use for
+
+    return crc32c(data)
+
+
 def _sums(read: Read, size: int, block_size: int, pace: Pace) -> Iterator[tuple[int, int]]:
     """(position, CRC-32C) of each block."""
     step = max(CHUNK // block_size, 1) * block_size
     for at in range(0, size, step):
         data = memoryview(read(at, min(step, size - at)))
         for i in range(0, len(data), block_size):
-            yield at + i, crc32c.crc32c(data[i:i + block_size])
+            yield at + i, _crc32c(data[i:i + block_size])
         if len(data) < min(step, size - at):
             return
         pace(len(data))
@@ -100,7 +104,7 @@ def write(files: ControlFiles, root: str, manifest: Manifest) -> None:
         files.sync_dir(root)
     data = _HEAD.pack(_MAGIC, _VERSION, manifest.start, manifest.size, 0, manifest.block_size, len(manifest.sums),
                       manifest.made_ms) + struct.pack(f">{len(manifest.sums)}I", *manifest.sums)
-    files.write_new(directory, f"{manifest.start:020d}", data + struct.pack(">I", crc32c.crc32c(data)))
+    files.write_new(directory, f"{manifest.start:020d}", data + struct.pack(">I", _crc32c(data)))
 
 
 def read(root: str, start: int) -> Manifest | None:
@@ -115,7 +119,7 @@ def read(root: str, start: int) -> Manifest | None:
         return None
     if len(data) < _HEAD.size + 4 or data[:4] != _MAGIC:
         raise CorruptionError(path, 0, "a manifest", f"{len(data)} bytes that are none")
-    if crc32c.crc32c(data[:-4]) != struct.unpack(">I", data[-4:])[0]:
+    if _crc32c(data[:-4]) != struct.unpack(">I", data[-4:])[0]:
         raise CorruptionError(path, None, "the checksum at its end", "another one")
     _, version, begin, size, _, block_size, count, made_ms = _HEAD.unpack_from(data)
     if version != _VERSION:

@@ -33,6 +33,9 @@ class Sealer:
         self._interval_s = store.options.manifest_interval_ms / 1000
         self._stop = threading.Event()
         self._failed = False
+        # Loaded here, not in the thread: by then this process may have dropped its rights, or changed its root.
+        import crc32c  # noqa: F401
+
         self.thread = start_thread(self._run, "rmq-manifest")
 
     def stop(self) -> None:

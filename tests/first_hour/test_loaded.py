@@ -1,0 +1,45 @@
+"""What a program does not use is not loaded for it: that is what keeps `import` and `rmqstore --help` short."""
+import subprocess
+import sys
+
+import pytest
+
+IMPORT = "from rmq_store import MessageStore"
+HELP = """
+from rmq_store.cli.start import main
+sys.argv = ["rmqstore", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+"""
+PUT_AND_GET = """
+from rmq_store import MessageStore
+with MessageStore.open(sys.argv[1], profile="dev", manifest_enabled=False) as store:
+    store.put("T", b"x", wait=True)
+    assert store.wait_dispatched(5) and len(store.get("T", 0, 0)) == 1
+"""
+ASYNC_PUT = """
+import asyncio
+from rmq_store import AsyncMessageStore
+async def put():
+    async with await AsyncMessageStore.open(sys.argv[1], profile="dev", manifest_enabled=False) as store:
+        await store.put("T", b"x", wait=True)
+asyncio.run(put())
+"""
+DEAR = {"asyncio", "psutil", "crc32c"}
+ELSEWHERE = {"rmq_store.aio", "rmq_store.metrics", "rmq_store.spark", "rmq_store.cli", "rmq_store.bench", "rmq_store.upkeep",
+             "rmq_store.services.backup", "rmq_store.services.integrity.scrubbing", "rmq_store.services.integrity.verification"}
+
+
+@pytest.mark.parametrize(("code", "unused"), [
+    (IMPORT, DEAR | ELSEWHERE | {"tomllib", "importlib.resources", "importlib.metadata", "ssl", "subprocess"}),
+    (HELP, DEAR | {"importlib.resources", "rmq_store.store", "rmq_store.access", "rmq_store.opened", "rmq_store.log"}),
+    (PUT_AND_GET, DEAR | ELSEWHERE),
+    (ASYNC_PUT, {"psutil", "crc32c"} | ELSEWHERE - {"rmq_store.aio"}),
+], ids=["import", "help", "put and get", "asyncio"])
+def test_what_is_not_used_is_not_loaded(tmp_path, code, unused):
+    """In a process of its own, as pytest has loaded nearly everything."""
+    code = f"import sys\n{code}\nprint(*sorted({unused!r} & {{*sys.modules}}), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "\n")
