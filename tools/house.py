@@ -1,4 +1,5 @@
-"""The table of rooms in ARCHITECTURE.md, from ROOMS of tools/tidy.py: python tools/house.py writes it there."""
+"""The table of rooms in ARCHITECTURE.md, from ROOMS of tools/tidy.py, and its contents: python tools/house.py writes them."""
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import tidy
 
 PAGE = Path(__file__).resolve().parents[1] / "ARCHITECTURE.md"
 BEGIN, END = "<!-- rooms: made by tools/house.py -->\n", "<!-- end of rooms -->\n"
+CONTENTS = "<!-- contents: made by tools/house.py -->\n", "<!-- end of contents -->\n"
 
 
 def table() -> str:
@@ -15,10 +17,21 @@ def table() -> str:
     return "\n".join(["| Room | What is in it | Who runs there |", "|---|---|---|", *rows, ""])
 
 
+def contents(text: str) -> str:
+    """A link to each heading, as GitHub names them."""
+    titles = re.findall(r"(?m)^## (.*)$", text)
+    names = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+    return "".join(f"- [{title}](#{name})\n" for title, name in zip(titles, names, strict=True))
+
+
+def between(text: str, begin: str, end: str, made: str) -> str:
+    head, rest = text.split(begin)
+    return head + begin + made + end + rest.split(end)[1]
+
+
 def page(text: str) -> str:
-    """`text` with the table as it is now."""
-    head, rest = text.split(BEGIN)
-    return head + BEGIN + table() + END + rest.split(END)[1]
+    """`text` with the contents and the table as they are now."""
+    return between(between(text, BEGIN, END, table()), *CONTENTS, contents(text))
 
 
 if __name__ == "__main__":

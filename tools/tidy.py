@@ -39,7 +39,7 @@ ROOMS = {
     "codec": ("bytes of records, batches, properties, ids", "callers"),
     "queues/consumequeue": ("ConsumeQueue files and the table of all queues", "dispatcher, checkpoint"),
     "queues/index": ("IndexFile: by key and time", "dispatcher, checkpoint"),
-    "log/pool": ("TransientStorePool: one ring, mapped twice", "callers, committer"),
+    "log/pool": ("TransientStorePool: one circle of memory, mapped twice", "callers, committer"),
     "log/commitlog": ("the put lock, positions, one append", "callers"),
     "log/flush": ("commit and flush back ends: msync, fdatasync, io_uring", "committer, flusher, ring"),
     "log/dispatch": ("from the log to queues and index; following another process", "dispatcher"),

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.access.waiting.apart import apart
 from rmq_store.access.waiting.loops import LOOK_ENTRIES
+from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.errors import StoreStateError, illegal
 from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer, _deadline
 from rmq_store.services.consumer.handling import check_handler, refuse_unrun
@@ -178,7 +178,7 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """As Consumer.close. Tasks that wait in poll return."""
-        await apart(self._consumer.close)
+        await in_own_thread(self._consumer.close)
 
     async def __aenter__(self) -> "AsyncConsumer":
         return self

@@ -18,8 +18,8 @@ from rmq_store.access.reader._get import GetResult
 from rmq_store.access.reader._message import Message
 from rmq_store.access.reader._query import QueryResult
 from rmq_store.access.waiting._wait import wait_ns
-from rmq_store.access.waiting.apart import apart
-from rmq_store.access.waiting.loops import LOOK_ENTRIES, Ear, LoopHub
+from rmq_store.access.waiting.loops import LOOK_ENTRIES, ArrivalSubscriber, LoopHub
+from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.access.writer._future import PutFuture
 from rmq_store.access.writer._put import PutResult
 from rmq_store.access.writer._put_many import PutManyResult
@@ -71,11 +71,11 @@ class AsyncMessageStore:
         """As MessageStore.open. With signals=True the store opens in this thread, which must be the main thread."""
         if options.get("signals"):
             return cls(MessageStore.open(path, **options))
-        return cls(await apart(lambda: MessageStore.open(path, **options), MessageStore.close))
+        return cls(await in_own_thread(lambda: MessageStore.open(path, **options), MessageStore.close))
 
     async def close(self, *, strict: bool = False) -> None:
         """As MessageStore.close. Waiting gets and subscriptions raise StoreClosed."""
-        await apart(lambda: self.store.close(strict=strict))
+        await in_own_thread(lambda: self.store.close(strict=strict))
 
     async def __aenter__(self) -> "AsyncMessageStore":
         return self
@@ -136,7 +136,7 @@ class AsyncMessageStore:
 
     async def wait_dispatched(self, timeout: float | None = None) -> bool:
         """As MessageStore.wait_dispatched."""
-        return await apart(lambda: self.store.wait_dispatched(timeout))
+        return await in_own_thread(lambda: self.store.wait_dispatched(timeout))
 
     # ---- reading
 
@@ -151,7 +151,7 @@ class AsyncMessageStore:
             await self._breathe()
             return result
         end = time.monotonic() + wait
-        with Ear(self._hub(), topic, [queue_id]) as ear:
+        with ArrivalSubscriber(self._hub(), topic, [queue_id]) as subscriber:
             while True:
                 result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
                 if not _holds(result, offset):
@@ -161,7 +161,7 @@ class AsyncMessageStore:
                     await self._pass(offset - passed)
                     continue
                 try:
-                    await ear.listen(max(end - time.monotonic(), 0))
+                    await subscriber.listen(max(end - time.monotonic(), 0))
                 except TimeoutError:
                     return result
 
@@ -189,10 +189,10 @@ class AsyncMessageStore:
         """As MessageStore.wait_for_message."""
         wait_ns(timeout)
         end = None if timeout is None else time.monotonic() + timeout
-        with Ear(self._hub(), topic, [queue_id]) as ear:
+        with ArrivalSubscriber(self._hub(), topic, [queue_id]) as subscriber:
             while self.store.max_offset(topic, queue_id) <= offset:
                 try:
-                    await ear.listen(None if end is None else max(end - time.monotonic(), 0))
+                    await subscriber.listen(None if end is None else max(end - time.monotonic(), 0))
                 except TimeoutError:
                     return False
         return True
@@ -283,54 +283,54 @@ class AsyncMessageStore:
 
     async def consumer(self, group: str, topics: str | Sequence[str], **keywords: Any) -> AsyncConsumer:
         """As MessageStore.consumer: `async with await store.consumer("G", "T") as consumer`."""
-        consumer = await apart(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
+        consumer = await in_own_thread(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
         return AsyncConsumer(self.store, consumer)
 
     async def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
         """As MessageStore.lag."""
-        return await apart(lambda: self.store.lag(group, topic))
+        return await in_own_thread(lambda: self.store.lag(group, topic))
 
     async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
         """As MessageStore.reset_offset."""
-        return await apart(lambda: self.store.reset_offset(group, topic, **where))
+        return await in_own_thread(lambda: self.store.reset_offset(group, topic, **where))
 
     async def delay_levels(self) -> list[DelayLevel]:
         """As MessageStore.delay_levels."""
-        return await apart(self.store.delay_levels)
+        return await in_own_thread(self.store.delay_levels)
 
     # ---- keeping it in order
 
     async def clean(self, hours: float | None = None, **how: Any) -> Cleaned:
         """As MessageStore.clean. If the task is cancelled, the cleaning continues."""
-        return await apart(lambda: self.store.clean(hours, **how))
+        return await in_own_thread(lambda: self.store.clean(hours, **how))
 
     async def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
         """As MessageStore.cleanable."""
-        return await apart(lambda: self.store.cleanable(hours, files_max=files_max))
+        return await in_own_thread(lambda: self.store.cleanable(hours, files_max=files_max))
 
     async def clean_expired_queues(self) -> RemovedQueues:
         """As MessageStore.clean_expired_queues."""
-        return await apart(self.store.clean_expired_queues)
+        return await in_own_thread(self.store.clean_expired_queues)
 
     async def delete_topics(self, *topics: str) -> RemovedQueues:
         """As MessageStore.delete_topics."""
-        return await apart(lambda: self.store.delete_topics(*topics))
+        return await in_own_thread(lambda: self.store.delete_topics(*topics))
 
     async def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
         """As MessageStore.clean_unused_topics."""
-        return await apart(lambda: self.store.clean_unused_topics(keep))
+        return await in_own_thread(lambda: self.store.clean_unused_topics(keep))
 
     async def scrub(self, **how: Any) -> "ScrubResult":
         """As MessageStore.scrub. If the task is cancelled, the scrub continues."""
-        return await apart(lambda: self.store.scrub(**how))
+        return await in_own_thread(lambda: self.store.scrub(**how))
 
     async def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
         """As MessageStore.backup. Another thread calls progress. If the task is cancelled, the backup continues."""
-        return await apart(lambda: self.store.backup(directory, progress=progress))
+        return await in_own_thread(lambda: self.store.backup(directory, progress=progress))
 
     async def check_self(self) -> list[Finding]:
         """As MessageStore.check_self."""
-        return await apart(self.store.check_self)
+        return await in_own_thread(self.store.check_self)
 
     async def reconfigure(self, **options: Any) -> None:
         """As MessageStore.reconfigure."""
@@ -364,7 +364,7 @@ class AsyncMessageStore:
 
     async def runtime_info(self) -> dict[str, str]:
         """As MessageStore.runtime_info."""
-        return await apart(self.store.runtime_info)
+        return await in_own_thread(self.store.runtime_info)
 
     async def dump_threads(self) -> str:
         """As MessageStore.dump_threads."""
@@ -396,7 +396,7 @@ class Subscription:
         self._closed = False
         self.offsets: dict[int, int] = {}
         ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
-        self._ear = Ear(hub, topic, ids).__enter__()
+        self._ear = ArrivalSubscriber(hub, topic, ids).__enter__()
         self._due: dict[int, None] = {}         # queues to look at, the next one first
         try:
             for one in store.queues(topic) if ids is None else ids:

@@ -5,12 +5,13 @@ import stat
 from pathlib import Path
 
 from rmq_store.base.io._io import IoTable
+from rmq_store.codec.layout import MAGIC_NAMES
 
 _IO = IoTable()
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
 KINDS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint", "abort", "lock")
-MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\xcb\xd4\x31\x94")
+MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in MAGIC_NAMES)
 
 
 class StoreFile:

@@ -10,9 +10,10 @@ from rmq_store.codec.compression import inflate
 from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError
 from rmq_store.spark.options import ReadOptions
-from rmq_store.spark.schema import ERROR_COLUMN, arrow_schema, kernel_columns
+from rmq_store.spark.schema import arrow_schema, kernel_columns
 from rmq_store.spark.splits import Piece, whole_before
 from rmq_store.spark.stores import is_gone
+from rmq_store.spark.view_columns import ERROR_COLUMN
 
 __all__ = ["open_if_there", "open_piece", "read_pieces"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from rmq_store.errors import ConfigError
 from rmq_store.spark.stores import Broker, brokers_of
+from rmq_store.spark.view_columns import VIEWS
 
 __all__ = ["ReadOptions", "camel", "known", "parse_size"]
 
-VIEWS = ("messages", "consumequeue", "index", "queues", "files", "checkpoint", "errors")
 TOP = (1 << 63) - 1
 Offsets = tuple[tuple[str, str | None, int, int], ...]      # topic, broker (None: any), queue id, offset
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -1,35 +1,11 @@
-"""The columns of each view: their Spark types by name, and what the kernel has to make for them. Without pyspark."""
+"""The columns of a read: their Spark types by name, and what the kernel has to make for them. Without pyspark."""
 from typing import Any
 
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.view_columns import ERROR_COLUMN, VIEWS
 
 __all__ = ["columns_of", "ddl", "kernel_columns"]
-
-# The first nine as rocketmq-spark names them. Types as Spark's DDL has them.
-MESSAGES: dict[str, str] = {
-    "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT", "brokerName": "STRING", "flag": "INT", "body": "BINARY",
-    "properties": "MAP<STRING,STRING>", "bornTimestamp": "TIMESTAMP", "storeTimestamp": "TIMESTAMP",
-    "tags": "STRING", "keys": "STRING", "msgId": "STRING", "physicalOffset": "BIGINT", "storeSize": "INT", "sysFlag": "INT",
-    "bornHost": "STRING", "storeHost": "STRING", "reconsumeTimes": "INT", "preparedTransactionOffset": "BIGINT",
-    "bodyCrc": "INT", "commitLogFile": "STRING",
-}
-ERROR_COLUMN = "error"      # messages with onCorrupt=emit: why a row has only its place
-VIEWS: dict[str, dict[str, str]] = {
-    "messages": MESSAGES,
-    "consumequeue": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT",
-                     "physicalOffset": "BIGINT", "size": "INT", "tagsCode": "BIGINT"},
-    "index": {"brokerName": "STRING", "file": "STRING", "entry": "INT", "slot": "INT", "keyHash": "INT",
-              "physicalOffset": "BIGINT", "timeDiff": "INT", "prev": "INT"},
-    "queues": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "minOffset": "BIGINT", "maxOffset": "BIGINT",
-               "count": "BIGINT", "bytes": "BIGINT", "firstTime": "TIMESTAMP", "lastTime": "TIMESTAMP"},
-    "files": {"brokerName": "STRING", "kind": "STRING", "path": "STRING", "base": "BIGINT", "size": "BIGINT",
-              "wrotePosition": "BIGINT", "sealed": "BOOLEAN", "firstStoreTime": "TIMESTAMP"},
-    "checkpoint": {"brokerName": "STRING", "physicMsgTimestamp": "TIMESTAMP", "logicsMsgTimestamp": "TIMESTAMP",
-                   "indexMsgTimestamp": "TIMESTAMP", "masterFlushedOffset": "BIGINT", "confirmPhyOffset": "BIGINT",
-                   "abort": "BOOLEAN"},
-    "errors": {"brokerName": "STRING", "file": "STRING", "offset": "BIGINT", "endOffset": "BIGINT", "kind": "STRING"},
-}
 
 
 def columns_of(options: ReadOptions, given: dict[str, str] | None = None) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""ARCHITECTURE's table of rooms is what tools/tidy.py goes by, and every room in it is there."""
+"""ARCHITECTURE's tables of rooms and threads are what the code has."""
 import importlib.util
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
@@ -16,3 +17,15 @@ def test_every_room_is_there():
     for room in house.tidy.ROOMS:
         place = ROOT / "rmq_store" / room
         assert place.is_dir() or place.with_suffix(".py").is_file(), room
+
+
+def test_every_thread_is_in_the_table_with_its_room():
+    text = house.PAGE.read_text().split("## Threads")[1].split("\n## ")[0]
+    told = dict(re.findall(r"(?m)^\| `(rmq-\w+)` \| \w+ \| `([\w/]+)` ", text))
+    found = {}
+    for path in (ROOT / "rmq_store").rglob("*.py*"):
+        if path.suffix in (".py", ".pyx"):
+            for name in re.findall(r'start(?:_thread)?\([^\n]*"(rmq-\w+)"', path.read_text()):
+                room = path.parent.relative_to(ROOT / "rmq_store").as_posix()
+                assert found.setdefault(name, room) == room
+    assert told == found

@@ -55,7 +55,7 @@ def test_closed_while_it_is_full_nothing_is_lost(tmp_path, small):
     with pytest.warns(RuntimeWarning, match="the abort file stays"):
         store.close()
     for _ in range(2):
-        with pytest.raises(DiskFull, match=r"open it again.*readonly=True") as error:     # recovery needs the room as well
+        with pytest.raises(DiskFull, match=r"open the store again.*readonly=True") as error:  # recovery needs room
             MessageStore.open(tmp_path / "s", **options)
         assert error.value.errno == errno.ENOSPC and str(tmp_path) in error.value.filename
     with MessageStore.open(tmp_path / "s", **options, readonly=True) as store:

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a 
                                                                              "somebody else for a moment needs root")]
 
 CODE = """
-import json, os, resource, sys, threading
+import json, os, resource, sys, threading, crc32c     # while this user can read it
 from rmq_store import MessageStore
 os.setgroups([])
 os.setresgid(54321, 54321, 54321)

@@ -26,6 +26,7 @@ NOT_TYPED = {
     ("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
     ("spark.md", "rs.write_store"): "as those", ("spark.md", "hours ="): "a formula",
     ("choosing-a-backend.md", "console"): "it measures for minutes",
+    ("choosing-a-backend.md", "toml"): "of another package (tests/flush/test_foreign_backend.py)",
     ("one-writer-many-readers.md", "python"): "they start processes of their own (tests/docs/test_examples.py::test_script)",
     ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
     ("configuration.md", "toml"): "tests/docs/test_examples.py::test_the_profile_is_one",

@@ -106,7 +106,7 @@ def test_memory_that_the_kernel_gives_back_late_is_waited_for(tmp_path):
 # ---- no memory to lock
 
 MEMLOCK = """
-    import json, logging, os, resource, sys
+    import json, logging, os, resource, sys, crc32c      # while this user can read it
     from rmq_store import MessageStore
     if os.getuid() == 0:
         os.setgroups([])

@@ -164,6 +164,15 @@ def test_an_unknown_name_tells_those_that_there_are(offered, tmp_path):
         MessageStore.open(tmp_path / "s", flush_backend="cassette")
 
 
+@pytest.mark.parametrize("name", ["auto", "msync", "fdatasync", "io_uring"])
+@pytest.mark.parametrize("path", ["mmap", "pool"])
+def test_a_reader_may_be_given_the_writer_s_options(tmp_path, name, path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.put("T", b"x")
+    with MessageStore.open(tmp_path / "s", flush_backend=name, write_path=path, readonly=True, **SMALL) as store:
+        assert len(store.get("T", 0, 0)) == 1
+
+
 def test_a_reader_needs_no_package(offered, tmp_path):
     with MessageStore.open(tmp_path / "s", flush_backend="whole", **SMALL) as store:
         store.put("T", b"x")

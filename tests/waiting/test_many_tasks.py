@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore
-from rmq_store.access.waiting.apart import apart
 from rmq_store.access.waiting.loops import LOOK_ENTRIES
+from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.base.io._io import ProbeIo
 from tests.waiting.test_asyncio import SMALL, loops
 
@@ -254,7 +254,7 @@ def test_what_is_made_before_its_task_is_cancelled_and_not_taken_is_dropped_once
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(asyncio, "get_running_loop", Loop)
-            task = asyncio.create_task(apart(lambda: "made", drop))
+            task = asyncio.create_task(in_own_thread(lambda: "made", drop))
             await asyncio.sleep(0)
         assert told.wait(60)            # the loop stands still: it is made, and the task does not know
         task.cancel()
@@ -272,7 +272,7 @@ def test_a_loop_that_ends_first_leaves_nothing_open():
     proceed, dropped = threading.Event(), threading.Event()
 
     async def main():
-        task = asyncio.create_task(apart(lambda: proceed.wait(60), lambda made: dropped.set()))
+        task = asyncio.create_task(in_own_thread(lambda: proceed.wait(60), lambda made: dropped.set()))
         await asyncio.sleep(0)
         return task
 
@@ -285,7 +285,7 @@ def test_a_loop_that_ends_first_leaves_nothing_open():
 def test_what_a_call_raises_is_raised_to_the_task(run):
     async def main():
         with pytest.raises(OSError, match="no luck"):
-            await apart(lambda: (_ for _ in ()).throw(OSError(5, "no luck")))
-        assert await apart(lambda: None) is None
+            await in_own_thread(lambda: (_ for _ in ()).throw(OSError(5, "no luck")))
+        assert await in_own_thread(lambda: None) is None
 
     run(main())

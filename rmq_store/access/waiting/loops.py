@@ -9,15 +9,15 @@ from types import TracebackType
 
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._wait import StoreWait
-from rmq_store.access.writer._future import Completer, Sunk
+from rmq_store.access.writer._future import Completer, WaitedFutures
 from rmq_store.errors import StoreStateError
 
-__all__ = ["LOOK_ENTRIES", "Ear", "LoopHub"]
+__all__ = ["LOOK_ENTRIES", "ArrivalSubscriber", "LoopHub"]
 
 LOOK_ENTRIES = 8192     # of a queue, that a look in a loop's thread goes through at most: a fraction of a millisecond
 
 
-class Ear:
+class ArrivalSubscriber:
     """Hears of messages in some queues of a topic, or (queue_ids None) in all of them. A context manager.
 
     Any number of tasks may listen: what arrives wakes all of them.
@@ -31,7 +31,7 @@ class Ear:
         self._waiters: set[asyncio.Future[None]] = set()
         self._error: StoreStateError | None = None
 
-    def __enter__(self) -> "Ear":
+    def __enter__(self) -> "ArrivalSubscriber":
         for i, queue_id in enumerate(self._ids):
             try:
                 self._hub.join(self, self._topic, queue_id)
@@ -85,11 +85,11 @@ class LoopHub:
         self._store = store
         self._arrivals = Arrivals(store)
         self._everything: Arrivals | None = None
-        self.sunk = Sunk(completer, self._arrivals.fileno())      # tasks that wait for the device
-        self.sunk.watch = self._look_later
+        self.waited = WaitedFutures(completer, self._arrivals.fileno())      # tasks that wait for the device
+        self.waited.watch = self._look_later
         self._done = loop.create_future()
         self._done.set_result(None)
-        self._ears: dict[tuple[str, int | None], list[Ear]] = {}
+        self._subscribers: dict[tuple[str, int | None], list[ArrivalSubscriber]] = {}
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._arrivals.fileno(), self._ready)
 
@@ -97,42 +97,42 @@ class LoopHub:
 
     def _look_later(self) -> None:
         # A device that does not answer wakes nobody: what waits too long is told so by a timer, one for all.
-        due = self.sunk.overdue_in
-        self.sunk.watched = due is not None
+        due = self.waited.overdue_in
+        self.waited.watched = due is not None
         self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
 
     def _overdue(self) -> None:
-        self.sunk.resolve(self._done)
+        self.waited.resolve(self._done)
         self._look_later()
 
     # ---- arrivals
 
-    def join(self, ear: Ear, topic: str, queue_id: int | None) -> None:
-        """From here on the ear hears. Raises StoreClosed; OSError and others of the loop: then it does not."""
+    def join(self, subscriber: ArrivalSubscriber, topic: str, queue_id: int | None) -> None:
+        """From here on the subscriber hears. Raises StoreClosed; OSError and others of the loop: then it does not."""
         if queue_id is not None:
             self._arrivals.watch(topic, queue_id)
         elif self._everything is None:
             everything = Arrivals(self._store, everything=True)
             try:
                 self.loop.add_reader(everything.fileno(), self._ready)
-            except BaseException:           # nobody would read it, and the next ear take it for read
+            except BaseException:           # nobody would read it, and the next subscriber take it for read
                 everything.close()
                 raise
             self._everything = everything
         else:
             self._store._check_open()       # those who heard of the end were told, nobody tells again
-        self._ears.setdefault((topic, queue_id), []).append(ear)
+        self._subscribers.setdefault((topic, queue_id), []).append(subscriber)
 
-    def leave(self, ear: Ear, topic: str, queue_id: int | None) -> None:
-        ears = self._ears.get((topic, queue_id))
-        if ears is None or ear not in ears:
+    def leave(self, subscriber: ArrivalSubscriber, topic: str, queue_id: int | None) -> None:
+        subscribers = self._subscribers.get((topic, queue_id))
+        if subscribers is None or subscriber not in subscribers:
             return
-        ears.remove(ear)
-        if not ears:
-            del self._ears[topic, queue_id]
+        subscribers.remove(subscriber)
+        if not subscribers:
+            del self._subscribers[topic, queue_id]
         if queue_id is not None:
             self._arrivals.unwatch(topic, queue_id)
-        elif self._everything is not None and not any(key[1] is None for key in self._ears):
+        elif self._everything is not None and not any(key[1] is None for key in self._subscribers):
             self._drop_everything()
 
     def _drop_everything(self) -> None:
@@ -149,22 +149,22 @@ class LoopHub:
             arrived = self._arrivals.take()
             anywhere = [] if self._everything is None else self._everything.take()
         except StoreStateError as error:
-            self.sunk.resolve(self._done)
-            for ears in list(self._ears.values()):
-                for ear in ears:
-                    ear.ended(error)
-            if self.sunk.waiting == 0:
+            self.waited.resolve(self._done)
+            for subscribers in list(self._subscribers.values()):
+                for subscriber in subscribers:
+                    subscriber.ended(error)
+            if self.waited.waiting == 0:
                 self.close()
             return
-        self.sunk.resolve(self._done)
+        self.waited.resolve(self._done)
         for topic, queue_id, _ in arrived:
             self._tell(topic, queue_id, queue_id)
         for topic, queue_id, _ in anywhere:
             self._tell(topic, None, queue_id)
 
     def _tell(self, topic: str, key: int | None, queue_id: int) -> None:
-        for ear in self._ears.get((topic, key), ()):
-            ear.arrived(queue_id)
+        for subscriber in self._subscribers.get((topic, key), ()):
+            subscriber.arrived(queue_id)
 
     def close(self) -> None:
         """The store or the loop is closed. Idempotent."""
@@ -175,5 +175,5 @@ class LoopHub:
         self._drop_everything()
         if not self.loop.is_closed():
             self.loop.remove_reader(self._arrivals.fileno())
-        self.sunk.close()
+        self.waited.close()
         self._arrivals.close()

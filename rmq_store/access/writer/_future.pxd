@@ -10,7 +10,7 @@ cdef class PutFuture:
     cdef StorePut _store        # None once the outcome is known
     cdef PutResult _result
     cdef object _error
-    cdef object _waiter         # what a Sunk gives back or resolves
+    cdef object _waiter         # what a WaitedFutures gives back or resolves
     cdef PutFuture _origin      # a second one who waits stands in the list with a copy
     cdef int64_t _end
     cdef int64_t _since         # ns, when the waiting began
@@ -21,7 +21,7 @@ cdef class PutFuture:
 
 
 cdef class Awaited
-cdef class Sunk
+cdef class WaitedFutures
 
 
 cdef class Completer:
@@ -30,10 +30,10 @@ cdef class Completer:
     cdef object _callbacks      # Callbacks, from the first one on
     cdef object _starting       # a lock, only ever tried
     cdef object _making         # StoreLock: the thread of callbacks is being made
-    cdef object _last_loop      # the loop whose task waited last, and its Sunk
-    cdef Sunk _last_sunk
-    cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its Sunk and its thread; or NULL
-    cdef Sunk _turn_sunk
+    cdef object _last_loop      # the loop whose task waited last, and its WaitedFutures
+    cdef WaitedFutures _last_waited
+    cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its WaitedFutures and its thread; or NULL
+    cdef WaitedFutures _turn_waited
     cdef void *_turn_thread
     cdef bint _closed
 
@@ -41,7 +41,7 @@ cdef class Completer:
     cdef bint _loop_here(self, Awaited a) except -1
 
 
-cdef class Sunk:
+cdef class WaitedFutures:
     # Futures that somebody waits for behind one eventfd, in the order of their coming.
     cdef Completer _completer
     cdef Sink *_sink
@@ -59,7 +59,7 @@ cdef class Awaited:
     cdef public bint _asyncio_future_blocking
     cdef PutFuture _future
     cdef object _loop
-    cdef Sunk _sunk             # the loop's
+    cdef WaitedFutures _waited             # the loop's
     cdef object _callback, _context     # the task's; None before it waits, and once it has been called
     cdef object _cancelled
     cdef bint _begun

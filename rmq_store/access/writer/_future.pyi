@@ -33,7 +33,7 @@ class Completer:
     def _call(self, f: PutFuture, callback: Callable[[PutFuture], object]) -> bool: ...
 
 @final
-class Sunk:
+class WaitedFutures:
     watch: Callable[[], object] | None
     watched: bool
     def __init__(self, completer: Completer, fd: int) -> None: ...

@@ -198,7 +198,7 @@ cdef class Awaited:
         """For the task: calls callback(self) in `context` when the put is durable, or late, or the wait is cancelled."""
         self._callback = callback
         self._context = context
-        if not self._sunk._add(self._future, self):
+        if not self._waited._add(self._future, self):
             self._later()
 
     def get_loop(self):
@@ -265,7 +265,7 @@ def _call_now(callback, f):
 
 @cython.final
 @cython.no_gc_clear     # to let go of the sink the completer is needed
-cdef class Sunk:
+cdef class WaitedFutures:
     """Futures that somebody waits for behind one eventfd. Owner: one event loop, or one thread; add from any thread."""
 
     def __init__(self, Completer completer not None, int fd):
@@ -365,7 +365,7 @@ cdef class Sunk:
         cdef list ended = self._take()
         cdef Completer c = self._completer
         cdef void *thread = <void *> PyThreadState_Get()
-        c._turn_loop, c._turn_sunk, c._turn_thread = done.get_loop(), self, thread
+        c._turn_loop, c._turn_waited, c._turn_thread = done.get_loop(), self, thread
         try:
             for i in range(len(ended)):
                 _wake(ended[i], done)
@@ -376,7 +376,7 @@ cdef class Sunk:
             raise
         finally:
             if c._turn_thread == thread:
-                c._turn_loop, c._turn_sunk, c._turn_thread = None, None, NULL
+                c._turn_loop, c._turn_waited, c._turn_thread = None, None, NULL
 
     @property
     def waiting(self):
@@ -393,9 +393,9 @@ cdef class Sunk:
     def close(self):
         """Nothing is told any more."""
         self.watch = None
-        if self._completer._last_sunk is self:
-            self._completer._last_loop = self._completer._last_sunk = None
-        if self._completer._turn_sunk is self:
+        if self._completer._last_waited is self:
+            self._completer._last_loop = self._completer._last_waited = None
+        if self._completer._turn_waited is self:
             self._completer._turn_thread = NULL
         self._free()
 
@@ -405,15 +405,15 @@ class _Callbacks:
 
     def __init__(self, completer):
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.sunk = Sunk(completer, self.fd)
+        self.waited = WaitedFutures(completer, self.fd)
         self.closing = self.closed_here = False
         self.thread = start_thread(self.run, "rmq-complete")
 
     def run(self):
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        while not self.closing or self.sunk.waiting:
-            due = self.sunk.overdue_in
+        while not self.closing or self.waited.waiting:
+            due = self.waited.overdue_in
             poll.poll(None if due is None else due * 1000 + 1)
             self.turn()
         if self.closed_here:
@@ -424,7 +424,7 @@ class _Callbacks:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass
-        for f, callback in self.sunk.take():
+        for f, callback in self.waited.take():
             _call_now(callback, f)
 
     def wake(self):
@@ -435,7 +435,7 @@ class _Callbacks:
         """After the last flush. In a callback, which is the thread itself, it only runs the others. Idempotent."""
         if self.thread is threading.current_thread():
             self.closing = self.closed_here = True
-            while self.sunk.waiting:
+            while self.waited.waiting:
                 self.turn()
         elif self.fd >= 0:
             self.closing = True
@@ -445,7 +445,7 @@ class _Callbacks:
 
     def _let_go(self):
         # The thread has ended, or does so now: nobody writes to the descriptor any more.
-        self.sunk.close()
+        self.waited.close()
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -492,7 +492,7 @@ cdef class Completer:
         # Gives `a` the loop that runs here, and its sink; False: the store closes. A task that resolve() has woken is in that
         # one's loop: asyncio's own answer would cost a system call, getpid, up to Python 3.11.
         if self._turn_thread == <void *> PyThreadState_Get():
-            a._loop, a._sunk = self._turn_loop, self._turn_sunk
+            a._loop, a._waited = self._turn_loop, self._turn_waited
             return True
         if _running_loop is None:
             _find_running_loop()
@@ -502,8 +502,8 @@ cdef class Completer:
             if hub is None:
                 return False
             self._last_loop = a._loop
-            self._last_sunk = hub.sunk
-        a._sunk = self._last_sunk
+            self._last_waited = hub.waited
+        a._waited = self._last_waited
         return True
 
     def _start(self):
@@ -542,7 +542,7 @@ cdef class Completer:
         if self._callbacks is None or not self._ahead.running:
             f._settle(None)     # no thread: the caller waits in its place
             return False
-        return self._callbacks.sunk.add(f, callback)
+        return self._callbacks.waited.add(f, callback)
 
     def in_callback(self):
         """True in the thread that runs callbacks: bool."""

@@ -19,7 +19,6 @@ cdef class Topic:
     cdef const char *text
     cdef int32_t size
     cdef Queue *inline_queues[QUEUES_INLINE]
-    cdef dict more
 
 
 cdef class PutResult:

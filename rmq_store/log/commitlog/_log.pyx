@@ -237,7 +237,7 @@ cdef AppendStatus log_reserve(Log *log, int64_t size) noexcept nogil:
         return APPEND_FENCED
     if not _fits(log, size):
         next_start = _next_start(log)
-        # The ring must hold the jump over the rest of this file as well: offsets and ring positions go together.
+        # The pool must hold the jump over the rest of this file as well: offsets and places in the pool go together.
         if log.pool != NULL and next_start + size - rmq_load(&log.reusable) > log.pool.size:
             return APPEND_NEED_ROOM
         next = allocator_take(log.alloc, next_start)

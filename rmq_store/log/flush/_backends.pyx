@@ -41,10 +41,10 @@ ROWS[2] = Row(b"io_uring", _ring_make)
 
 
 cdef int backend_use(Log *log, object options, object how) except -1:
+    if options.readonly:
+        return fdatasync_make(log, options, how)        # nothing is written, and nothing was tried
     name = options.flush_backend.encode()
     for row in ROWS:
         if row.name == name:
             return row.make(log, options, how)
-    if options.readonly:
-        return fdatasync_make(log, options, how)        # nothing is written
     return foreign_make(log, options, how)

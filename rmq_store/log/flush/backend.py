@@ -4,7 +4,6 @@ that works, with one log line that says why.
 Control plane, the opening thread. Everything is found out by doing it (_uring.uring_probe), nothing by version.
 """
 import errno
-import importlib.metadata
 import os
 import resource
 from dataclasses import dataclass
@@ -57,6 +56,8 @@ _tried: dict[tuple[object, ...], tuple[UringChoice | None, str]] = {}
 def foreign_backend(name: str) -> Any:
     """The PyCapsule of a back end that another package offers: entry point `name` of the group rmq_store.flush_backends, an
     object or a function that makes it. Raises BackendUnavailable."""
+    import importlib.metadata  # who names a back end of ours does not pay for it
+
     found = importlib.metadata.entry_points(group=GROUP, name=name)
     if not found:
         raise BackendUnavailable(name, "no installed package offers it",

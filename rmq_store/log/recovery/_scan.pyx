@@ -38,7 +38,7 @@ class Scan(NamedTuple):
     first_unflushed: int    # the first that lies behind `flushed_end`, too, or was stored after `flushed_until`
 
 
-cdef struct Walk:
+cdef struct ScanState:
     int64_t end
     int64_t records
     int64_t last_timestamp
@@ -84,7 +84,7 @@ cdef bint _torn(const LogFile *f, const RecordView *v) noexcept nogil:
 
 
 cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_until, int64_t flushed_until,
-                int64_t flushed_end, bint torn, bint check_crc, bint crc_property, Walk *w) noexcept nogil:
+                int64_t flushed_end, bint torn, bint check_crc, bint crc_property, ScanState *w) noexcept nogil:
     cdef int64_t at = begin
     cdef int64_t end = f.start + f.size
     cdef RecordView v
@@ -213,7 +213,7 @@ cdef class LogRecovery:
         surely on the device. torn: later ones are
         looked at for parts that never got there."""
         cdef LogFile *f = self._file(begin)
-        cdef Walk w
+        cdef ScanState w
         with nogil:
             _walk(f, begin, limit, queued_until, flushed_until, flushed_end, torn, check_crc, crc_property, &w)
         log_file_release(f)

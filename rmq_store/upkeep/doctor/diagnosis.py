@@ -18,7 +18,7 @@ from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import fit_sizes, infer_sizes, no_directory, root_of
 from rmq_store.upkeep.doctor.capability import Capability, probe
 
-__all__ = ["Diagnosis", "Finding", "doctor"]
+__all__ = ["Diagnosis", "Verdict", "doctor"]
 
 _GOOD = ("ext4", "xfs", "ext3", "f2fs", "zfs")
 _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs", "fuse.sshfs", "vboxsf")
@@ -26,7 +26,7 @@ _NO_BARRIER = ("nobarrier", "barrier=0")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Verdict:
     """level: "ok", "note" (worth knowing), or "finding" (something to do). cure is empty where there is nothing to do."""
 
     level: str
@@ -43,10 +43,10 @@ class Diagnosis:
     path: str
     capability: Capability
     options: Options
-    items: list[Finding] = field(default_factory=list)
+    items: list[Verdict] = field(default_factory=list)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Verdict]:
         return [item for item in self.items if item.level == "finding"]
 
     @property
@@ -77,45 +77,45 @@ def doctor(path: str | os.PathLike[str], *, profile: object = None, config: obje
     return found
 
 
-def _directory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _directory(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     if not c.writable:
-        yield Finding("finding", "directory", f"{c.path} cannot be written ({os.strerror(c.write_error)})",
+        yield Verdict("finding", "directory", f"{c.path} cannot be written ({os.strerror(c.write_error)})",
                       "no store can be made or opened for writing here",
                       "remount it read-write" if c.write_error == errno.EROFS else "give this user write permission, or "
                       "another path")
     elif not os.path.isdir(root):
-        yield Finding("note", "directory", f"{root} does not exist", f"the findings are about {c.path}, the nearest directory")
+        yield Verdict("note", "directory", f"{root} does not exist", f"the findings are about {c.path}, the nearest directory")
 
 
-def _file_system(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _file_system(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     kind = c.file_system
     where = f"{kind} at {c.mount_point}" if c.mount_point else f"{kind} (by its number: mountinfo has no line for {c.path})"
     shown = f"{where}, {c.mount_options}" if c.mount_options else f"{where}, its options unknown"
     if kind in ("tmpfs", "ramfs") and o.origin("flush_backend") == "profile tmpfs":
-        yield Finding("note", "file system", where, "a store here is gone with the next reboot, as profile tmpfs says")
+        yield Verdict("note", "file system", where, "a store here is gone with the next reboot, as profile tmpfs says")
     elif kind in ("tmpfs", "ramfs"):
-        yield Finding("finding", "file system", where, "a store here is gone with the next reboot, and its files take "
+        yield Verdict("finding", "file system", where, "a store here is gone with the next reboot, and its files take "
                       "memory; a sync does nothing", "a directory on a disk; or profile tmpfs, if that is what you want")
     elif kind == "overlay":
-        yield Finding("finding", "file system", where, "the writable layer of a container: gone with the container, and slower",
+        yield Verdict("finding", "file system", where, "the writable layer of a container: gone with the container, and slower",
                       "mount a volume, and put the store there")
     elif kind in _REMOTE:
-        yield Finding("finding", "file system", where, "durability and locking depend on the server; after a lost "
+        yield Verdict("finding", "file system", where, "durability and locking depend on the server; after a lost "
                       "connection the store takes no more puts", "a local disk or a block volume")
     elif kind == "btrfs" and not _no_copy_on_write(c):
-        yield Finding("finding", "file system", where, "it copies on write: reserved space is not safe, so a full disk can "
+        yield Verdict("finding", "file system", where, "it copies on write: reserved space is not safe, so a full disk can "
                       "show in the middle of a file, and each sync writes new blocks",
                       "chattr +C on the empty directory before the store is made, or another file system")
     else:
         level = "ok" if kind in (*_GOOD, "btrfs") else "note"
-        yield Finding(level, "file system", shown,
+        yield Verdict(level, "file system", shown,
                       "a sync is durable here" if level == "ok" else "this store is not tested on this file system")
     options = c.mount_options.split(",")
     if any(option in options for option in _NO_BARRIER):
-        yield Finding("finding", "mount options", f"{c.mount_point} is mounted with barriers off", "a power cut can take "
+        yield Verdict("finding", "mount options", f"{c.mount_point} is mounted with barriers off", "a power cut can take "
                       "what a sync confirmed, unless the device's write cache has a battery", "mount it with barrier=1")
     if "data=journal" in options:
-        yield Finding("note", "mount options", f"{c.mount_point} is mounted with data=journal", "all data is written twice",
+        yield Verdict("note", "mount options", f"{c.mount_point} is mounted with data=journal", "all data is written twice",
                       "mount it with data=ordered")
 
 
@@ -133,26 +133,26 @@ def _no_copy_on_write(c: Capability) -> bool:
     return False
 
 
-def _space(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _space(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     need = 2 * o.segment_size_bytes + (40 + 4 * o.index_slots + 20 * o.index_entries_max if o.index_enabled else 0)
     fact = f"{_size(c.free)} free of {_size(c.total)} ({c.used_pct:.0f} % used); a new store reserves {_size(need)}"
     if c.free < need:
-        yield Finding("finding", "space", fact, "the next commit-log file cannot be made: puts will be refused with DiskFull",
+        yield Verdict("finding", "space", fact, "the next commit-log file cannot be made: puts will be refused with DiskFull",
                       "make room, or a smaller segment_size_bytes")
     elif c.used_pct >= 90:
-        yield Finding("finding", "space", fact, "brokers refuse messages from 90 % on", "make room, or a larger disk")
+        yield Verdict("finding", "space", fact, "brokers refuse messages from 90 % on", "make room, or a larger disk")
     else:
-        yield Finding("ok", "space", fact, "enough to begin with")
+        yield Verdict("ok", "space", fact, "enough to begin with")
     if c.fallocate_error:
-        yield Finding("finding", "reserving space", f"posix_fallocate fails: {os.strerror(c.fallocate_error)}",
+        yield Verdict("finding", "reserving space", f"posix_fallocate fails: {os.strerror(c.fallocate_error)}",
                       "no commit-log file can be made",
                       "make room" if c.fallocate_error in DiskFull.codes else "another file system")
     elif c.writable and not c.fallocate_reserves:
-        yield Finding("finding", "reserving space", "posix_fallocate takes no blocks", "a full disk shows in the middle of a "
+        yield Verdict("finding", "reserving space", "posix_fallocate takes no blocks", "a full disk shows in the middle of a "
                       "file, as a failed write, and not before", "a file system that reserves, ext4 or xfs")
 
 
-def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _syncs(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     reserved, written = c.sync_reserved_s, c.sync_written_s
     if reserved is None or written is None:
         return
@@ -162,61 +162,61 @@ def _syncs(c: Capability, o: Options, root: str) -> Iterator[Finding]:
             f"written ones{commits}")
     dearer = reserved > 1.25 * written
     if dearer and o.flush_mode == "sync" and o.segment_prezero == "off":
-        yield Finding("finding", "syncs", fact, "each synchronous put pays for the journal", "segment_prezero='window'")
+        yield Verdict("finding", "syncs", fact, "each synchronous put pays for the journal", "segment_prezero='window'")
     elif dearer:
-        yield Finding("ok", "syncs", fact, "blocks should be written ahead under sync flush; segment_prezero does so by "
+        yield Verdict("ok", "syncs", fact, "blocks should be written ahead under sync flush; segment_prezero does so by "
                       "default")
     else:
-        yield Finding("ok", "syncs", fact, "writing zeros ahead would gain little here")
+        yield Verdict("ok", "syncs", fact, "writing zeros ahead would gain little here")
 
 
-def _unwritten(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _unwritten(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     """What a bare loop without a store loses, too, with every kind of sync (tests/power/shutdown.py)."""
     if c.file_system in ("ext4", "xfs") and o.segment_prezero == "off":
-        yield Finding("note", "never written blocks", f"the log grows into blocks of {c.file_system} that were never written "
+        yield Verdict("note", "never written blocks", f"the log grows into blocks of {c.file_system} that were never written "
                       "(segment_prezero off)", "if the file system itself fails or is shut down, what the last syncs confirmed "
                       "there can be gone, whatever the flush back end; a power cut or a kill does not do that",
                       "segment_prezero='window'")
 
 
-def _uring(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _uring(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     refusal = c.uring_refusal()
     wanted = "finding" if o.flush_backend == "io_uring" else "note"
     if refusal is not None and refusal[1] == "file":
-        yield Finding(wanted, "io_uring", f"not tried: no file can be made here ({os.strerror(refusal[0])})",
+        yield Verdict(wanted, "io_uring", f"not tried: no file can be made here ({os.strerror(refusal[0])})",
                       "the check of io_uring has no result", "a directory that this user may write to, or room in it")
     elif refusal is not None:
         code, step = refusal
         cause, cure = _why_no_ring(c, code)
-        yield Finding(wanted, "io_uring", f"{step} fails: {os.strerror(code)}{cause}",
+        yield Verdict(wanted, "io_uring", f"{step} fails: {os.strerror(code)}{cause}",
                       "flush_backend io_uring cannot be used; auto takes fdatasync", cure)
     else:
         flags = ", ".join(c.uring.get("flags") or ()) or "none"
-        yield Finding("ok", "io_uring", f"works (set-up flags: {flags})", "flush_backend io_uring can be used"
+        yield Verdict("ok", "io_uring", f"works (set-up flags: {flags})", "flush_backend io_uring can be used"
                       + (", with write_path pool" if o.write_path == "mmap" else ""))
         if c.uring.get("buffers"):
-            yield Finding("note", "io_uring", f"registering memory fails: {os.strerror(c.uring['buffers'])} (memlock limit "
+            yield Verdict("note", "io_uring", f"registering memory fails: {os.strerror(c.uring['buffers'])} (memlock limit "
                           f"{_limit(c.memlock)})", "each write maps its pages again, which costs some CPU",
                           "raise the memlock limit (ulimit -l, LimitMEMLOCK=)")
     direct = c.direct_refusal()
     if refusal is None and direct:
-        yield Finding("note", "direct I/O", f"not here: {os.strerror(direct)}", "writes go through the page cache")
+        yield Verdict("note", "direct I/O", f"not here: {os.strerror(direct)}", "writes go through the page cache")
     elif refusal is None:
-        yield Finding("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'not told'}", "writes can bypass the "
+        yield Verdict("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'not told'}", "writes can bypass the "
                       "page cache")
     yield from _second_opinion(c, refusal)
 
 
-def _backend(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _backend(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     """What flush_backend="auto" comes to, by the rule of flush.backend.choose_backend."""
     if o.flush_backend != "auto":
-        yield Finding("ok", "flush back end", f"{o.flush_backend} ({o.origin('flush_backend')})", "the option names it")
+        yield Verdict("ok", "flush back end", f"{o.flush_backend} ({o.origin('flush_backend')})", "the option names it")
     elif o.write_path != "pool":
-        yield Finding("ok", "flush back end", "auto: fdatasync", f"write_path {o.write_path} leaves writing to the page cache")
+        yield Verdict("ok", "flush back end", "auto: fdatasync", f"write_path {o.write_path} leaves writing to the page cache")
     elif c.uring_refusal() is None and not c.direct_refusal() and o.uring_direct != "off":
-        yield Finding("ok", "flush back end", "auto: io_uring", "io_uring and direct I/O work here")
+        yield Verdict("ok", "flush back end", "auto: io_uring", "io_uring and direct I/O work here")
     else:
-        yield Finding("ok", "flush back end", "auto: fdatasync", "io_uring without direct I/O, or none at all, gains nothing")
+        yield Verdict("ok", "flush back end", "auto: fdatasync", "io_uring without direct I/O, or none at all, gains nothing")
 
 
 def _why_no_ring(c: Capability, code: int) -> tuple[str, str]:
@@ -233,52 +233,52 @@ def _why_no_ring(c: Capability, code: int) -> tuple[str, str]:
     return "", "flush_backend fdatasync"
 
 
-def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[Finding]:
+def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[Verdict]:
     if c.uring_opcodes_error:
         cure = ("pip install 'liburing<2026': the wheel was built for another CPU"
                 if "SIGILL" in c.uring_opcodes_error else "nothing: the store itself does not use it")
-        yield Finding("note", "second opinion", f"the package liburing does not run here: {c.uring_opcodes_error}",
+        yield Verdict("note", "second opinion", f"the package liburing does not run here: {c.uring_opcodes_error}",
                       "io_uring has no second opinion", cure)
         return
     if c.uring_opcodes is None:
-        yield Finding("note", "second opinion", "the package liburing is not installed", "io_uring has no second opinion",
+        yield Verdict("note", "second opinion", "the package liburing is not installed", "io_uring has no second opinion",
                       "pip install rmq_store[uring-check]")
         return
     needed = ("IORING_OP_WRITE", "IORING_OP_WRITE_FIXED", "IORING_OP_FSYNC")
     missing = [name for name in needed if not c.uring_opcodes.get(name)]
     agrees = (not missing) == (refusal is None or refusal[1] == "file")
     said = "all that is needed" if not missing else "without " + ", ".join(missing)
-    yield Finding("ok" if agrees else "finding", "second opinion", f"the package liburing sees {said}",
+    yield Verdict("ok" if agrees else "finding", "second opinion", f"the package liburing sees {said}",
                   "it agrees" if agrees else "it disagrees with the test here", "" if agrees else "report this, with "
                   "--json")
 
 
-def _memory(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _memory(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     pool = o.pool_window_count * o.pool_window_size_bytes if o.write_path == "pool" else 0
     bound = "" if c.memory == c.memory_machine else f", bound by a cgroup (the machine has {_size(c.memory_machine)})"
     fact = f"{_size(c.memory)}{bound}; the pool takes {_size(pool)}"
     if pool * 4 > c.memory:
-        yield Finding("finding", "memory", fact, "the pool takes more than a quarter of it", "a smaller pool_window_count")
+        yield Verdict("finding", "memory", fact, "the pool takes more than a quarter of it", "a smaller pool_window_count")
     else:
-        yield Finding("ok", "memory", fact, "enough")
+        yield Verdict("ok", "memory", fact, "enough")
     if o.pool_mlock and pool and c.memlock is not None and 0 <= c.memlock < 2 * pool and os.geteuid() != 0:
         level, consequence = ("finding", "opening is refused") if o.given("pool_mlock") else ("note", "the pool stays unlocked")
-        yield Finding(level, "memlock", f"the limit is {_limit(c.memlock)}, the pool needs {_size(2 * pool)} (it is mapped "
+        yield Verdict(level, "memlock", f"the limit is {_limit(c.memlock)}, the pool needs {_size(2 * pool)} (it is mapped "
                       "twice)", consequence, "raise the limit (ulimit -l, LimitMEMLOCK=), or pool_mlock=False")
     swap = psutil.swap_memory().total
     if pool and swap and not o.pool_mlock:
-        yield Finding("note", "swap", f"{_size(swap)} of swap", "memory of the pool can be swapped out, and puts then wait "
+        yield Verdict("note", "swap", f"{_size(swap)} of swap", "memory of the pool can be swapped out, and puts then wait "
                       "for the disk", "pool_mlock=True, or no swap")
     refusal = huge_pages() if o.pool_hugepages and pool else None
     if refusal is not None:
-        yield Finding("finding", "huge pages", refusal, "pool_hugepages has no effect", "echo advise into that file")
+        yield Verdict("finding", "huge pages", refusal, "pool_hugepages has no effect", "echo advise into that file")
 
 
-def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _limits(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     logs = c.total // max(o.segment_size_bytes, 1)
     need = o.consumequeue_fd_max + logs + 64
     if c.files is not None and 0 <= c.files < need:
-        yield Finding("finding", "open files", f"the limit is {c.files}, a store uses up to {need}: one for each of the "
+        yield Verdict("finding", "open files", f"the limit is {c.files}, a store uses up to {need}: one for each of the "
                       f"{logs} commit-log files of {_size(o.segment_size_bytes)} that fit on this disk, and "
                       "consumequeue_fd_max", "puts, reading and dispatch can fail with EMFILE",
                       f"ulimit -n {max(65536, 2 * need)} (LimitNOFILE=), or a larger segment_size_bytes, or a smaller "
@@ -288,16 +288,16 @@ def _limits(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         maps = int(file.read())
     files = logs + 1000
     if maps and files > maps:
-        yield Finding("finding", "mappings", f"vm.max_map_count is {maps}, and {files} commit-log files of "
+        yield Verdict("finding", "mappings", f"vm.max_map_count is {maps}, and {files} commit-log files of "
                       f"{_size(o.segment_size_bytes)} fit on this disk", "opening a full store fails with ENOMEM",
                       f"sysctl vm.max_map_count={2 * files}, or a larger segment_size_bytes")
     if c.device_limits:
         told = ", ".join(f"{name} {value:,}" for name, value in sorted(c.device_limits.items()))
-        yield Finding("note", "device limits", f"a cgroup limits this device: {told} a second", "bursts beyond it wait: the "
+        yield Verdict("note", "device limits", f"a cgroup limits this device: {told} a second", "bursts beyond it wait: the "
                       "pool fills, then puts wait", "profile cloud_block, or a higher io.max")
 
 
-def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _device(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     name = c.device.get("name")
     if not name:
         return
@@ -309,18 +309,18 @@ def _device(c: Capability, o: Options, root: str) -> Iterator[Finding]:
         consequence += "; direct durable writes need no flush of their own"
     if kind == "rotating" and (c.container or str(name).startswith(("vd", "xvd"))):
         consequence += "; a virtual disk may say anything here, rmqstore advise measures"
-    yield Finding("ok", "device", f"{name}, {kind}, write cache {cache or 'unknown'}, FUA "
+    yield Verdict("ok", "device", f"{name}, {kind}, write cache {cache or 'unknown'}, FUA "
                   f"{'yes' if fua == '1' else 'no'}", consequence)
 
 
-def _store(c: Capability, o: Options, root: str) -> Iterator[Finding]:
+def _store(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     if not os.path.isdir(os.path.join(root, "commitlog")) or not os.path.exists(os.path.join(root, "abort")):
         return
     if in_use(root):
-        yield Finding("note", "store", f"open in process {holder(os.path.join(root, 'lock')) or 'unknown'}",
+        yield Verdict("note", "store", f"open in process {holder(os.path.join(root, 'lock')) or 'unknown'}",
                       "its numbers change during the check")
     else:
-        yield Finding("finding", "store", "the abort file is there", "it was not closed cleanly: the next open recovers",
+        yield Verdict("finding", "store", "the abort file is there", "it was not closed cleanly: the next open recovers",
                       "open it once for writing")
 
 
@@ -335,6 +335,6 @@ def _limit(value: int | None) -> str:
     return "unknown" if value is None else "unlimited" if value < 0 else _size(value)
 
 
-_Rule = Callable[[Capability, Options, str], Iterator[Finding]]
+_Rule = Callable[[Capability, Options, str], Iterator[Verdict]]
 _RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _unwritten, _uring, _backend, _memory, _limits,
                              _store)

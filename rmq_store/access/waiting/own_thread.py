@@ -5,12 +5,12 @@ from typing import TypeVar
 
 from rmq_store.base.io.threads import start_thread
 
-__all__ = ["apart"]
+__all__ = ["in_own_thread"]
 
 T = TypeVar("T")
 
 
-async def apart(call: Callable[[], T], drop: Callable[[T], object] | None = None) -> T:
+async def in_own_thread(call: Callable[[], T], drop: Callable[[T], object] | None = None) -> T:
     """What `call` returns or raises. Cancelled, it goes on to its end, and what it returns goes to `drop`, in a thread, too.
 
     Called in the loop's thread."""
@@ -47,14 +47,14 @@ async def apart(call: Callable[[], T], drop: Callable[[T], object] | None = None
         except RuntimeError:        # the loop is closed
             drop_made()
 
-    start_thread(run, "rmq-apart")
+    start_thread(run, "rmq-slow-call")
     try:
         await done
     except BaseException:
         left.append(True)
         if made and drop is not None:
             try:
-                start_thread(drop_made, "rmq-apart")
+                start_thread(drop_made, "rmq-slow-call")
             except OSError:         # none to be had: a loop that is held is better than a store that nobody closes
                 drop_made()
         raise
