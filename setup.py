@@ -133,9 +133,11 @@ class BuildExt(build_ext):
         super().build_extensions()
 
     def discard_if_changed(self, settings):
-        for made in Path("rmq_store").rglob("_*.so"):       # of a module that has another name by now
-            if not made.with_name(made.name.split(".")[0] + ".pyx").exists():
-                made.unlink()
+        for place in (Path(), Path(self.build_lib)):        # of a module that has another name by now
+            for made in (place / "rmq_store").rglob("_*.so"):
+                source = made.relative_to(place)
+                if not source.with_name(made.name.split(".")[0] + ".pyx").exists():
+                    made.unlink()
         now = hashlib.sha256(settings.encode()).hexdigest()
         if FINGERPRINT.is_file() and FINGERPRINT.read_text() == now:
             return

@@ -237,9 +237,11 @@ class MessageStore(StoreServes):
     def _loop_hub(self, loop: "asyncio.AbstractEventLoop") -> "LoopHub | None":
         """What wakes tasks of this event loop; None where the store closes. In the loop's thread."""
         hub = self._loop_hubs.get(loop)
-        if hub is None and not self.closed:
-            from rmq_store.access.waiting.loops import LoopHub  # needs asyncio, which whoever has a loop has loaded
+        if hub is not None:
+            return hub
+        from rmq_store.access.waiting.loops import LoopHub  # needs asyncio, which whoever has a loop has loaded
 
+        if not self.closed:         # asked behind the import, which takes its time
             for other in [known for known in self._loop_hubs if known.is_closed()]:
                 self._loop_hubs.pop(other).close()
             hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)

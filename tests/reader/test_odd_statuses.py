@@ -1,6 +1,8 @@
 """Two answers of get that only a queue gives whose entries or records are not there any more; one can go on behind them."""
 import threading
 
+import pytest
+
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import GetStatus
@@ -32,6 +34,21 @@ def test_message_was_removing_where_no_record_can_be_read(tmp_path):
         assert (got.status, list(got), got.next_offset, got.unreadable) == (GetStatus.MESSAGE_WAS_REMOVING, [], 10, 7)
         assert messages(store, 0) == ([b"%02d" % i for i in range(10, 15)],
                                       [GetStatus.MESSAGE_WAS_REMOVING, GetStatus.FOUND])
+
+
+@pytest.mark.parametrize("place", [-1, -2, -1 << 63])
+def test_an_entry_that_leads_before_the_log_is_unreadable(tmp_path, place):
+    """It is damage, and is told as such; not an entry that the tags left out."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for i in range(5):
+            store.put("T", b"%d" % i)
+        assert store.wait_dispatched(10)
+    with open(tmp_path / "s/consumequeue/T/0" / ("0" * 20), "r+b") as queue:
+        queue.seek(20)
+        queue.write(place.to_bytes(8, "big", signed=True))
+    with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as store:
+        got = store.get("T", 0, 0)
+        assert [bytes(m.body) for m in got] == [b"0", b"2", b"3", b"4"] and got.unreadable == 1
 
 
 def test_offset_found_null_where_the_queue_goes_while_one_looks(tmp_path):

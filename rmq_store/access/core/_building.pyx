@@ -69,6 +69,7 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, st
                         SPINS_SPIN if options.put_lock == "spin" else SPINS_MUTEX)
     if store.log == NULL:
         raise MemoryError("commit log")
+    store.backend_owner = how       # what another package gave lives as long as the store uses it
     backend_use(store.log, options, how)
     if readonly:
         return

@@ -60,6 +60,7 @@ cdef class StoreCore:
             Py_INCREF(self.io_owner)
             Py_INCREF(self.queues_owner)
             Py_INCREF(self.index_owner)
+            Py_INCREF(self.backend_owner)
         rmq_fork_word_free(self.alive)
 
     cdef int _refuse(self) except -1:
@@ -327,7 +328,8 @@ cdef class StoreCore:
         free(self.checkpointer)
         allocator_free(self.alloc)
         if self.log != NULL and self.log.backend != NULL and self.log.backend.free != NULL:
-            self.log.backend.free(self.log)
+            with nogil:         # another package's may take its time
+                self.log.backend.free(self.log)
         log_free(self.log)
         row_free(self.row)
         pool_free(self.pool)
@@ -342,6 +344,7 @@ cdef class StoreCore:
         self.index = NULL
         self.queues_owner = None
         self.index_owner = None
+        self.backend_owner = None
 
     def _unfinished(self):
         """True from the moment it takes calls until close() is through."""

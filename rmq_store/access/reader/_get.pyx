@@ -162,7 +162,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef const unsigned char *unit
     cdef int64_t n, i, physical, size, scanned = 0
-    cdef int64_t skip_below = -1        # records below this log offset are deleted
+    cdef int64_t skip_below = -1        # records below this log offset are deleted; -1: not known
     cdef int64_t scan_max = max(r.scan_bytes_max // UNIT_SIZE, r.count_max)
     cdef LogFile *f = NULL              # of the record before
     cdef bint loose = False             # `f` is held, and no entry has taken the hold over yet
@@ -180,7 +180,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
                 _fetch_ahead(f, unit + AHEAD * UNIT_SIZE)
             physical = rmq_get64(unit)
             size = rmq_get32(unit + 8)
-            if physical < skip_below:
+            if skip_below >= 0 and physical < skip_below:
                 scanned += 1
                 continue
             full = _is_full(r, physical, size)

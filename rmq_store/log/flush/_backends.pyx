@@ -28,7 +28,7 @@ cdef int _ring_make(Log *log, object options, object how) except -1:
     with nogil:
         w = ring_writer_new(log, direct, durable, request_bytes, depth, wishes, &error)
     if w == NULL:
-        raise OSError(-error, f"{os.strerror(-error)}: making the ring")
+        raise OSError(-error, f"{os.strerror(-error)}: making the ring", os.fsdecode(log.row.dir))
     facts = ring_writer_facts(w)[0]
     say_ready(how, facts.depth, facts.setup_flags, log.pool.size, -facts.buffers_error)
     return 0

@@ -74,10 +74,11 @@ cdef int foreign_make(Log *log, object options, object how) except -1:
         raise MemoryError("back end")
     b.it = it
     if it.open != NULL:
-        rc = it.open(log.row.dir, &b.state)
+        with nogil:
+            rc = it.open(log.row.dir, &b.state)
     if rc < 0:
         free(b)
-        raise OSError(-rc, f"{os.strerror(-rc)}: opening flush_backend {name}")
+        raise OSError(-rc, f"{os.strerror(-rc)}: opening flush_backend {name}", os.fsdecode(log.row.dir))
     log.backend = &_MAP if log.pool == NULL else &_POOL
     log.backend_state = b
     return 0
