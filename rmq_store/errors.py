@@ -176,7 +176,8 @@ class PropertiesSizeExceeded(PutError, ValueError):
 
 
 class ServiceNotAvailable(PutError):
-    """The store takes no messages now, because it starts or stops, or it does not support this kind of message."""
+    """The store takes no messages now, because the disk is fuller than disk_full_pct, or it does not take this kind of message
+    (a delay level with delay=refuse)."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 

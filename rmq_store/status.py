@@ -39,8 +39,8 @@ class PutStatus(_Status):
     """The outcome of a put.
 
     With FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE the message is stored, but not yet as durable as
-    requested. These statuses come on a result. Every other status but PUT_OK means that the message was not stored. It comes
-    in an exception (errors.PutError).
+    requested. These statuses come on a result. Every other status but PUT_OK comes in an exception and means that the message
+    was not stored. Exception: after a DurabilityError, the message may be in the log.
     """
 
     PUT_OK = 0, "The message is stored, and as durable as requested.", "Nothing."
@@ -50,8 +50,10 @@ class PutStatus(_Status):
     FLUSH_SLAVE_TIMEOUT = 2, "The message is stored, but a replica did not confirm it in time."
     SLAVE_NOT_AVAILABLE = 3, "The message is stored, but no replica was available."
     SERVICE_NOT_AVAILABLE = (
-        4, "The message is not stored: the store takes no puts now. It may be closed, read-only, full or failed.",
-        "Read the text of the exception; it names the cause and the cure.")
+        4, "The store takes no puts now: it is closed, read-only, too full or failed, or it refuses this kind of message. The "
+        "message is not stored. After a DurabilityError from a failed write or sync it may be in the log.",
+        "Read the text of the exception; it names the cause and the cure. After a DurabilityError, open the store again and "
+        "look for the message before you put it again.")
     CREATE_MAPPED_FILE_FAILED = (
         5, "The message is not stored: the next commit-log file was not made in time, or the disk has no space for it.",
         "Make room on the disk, or check the device. Then put the message again.")
@@ -88,8 +90,9 @@ class GetStatus(_Status):
         2, "The queue has entries, but their messages are deleted or damaged.",
         "Get again from next_offset. If the messages were not deleted, run `rmqstore verify`.")
     OFFSET_FOUND_NULL = (
-        3, "The offset lies in the queue, but the queue file with its entry is missing or cannot be read.",
-        "Get again from next_offset, the start of the next queue file. Run `rmqstore verify` to see what is missing.")
+        3, "The offset was in the queue, but its entries were deleted while the get looked (cleaning, or a deleted topic), or "
+        "a queue file of an open read-only store is gone. A file that cannot be read raises OSError instead.",
+        "Get again from next_offset, the start of the next queue file. Its status says whether the queue still exists.")
     OFFSET_OVERFLOW_BADLY = (
         4, "The offset lies beyond the end of the queue.",
         "Continue at next_offset, the end of the queue. Check where the offset came from.")

@@ -22,7 +22,7 @@ TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
 NAMES_SHOWN = 8
 
 EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, 64 "
-              "usage, 130 interrupted, 141 standard output was closed")
+              "usage, 130 interrupted, 141 the reader of standard output has gone")
 
 
 def store_arguments(parser: argparse.ArgumentParser, optional: bool = False, json: bool = True) -> None:

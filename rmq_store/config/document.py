@@ -58,13 +58,15 @@ _STATUS_HEAD = """# Statuses
 
 Every put and every get has a status. The names and numbers are RocketMQ's. `print(status)` shows the name, `int(status)` is the
 number, `status.happened` and `status.to_do` are the texts of this page. The names that this store never returns are here so
-that a number from a broker can be decoded.
+that a number from a broker can be decoded. The enums are in `rmq_store.status`:
+`from rmq_store.status import PutStatus, GetStatus`.
 
 <!-- Made by `python -m rmq_store.config.document statuses > docs/statuses.md`. -->
 """
 _STATUS_TABLES: tuple[tuple[type[PutStatus] | type[GetStatus], str], ...] = (
     (PutStatus, "If a put stored its message, it returns a result, and the status is `result.status`. If a put did not store "
-                "its message, it raises an error, and the status is `error.status`. `status.stored` tells the two apart."),
+                "its message, it raises an error, and the status is `error.status`. `status.stored` tells the two apart. "
+                "A DurabilityError leaves open whether the message is stored."),
     (GetStatus, "`get()` returns a result. The status is `result.status`, and `result.next_offset` is the offset to continue "
                 "at."))
 

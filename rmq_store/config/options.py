@@ -170,8 +170,8 @@ OPTIONS: tuple[Option, ...] = (
     _bool("recover_check_crc", True, "Recovery checks the CRC of each body.", "checkCRCOnRecover"),
     _bool("record_crc_required", False, "Recovery checks `__CRC32#` instead of the CRC of the body, and cuts the log at a "
           "record without this property.", "forceVerifyPropCRC"),
-    _bool("index_recover_safe", False, "The start of recovery after a crash also depends on the index time of the checkpoint: "
-          "index entries that were not on the device are built again.", "messageIndexSafe"),
+    _bool("index_recover_safe", False, "After a crash, recovery begins to walk the log no later than at the index time of the "
+          "checkpoint. Lost index entries are built again in either case.", "messageIndexSafe"),
     _bool("manifest_enabled", True, "Each sealed commit-log file gets a manifest of block checksums in `.manifest/`. RocketMQ "
           "does not read this directory."),
     _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check for sealed files that lack a manifest."),
