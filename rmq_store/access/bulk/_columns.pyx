@@ -335,8 +335,9 @@ cdef class Split:
         """
         cdef int64_t n = 0
         cdef int rc
-        cdef bint want_map = MAP_COLUMN in columns
-        cdef bint scan = self.tags != NULL or any(c in columns for c in ("tags", "keys", "msgId"))
+        cdef tuple names = tuple(columns)       # before the look at `ended`: it may be Python code that closes this
+        cdef bint want_map = MAP_COLUMN in names
+        cdef bint scan = any(c in names for c in ("tags", "keys", "msgId")) or self.tags != NULL
         if self.ended:
             return None
         max_bytes = max(1, min(max_bytes, 1 << 30))
@@ -347,7 +348,7 @@ cdef class Split:
             raise OSError(-rc, os.strerror(-rc), self.path)
         if n == 0 and self.ended:
             return None
-        return n, {name: self._column(name, n) for name in columns}
+        return n, {name: self._column(name, n) for name in names}
 
     def skip(self, *, int64_t max_rows=INT64_MAX, int64_t max_bytes=INT64_MAX):
         """Walks on without returning anything: over at most so many chosen rows, and record bytes (at least one record).

@@ -34,6 +34,16 @@ cdef int64_t MS = 1_000_000, SLICE_NS = 100_000_000
 cdef tuple _PHASES = ("none", "encode", "roll")
 
 
+cdef struct Notes:
+    int64_t fence, fence_step, slow_locks, slow_lock_ms, slow_lock_phase, flushed, allocate_error, lock_error, behind
+
+
+cdef struct Stats:
+    int64_t min_log_offset, wrote, committed, flushed, dispatched, fence, dispatch_behind_bytes, log_files, puts, put_bytes
+    int64_t commits, flushes, pool_waits, file_waits, dispatched_records, message_view_leases, unreadable_records, queues
+    int64_t pool_bytes, slow_put_locks, waiting_readers
+
+
 cdef int _check(int rc, object path) except -1:
     if rc < 0:
         raise OSError(-rc, os.strerror(-rc), path)
@@ -88,29 +98,41 @@ cdef class StoreCore:
     def _apply(self, options):
         """The live options, at open and for reconfigure(): each a store of one word, read by whoever comes next. Subclasses add
         theirs."""
-        self.flush_deadline_ns = options.flush_deadline_ms * MS
-        self.log.busy_after_ms = options.busy_after_ms
-        rmq_publish(&self.log.commit_bytes_min, max(options.commit_pages_min * 4096, 1))
-        rmq_publish(&self.log.commit_interval_max_ns, options.commit_interval_max_ms * MS)
-        rmq_publish32(&self.log.flush_eager, options.flush_wake == "eager" and not self.sync_mode)
+        cdef int64_t deadline = options.flush_deadline_ms * MS, busy_after_ms = options.busy_after_ms
+        cdef int64_t commit_bytes = max(options.commit_pages_min * 4096, 1), commit_max = options.commit_interval_max_ms * MS
+        cdef int64_t flush_interval = options.flush_interval_ms * MS, flush_bytes = max(options.flush_pages_min * 4096, 1)
+        cdef int64_t flush_max = options.flush_interval_max_ms * MS
+        cdef int64_t queue_interval = options.consumequeue_flush_interval_ms * MS
+        cdef int64_t queue_max = options.consumequeue_flush_interval_max_ms * MS
+        cdef int64_t queue_pages = options.consumequeue_flush_pages_min
+        cdef bint eager = options.flush_wake == "eager" and not self.sync_mode
+        if self.log == NULL:        # looking an option up is Python code, in which close() may have come between
+            self._refuse()
+        self.flush_deadline_ns = deadline
+        self.log.busy_after_ms = busy_after_ms
+        rmq_publish(&self.log.commit_bytes_min, commit_bytes)
+        rmq_publish(&self.log.commit_interval_max_ns, commit_max)
+        rmq_publish32(&self.log.flush_eager, eager)
         if self.flusher != NULL:
-            rmq_publish(&self.flusher.flush_interval_ns, options.flush_interval_ms * MS)
-            rmq_publish(&self.flusher.flush_bytes_min, max(options.flush_pages_min * 4096, 1))
-            rmq_publish(&self.flusher.flush_interval_max_ns, options.flush_interval_max_ms * MS)
+            rmq_publish(&self.flusher.flush_interval_ns, flush_interval)
+            rmq_publish(&self.flusher.flush_bytes_min, flush_bytes)
+            rmq_publish(&self.flusher.flush_interval_max_ns, flush_max)
         if self.checkpointer != NULL:
-            rmq_publish(&self.checkpointer.interval_ns, options.consumequeue_flush_interval_ms * MS)
-            rmq_publish(&self.checkpointer.interval_max_ns, options.consumequeue_flush_interval_max_ms * MS)
-            rmq_publish(&self.checkpointer.pages_min, options.consumequeue_flush_pages_min)
+            rmq_publish(&self.checkpointer.interval_ns, queue_interval)
+            rmq_publish(&self.checkpointer.interval_max_ns, queue_max)
+            rmq_publish(&self.checkpointer.pages_min, queue_pages)
 
     def _reconfigure(self, options):
         """Live options change; what sleeps on an old interval is woken."""
+        cdef int64_t pool_size = self._pool_size(options)
+        cdef bint larger = options.message_size_max_bytes > self.options.message_size_max_bytes
         self._enter()
-        if self.pool != NULL and self._pool_size(options) > self.pool.size and (
-                options.message_size_max_bytes > self.options.message_size_max_bytes):
+        if self.pool != NULL and pool_size > self.pool.size and larger:
             raise errors.ConfigError(f"message_size_max_bytes {options.message_size_max_bytes} does not fit twice into the "
                                      f"pool of {self.pool.size} bytes: close the store and reopen it with this size")
         self.options = options
         self._apply(options)
+        self._enter()
         if self.flusher != NULL:
             rmq_event_wake(&self.log.flush_wanted)
             rmq_event_wake(&self.log.commit_wanted)
@@ -196,13 +218,16 @@ cdef class StoreCore:
 
     def _notes(self):
         """What native threads noted, for the watch; None where there are none."""
+        cdef Notes n
         if self.log == NULL or self.alloc == NULL:
             return None
-        return {"fence": rmq_load32(&self.log.fence), "fence_step": rmq_load32(&self.log.fence_step),
-                "slow_locks": rmq_load(&self.log.slow_locks), "slow_lock_ms": rmq_load(&self.log.slow_lock_ms),
-                "slow_lock_phase": _PHASES[rmq_load(&self.log.slow_lock_phase)], "flushed": rmq_load(&self.log.flushed),
-                "allocate_error": -rmq_load32(&self.alloc.error), "lock_error": -rmq_load32(&self.alloc.lock_error),
-                "behind": rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched)}
+        n = Notes(rmq_load32(&self.log.fence), rmq_load32(&self.log.fence_step), rmq_load(&self.log.slow_locks),
+                  rmq_load(&self.log.slow_lock_ms), rmq_load(&self.log.slow_lock_phase), rmq_load(&self.log.flushed),
+                  -rmq_load32(&self.alloc.error), -rmq_load32(&self.alloc.lock_error),
+                  rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched))
+        found = <dict> n            # all is loaded: making a dict may begin a collection, and that close the store
+        found["slow_lock_phase"] = _PHASES[n.slow_lock_phase]
+        return found
 
     def _set_disk_full(self, bint full):
         """Refuses puts from now on, or takes them again (upstream: RunningFlags, DISK_FULL)."""
@@ -210,19 +235,24 @@ cdef class StoreCore:
         self.refuses_puts = self.readonly or full
 
     def _stats(self):
-        cdef Log *log = self.log
+        cdef Log *log
+        cdef Stats s
+        cdef int64_t leases = self._lease_total()
         self._enter()
-        return {
-            "min_log_offset": max(row_start(self.row), 0), "wrote": rmq_load(&log.wrote), "committed": rmq_load(&log.committed),
-            "flushed": rmq_load(&log.flushed), "dispatched": rmq_load(&log.dispatched), "errno": rmq_load32(&log.fence),
-            "dispatch_behind_bytes": rmq_load(&log.wrote) - rmq_load(&log.dispatched), "log_files": row_count(self.row),
-            "puts": rmq_load(&log.puts), "put_bytes": rmq_load(&log.put_bytes), "commits": rmq_load(&log.commits),
-            "flushes": rmq_load(&log.flushes), "pool_waits": rmq_load(&log.room_waits), "file_waits": rmq_load(&log.file_waits),
-            "dispatched_records": rmq_load(&self.dispatcher.records), "message_view_leases": self._lease_total(),
-            "unreadable_records": rmq_load(&self.dispatcher.bad_records), "queues": queues_count(self.queues),
-            "pool_bytes": self.pool.size if self.pool != NULL else 0, "slow_put_locks": rmq_load(&log.slow_locks),
-            "waiting_readers": rmq_load32(&self.dispatcher.waiters),
-        }
+        log = self.log
+        s = Stats(
+            min_log_offset=max(row_start(self.row), 0), wrote=rmq_load(&log.wrote), committed=rmq_load(&log.committed),
+            flushed=rmq_load(&log.flushed), dispatched=rmq_load(&log.dispatched), fence=rmq_load32(&log.fence),
+            dispatch_behind_bytes=rmq_load(&log.wrote) - rmq_load(&log.dispatched), log_files=row_count(self.row),
+            puts=rmq_load(&log.puts), put_bytes=rmq_load(&log.put_bytes), commits=rmq_load(&log.commits),
+            flushes=rmq_load(&log.flushes), pool_waits=rmq_load(&log.room_waits), file_waits=rmq_load(&log.file_waits),
+            dispatched_records=rmq_load(&self.dispatcher.records), message_view_leases=leases,
+            unreadable_records=rmq_load(&self.dispatcher.bad_records), queues=queues_count(self.queues),
+            pool_bytes=self.pool.size if self.pool != NULL else 0, slow_put_locks=rmq_load(&log.slow_locks),
+            waiting_readers=rmq_load32(&self.dispatcher.waiters))
+        found = <dict> s            # as in _notes
+        found["errno"] = found.pop("fence")     # a macro of C's has that name
+        return found
 
     def _lease_total(self):
         return 0
@@ -238,6 +268,7 @@ cdef class StoreCore:
         self._enter()
         if not self.options.duplication_enabled:
             raise errors.StoreStateError("the confirm offset needs duplication_enabled=True: open the store with it")
+        self._enter()
         rmq_publish(&self.log.confirm, offset)
         rmq_event_wake(&self.log.dispatch_wanted)
 

@@ -349,13 +349,13 @@ cdef class StoreGet(StoreLook):
         r.scan_bytes_max = self.scan_bytes_max
         if _scan_max is not None:       # entries: who may not be held longer
             r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
+        self._enter()
         room = min(r.count_max, max(r.count_max_memory, r.count_max_disk))
         r.found = few
         if room > 64:
             r.found = <Found *> malloc(room * sizeof(Found))
             if r.found == NULL:
                 raise MemoryError("get")
-        self._enter()
         self.calls += 1
         with nogil:
             begun = self.io.mono_ns(self.io.ctx) if timed else 0

@@ -7,6 +7,7 @@ from rmq_store.base.io._sync cimport EIO, rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_lost, row_find
 from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse
 from rmq_store.log.commitlog._log cimport Log
+from rmq_store.queues.consumequeue._queue cimport Queue
 
 
 # The record at `offset` (size 0: whatever size it says), in a file held for the caller. 0; -1 nothing readable there; -errno.
@@ -40,5 +41,6 @@ cdef inline LogFile *file_at(Log *log, int64_t offset, int64_t size, int *error)
 cdef class StoreLook(StorePutMany):
     cdef LeaseCount lease_count
 
+    cdef Queue *_find(self, object topic, object queue_id) except? NULL     # open, and the queue or NULL
     cdef list _all_queues(self)
     cdef object _message_at(self, int64_t offset)

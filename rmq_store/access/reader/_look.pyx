@@ -144,15 +144,22 @@ cdef class StoreLook(StorePutMany):
         self._enter()
         return rmq_load(&self.log.committed)
 
+    cdef Queue *_find(self, object topic, object queue_id) except? NULL:
+        # NULL: no such queue. The arguments come first, as their conversion may be Python code that closes the store; whoever
+        # calls this has converted its own before.
+        cdef bytes name = utf8(topic, "topic")
+        cdef int32_t number = <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX)
+        self._enter()
+        return queues_find(self.queues, name, <int32_t> len(name), number, False)
+
     def _bounds(self, topic, queue_id):
         """(min, max) queue offset, or None where there is no such queue."""
-        cdef Queue *q
-        self._enter()
-        name = utf8(topic, "topic")
-        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
+        cdef Queue *q = self._find(topic, queue_id)
+        cdef int64_t low, high
         if q == NULL:
             return None
-        return rmq_load(&q.min_offset), rmq_load(&q.max_offset)
+        low, high = rmq_load(&q.min_offset), rmq_load(&q.max_offset)
+        return low, high
 
     def _queue_list(self):
         """Every queue that has or had an entry: list of (topic, queue id, min, max)."""
@@ -164,27 +171,29 @@ cdef class StoreLook(StorePutMany):
         return {(topic, queue_id): high for topic, queue_id, _, high in self._all_queues()}
 
     cdef list _all_queues(self):
-        cdef int64_t i
+        cdef int64_t i = 0, low, high
+        cdef int32_t number
+        cdef bytes name
         cdef Queue *q
         found = []
-        for i in range(queues_count(self.queues)):
+        while self.queues != NULL and i < queues_count(self.queues):
             q = queues_at(self.queues, i)
-            if rmq_load(&q.max_offset) > 0:
-                found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, rmq_load(&q.min_offset),
-                              rmq_load(&q.max_offset)))
+            low, high, number = rmq_load(&q.min_offset), rmq_load(&q.max_offset), q.queue_id
+            if high > 0:
+                name = q.topic[:q.topic_size]
+                found.append((name.decode("utf-8", "replace"), number, low, high))      # which may begin a collection
+            i += 1
+        if self.queues == NULL:
+            self._refuse()
         return found
 
     def raw_entry(self, topic, queue_id, queue_offset):
         """Returns (physical offset, size, tags code) of one queue entry as stored, or None."""
         cdef unsigned char[UNIT_SIZE] unit
-        cdef Queue *q
-        cdef int64_t n, at
-        self._enter()
-        name = utf8(topic, "topic")
-        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
+        cdef int64_t n, at = whole(queue_offset, "queue_offset", INT64_MIN, INT64_MAX)
+        cdef Queue *q = self._find(topic, queue_id)
         if q == NULL:
             return None
-        at = whole(queue_offset, "queue_offset", INT64_MIN, INT64_MAX)
         self.calls += 1
         with nogil:
             n = queue_read(self.queues, q, at, unit, 1)
@@ -198,14 +207,10 @@ cdef class StoreLook(StorePutMany):
     def ext_unit(self, topic, queue_id, address):
         """Returns (found, tags code, store timestamp, filter bit map) of the ConsumeQueueExt unit at this address."""
         cdef unsigned char[4096] bits
-        cdef int64_t tags_code = 0, store_timestamp = 0, n, at
-        cdef Queue *q
-        self._enter()
-        name = utf8(topic, "topic")
-        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
+        cdef int64_t tags_code = 0, store_timestamp = 0, n, at = whole(address, "address", INT64_MIN, INT64_MAX)
+        cdef Queue *q = self._find(topic, queue_id)
         if q == NULL:
             return False, 0, 0, b""
-        at = address
         self.calls += 1
         with nogil:
             n = queue_read_ext(self.queues, q, at, &tags_code, &store_timestamp, bits, 4096)

@@ -190,11 +190,8 @@ cdef class StoreQuery(StoreGet):
         return found[len(found) - 1] if found else None
 
     def _by_time(self, topic, queue_id, when, TimeRule rule):
-        cdef Queue *q
         cdef int64_t offset, low, timestamp = whole(when, "timestamp", INT64_MIN, INT64_MAX)
-        self._enter()
-        name = utf8(topic, "topic")
-        q = queues_find(self.queues, name, <int32_t> len(name), <int32_t> whole(queue_id, "queue_id", 0, INT32_MAX), False)
+        cdef Queue *q = self._find(topic, queue_id)
         if q == NULL:
             return 0
         self.calls += 1
@@ -294,15 +291,19 @@ cdef class StoreQuery(StoreGet):
 
     def _queues_of(self, topic):
         """The queues of one topic that have or had an entry, and no look at others: sorted list of (queue id, min, max)."""
+        cdef bytes name = utf8(topic, "topic")
+        cdef int64_t low, high
+        cdef int32_t number
         cdef Queue *q
-        self._enter()
-        name = topic.encode("utf-8", "surrogatepass")
-        q = queues_of_topic(self.queues, name, <int32_t> len(name))
         found = []
+        self._enter()
+        q = queues_of_topic(self.queues, name, <int32_t> len(name))
         while q != NULL:
-            if rmq_load(&q.max_offset) > 0:
-                found.append((q.queue_id, rmq_load(&q.min_offset), rmq_load(&q.max_offset)))
+            low, high, number = rmq_load(&q.min_offset), rmq_load(&q.max_offset), q.queue_id
             q = queue_same_topic(q)
+            if high > 0:
+                found.append((number, low, high))       # which may begin a collection, and that close the store
+                self._enter()
         found.sort()
         return found
 
@@ -316,13 +317,15 @@ cdef class StoreQuery(StoreGet):
 
     def _queue_rows(self, topic=None):
         """What `stat` shows, of one topic or all: sorted list of (topic, queue id, min, max, earliest_time). OSError."""
-        cdef int64_t i, count, failed = 0
+        cdef int64_t i, count, low, high, failed = 0
+        cdef int32_t number
+        cdef bytes name
         cdef Oldest oldest
         cdef Queue *q
         cdef int rc
-        self._enter()
         if topic is not None:
-            return [(topic, number, *ends, self.earliest_time(topic, number)) for number, *ends in self._queues_of(topic)]
+            return [(topic, at, *ends, self.earliest_time(topic, at)) for at, *ends in self._queues_of(topic)]
+        self._enter()
         count = queues_count(self.queues)
         oldest.table, oldest.log = self.queues, self.log
         oldest.times = <int64_t *> malloc(max(count, 1) * sizeof(int64_t))
@@ -335,13 +338,14 @@ cdef class StoreQuery(StoreGet):
             self.calls -= 1
             if rc < 0:
                 raise OSError(-rc, os.strerror(-rc), self.path)
-            self._enter()
             found = []
             for i in range(count):
+                self._enter()
                 q = queues_at(self.queues, i)
                 if oldest.times[i] > NO_ENTRY:
-                    found.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, rmq_load(&q.min_offset),
-                                  rmq_load(&q.max_offset), oldest.times[i]))
+                    low, high, number = rmq_load(&q.min_offset), rmq_load(&q.max_offset), q.queue_id
+                    name = q.topic[:q.topic_size]
+                    found.append((name.decode("utf-8", "replace"), number, low, high, oldest.times[i]))
         finally:
             free(oldest.times)
         found.sort()

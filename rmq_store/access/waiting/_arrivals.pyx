@@ -8,11 +8,14 @@ import threading
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
+from rmq_store.access.reader._checked cimport utf8
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.log.dispatch._dispatch cimport dispatch_waiter
 from rmq_store.queues.consumequeue._arrivals cimport Hub, hub_free, hub_new, hub_take, hub_unwatch, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+
+from rmq_store import errors
 
 cdef enum:
     AT_ONCE = 256
@@ -88,21 +91,25 @@ cdef class Arrivals:
 
     def watch(self, topic, queue_id):
         """Reports arrivals of this queue, until unwatch was called as often as watch."""
-        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef bytes name = utf8(topic, "topic")
+        cdef int32_t number = queue_id
         cdef Queue *q
-        self.store._check_open()
-        q = queues_find(self.store.queues, name, <int32_t> len(name), queue_id, True)
+        self.store._enter()
+        if self.hub == NULL:
+            raise errors.StoreStateError("this hub of arrivals is closed")
+        q = queues_find(self.store.queues, name, <int32_t> len(name), number, True)
         if q == NULL or hub_watch(self.hub, q) < 0:
             raise MemoryError("queue")
         self._count(1)
 
     def unwatch(self, topic, queue_id):
         """Undoes one watch(). Works also after the store was closed."""
-        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef bytes name = utf8(topic, "topic")
+        cdef int32_t number = queue_id
         cdef Queue *q
         if self.hub == NULL or self.store.queues == NULL or self.store.alive[0] != 1:
             return
-        q = queues_find(self.store.queues, name, <int32_t> len(name), queue_id, False)
+        q = queues_find(self.store.queues, name, <int32_t> len(name), number, False)
         if q != NULL:
             hub_unwatch(self.hub, q)
             self._count(-1)
@@ -111,18 +118,23 @@ cdef class Arrivals:
         """Returns (topic, queue id, one past the newest queue offset) of each queue that got messages since the last take."""
         cdef Queue *some[AT_ONCE]
         cdef int i, n = AT_ONCE
+        cdef int32_t number
+        cdef int64_t end
+        cdef bytes name
         found = []
-        self.store._check_open()        # in a child of fork the eventfd is the parent's: what is read there, it would miss
+        self.store._enter()         # in a child of fork the eventfd is the parent's: what is read there, it would miss
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass            # taken before it was signalled
-        self.store._check_open()
         while n == AT_ONCE:
-            n = hub_take(self.hub, some, AT_ONCE)
+            self.store._enter()
+            n = hub_take(self.hub, some, AT_ONCE) if self.hub != NULL else 0
             for i in range(n):
-                found.append((some[i].topic[:some[i].topic_size].decode("utf-8", "surrogatepass"), some[i].queue_id,
-                              rmq_load(&some[i].max_offset)))
+                self.store._enter()         # making a tuple may begin a collection, and that close the store
+                name, number = some[i].topic[:some[i].topic_size], some[i].queue_id
+                end = rmq_load(&some[i].max_offset)
+                found.append((name.decode("utf-8", "surrogatepass"), number, end))
         return found
 
     def wake(self):

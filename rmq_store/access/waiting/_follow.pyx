@@ -56,8 +56,9 @@ cdef class StoreFollow(StoreWait):
         cdef int64_t i, name, low
         cdef Queue *q
         cdef int rc = 0
+        known = set(index_names)
         self._enter()
-        self.calls += 1
+        self.calls += 1         # from here on no Python code: a close() inside of it would wait for this call
         with nogil:
             low = row_start(self.row)
             if begins > (low if low >= 0 else rmq_load(&self.log.dispatched)):
@@ -69,7 +70,6 @@ cdef class StoreFollow(StoreWait):
                 if self.index != NULL and rc >= 0:
                     rc = index_drop_before(self.index, begins)
         if self.index != NULL and rc >= 0:
-            known = set(index_names)
             for i in range(index_file_count(self.index) - 1, -1, -1):       # deleted by a recovery, which makes others
                 if index_file_name(self.index, i) not in known:
                     rc = index_let_go(self.index, i)

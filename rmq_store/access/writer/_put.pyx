@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
@@ -194,11 +194,12 @@ cdef class StorePut(StoreCore):
     cdef Topic _topic(self, object topic):
         cdef Topic t
         cdef int32_t limit = self.topic_size_max
-        found = self.topics.get(topic) if type(topic) is str else None
-        if found is not None:
-            return <Topic> found
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
+        topic = PyUnicode_FromObject(topic)     # what a subclass says of its hash and of being equal does not count
+        found = self.topics.get(topic)
+        if found is not None:
+            return <Topic> found
         if not topic:
             raise errors.MessageIllegal("topic is empty: name one")
         t = Topic.__new__(Topic)

@@ -361,7 +361,7 @@ cdef class StorePutMany(StorePut):
         cdef Piece *pieces
         cdef const char *value = NULL
         cdef Py_ssize_t i, n, size = 0
-        cdef int64_t total = 0
+        cdef int64_t limit, total = 0
         cdef bint wants
         self._enter()
         if self.refuses_puts:
@@ -401,6 +401,7 @@ cdef class StorePutMany(StorePut):
                 _element(&pieces[i], elements[i])
                 total += _piece(&a, &pieces[i])
                 self._check_size(&a)
+            self._enter()
             limit = log_reserve_max(self.log)
             if total > limit:
                 raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{total} bytes", limit, "send smaller batches"))

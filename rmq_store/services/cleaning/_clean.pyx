@@ -152,6 +152,7 @@ def log_files(StoreCore store not None):
         _check(modified, store.path)
         found.append((start, modified))
         start += size
+        store._enter()          # making a tuple may begin a collection, and that close the store
     return found
 
 
@@ -186,12 +187,12 @@ def sync_queues(StoreCore store not None):
 def correct_queues(StoreCore store not None, int64_t physical_min):
     """Makes every queue begin with its first entry at or beyond `physical_min`. Returns (topic, queue id, min before, min now)
     of each queue that moved."""
-    cdef int64_t i, before
+    cdef int64_t i = 0, before, now
     cdef Queue *q
     cdef int rc = 0
     moved = []
     store._enter()
-    for i in range(queues_count(store.queues)):
+    while i < queues_count(store.queues):
         q = queues_at(store.queues, i)
         before = rmq_load(&q.min_offset)
         store.calls += 1
@@ -199,9 +200,12 @@ def correct_queues(StoreCore store not None, int64_t physical_min):
             rc = queue_correct_min(store.queues, q, physical_min)
         store.calls -= 1
         _check(rc, store.path)
-        if rmq_load(&q.min_offset) > before:
-            moved.append((q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id, before, rmq_load(&q.min_offset)))
+        now = rmq_load(&q.min_offset)
+        if now > before:
+            name, number = <bytes> q.topic[:q.topic_size], q.queue_id
+            moved.append((name.decode("utf-8", "replace"), number, before, now))
         store._enter()
+        i += 1
     return moved
 
 
@@ -227,15 +231,19 @@ def drop_queue_files(StoreCore store not None, int64_t number, int64_t physical_
 
 def queue_ends(StoreCore store not None):
     """Every queue that has or had an entry: list of (its number, topic, queue id, log offset behind its newest record)."""
-    cdef int64_t i
+    cdef int64_t i = 0, end
+    cdef int32_t number
+    cdef bytes name
     cdef Queue *q
     found = []
     store._enter()
-    for i in range(queues_count(store.queues)):
+    while i < queues_count(store.queues):
         q = queues_at(store.queues, i)
         if rmq_load(&q.max_offset) > 0:
-            found.append((i, q.topic[:q.topic_size].decode("utf-8", "surrogatepass"), q.queue_id,
-                          rmq_load(&q.max_physical_offset)))
+            name, number, end = q.topic[:q.topic_size], q.queue_id, rmq_load(&q.max_physical_offset)
+            found.append((i, name.decode("utf-8", "surrogatepass"), number, end))
+            store._enter()
+        i += 1
     return found
 
 

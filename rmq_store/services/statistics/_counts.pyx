@@ -1,5 +1,5 @@
 """What native threads of an open store have counted, as Python objects: copies, taken under the GIL. Any thread."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_merge
@@ -18,15 +18,20 @@ def topic_counts(StoreCore store not None):
 
 def queue_counts(StoreCore store not None):
     """The same queue by queue: {(topic, queue id): (messages, bytes)}."""
-    cdef int64_t i
+    cdef int64_t i = 0, records, size
+    cdef int32_t number
+    cdef bytes name
     cdef Queue *q
-    store._enter()
     found = {}
-    for i in range(queues_count(store.queues)):
+    store._enter()
+    while i < queues_count(store.queues):
         q = queues_at(store.queues, i)
-        if rmq_load(&q.records) > 0:
-            found[q.topic[:q.topic_size].decode("utf-8", "replace"), q.queue_id] = (
-                rmq_load(&q.records), rmq_load(&q.bytes))
+        records, size, number = rmq_load(&q.records), rmq_load(&q.bytes), q.queue_id
+        if records > 0:
+            name = q.topic[:q.topic_size]
+            found[name.decode("utf-8", "replace"), number] = records, size
+            store._enter()      # making a tuple may begin a collection, and that close the store
+        i += 1
     return found
 
 
@@ -52,10 +57,12 @@ def flush_times(StoreCore store not None):
 
 def pool_use(StoreCore store not None):
     """(bytes of the pool, how many of them are free, puts that waited for room): ints, 0 without a pool. As flush_times."""
+    cdef int64_t size, free, waits
     if store.log == NULL or store.pool == NULL:
         return 0, 0, 0
-    used = rmq_load(&store.log.wrote) - rmq_load(&store.log.committed)
-    return store.pool.size, max(store.pool.size - used, 0), rmq_load(&store.log.room_waits)
+    size, waits = store.pool.size, rmq_load(&store.log.room_waits)
+    free = max(size - (rmq_load(&store.log.wrote) - rmq_load(&store.log.committed)), 0)
+    return size, free, waits
 
 
 def lock_ms(StoreCore store not None):
