@@ -26,6 +26,7 @@ from rmq_store.errors import (
     DurabilityError,
     ForkedProcess,
     RmqStoreError,
+    StoreClosed,
     ViewsAlive,
     illegal,
 )
@@ -182,11 +183,11 @@ class MessageStore(StoreServes):
 
         Thread-safety: any thread, also during puts; takes no lock. Raises OSError. The result lists the damage.
         """
+        self._check_open()      # before the import: in a child of fork another thread may have had its lock, and keeps it
         from rmq_store.services.integrity.scrubbing import scrub  # here, as few call this
 
         sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
                  if getattr(self.options, name) is not None}
-        self._check_open()
         try:
             return scrub(self.path, _limit=self._position("flushed"), **sizes | how)
         except FileNotFoundError:
@@ -203,10 +204,10 @@ class MessageStore(StoreServes):
         docs/backup.md. Thread-safety: any thread, one call at a time for a directory. Raises ConfigError, StoreStateError,
         CorruptionError, DiskFull, OSError.
         """
+        self._check_open()      # before the import, as in scrub
         from rmq_store.services.backup.backup import backup_source  # who makes none loads nothing for it
         from rmq_store.services.backup.source import Source
 
-        self._check_open()
         least = self.max_log_offset if self.readonly else self._flush()
         if not self.readonly:
             self.offsets.flush()
@@ -235,16 +236,21 @@ class MessageStore(StoreServes):
         self._listeners.remove(listener)
 
     def _loop_hub(self, loop: "asyncio.AbstractEventLoop") -> "LoopHub | None":
-        """What wakes tasks of this event loop; None where the store closes. In the loop's thread."""
+        """What wakes tasks of this event loop; None where the store closes. In the loop's thread, beside loops of others."""
         hub = self._loop_hubs.get(loop)
         if hub is not None:
             return hub
+        if self._forked():          # before the import, whose lock another thread may have had at the fork
+            raise ForkedProcess(self.path)
         from rmq_store.access.waiting.loops import LoopHub  # needs asyncio, which whoever has a loop has loaded
 
-        if not self.closed:         # asked behind the import, which takes its time
-            for other in [known for known in self._loop_hubs if known.is_closed()]:
-                self._loop_hubs.pop(other).close()
+        for other in list(self._loop_hubs):
+            if other.is_closed() and (gone := self._loop_hubs.pop(other, None)) is not None:
+                gone.close()
+        try:
             hub = self._loop_hubs[loop] = LoopHub(self, self._completer, loop)
+        except StoreClosed:
+            return None
         return hub
 
     # ---- options

@@ -414,6 +414,36 @@ def test_loops_of_several_threads_share_a_store(tmp_path, run, request):
     assert len(set(durable)) == 3 * 8 * 200
 
 
+def test_loops_that_begin_and_end_in_several_threads(tmp_path, run, request):
+    """Each thread has one loop after the other, and each loop's first put forgets those that have ended, of any thread."""
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+    wrong, failed = [], []
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", **SMALL) as store:
+        async def main():
+            me = threading.get_ident()
+            for _ in range(2):
+                result = await store.put_async("T", b"x")
+                if store.stats()["flushed"] < result.offset + result.size or threading.get_ident() != me:
+                    wrong.append(result)
+
+        def body():
+            try:
+                for _ in range(60):
+                    run(main())
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=body) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not failed and not wrong
+        assert len(store._loop_hubs) <= 4
+        assert store.stats()["puts"] == 4 * 60 * 2
+
+
 def test_a_look_that_fails_is_taken_again(tmp_path, run):
     """A subscription forgets a queue that has something only once it has read it."""
     async def main():

@@ -30,8 +30,7 @@ cdef class Completer:
     cdef object _callbacks      # Callbacks, from the first one on
     cdef object _starting       # a lock, only ever tried
     cdef object _making         # StoreLock: the thread of callbacks is being made
-    cdef object _last_loop      # the loop whose task waited last, and its WaitedFutures
-    cdef WaitedFutures _last_waited
+    cdef tuple _last            # the loop whose task waited last and its WaitedFutures, together: several threads have loops
     cdef object _turn_loop      # the loop whose reader wakes its tasks just now, its WaitedFutures and its thread; or NULL
     cdef WaitedFutures _turn_waited
     cdef void *_turn_thread

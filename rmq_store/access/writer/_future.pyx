@@ -393,8 +393,8 @@ cdef class WaitedFutures:
     def close(self):
         """Nothing is told any more."""
         self.watch = None
-        if self._completer._last_waited is self:
-            self._completer._last_loop = self._completer._last_waited = None
+        if self._completer._last is not None and self._completer._last[1] is self:
+            self._completer._last = None
         if self._completer._turn_waited is self:
             self._completer._turn_thread = NULL
         self._free()
@@ -489,6 +489,7 @@ cdef class Completer:
         return 0
 
     cdef bint _loop_here(self, Awaited a) except -1:
+        cdef tuple last
         # Gives `a` the loop that runs here, and its sink; False: the store closes. A task that resolve() has woken is in that
         # one's loop: asyncio's own answer would cost a system call, getpid, up to Python 3.11.
         if self._turn_thread == <void *> PyThreadState_Get():
@@ -496,14 +497,14 @@ cdef class Completer:
             return True
         if _running_loop is None:
             _find_running_loop()
+        last = self._last
         a._loop = _running_loop()
-        if a._loop is not self._last_loop:
+        if last is None or last[0] is not a._loop:
             hub = self._store._loop_hub(a._loop)
             if hub is None:
                 return False
-            self._last_loop = a._loop
-            self._last_waited = hub.waited
-        a._waited = self._last_waited
+            self._last = last = (a._loop, <WaitedFutures?> hub.waited)
+        a._waited = <WaitedFutures> last[1]
         return True
 
     def _start(self):
@@ -527,7 +528,7 @@ cdef class Completer:
 
     def flushing(self):
         """A future, without a result, that is done when everything appended so far is durable."""
-        self._store._check_open()
+        self._store._enter()
         return self.pending(None, rmq_load(&self._store.log.wrote))
 
     def _call(self, PutFuture f, callback):
