@@ -10,6 +10,7 @@ import weakref
 from typing import Any, Protocol
 
 from rmq_store.base.io._lock import put_off
+from rmq_store.base.io.threads import members
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 
@@ -38,7 +39,7 @@ def close_at_end_of_worker() -> None:
 
 
 def _close_all() -> None:
-    for store in list(open_stores):
+    for store in members(open_stores):
         emit(Event.CLOSED_AT_EXIT, path=store.path)
         _close_quietly(store)
 
@@ -77,7 +78,7 @@ def close_on_signals() -> None:
 
 
 def _act_on_signal(signum: int, before: Any, frame: Any = None) -> None:
-    for store in list(open_stores):
+    for store in members(open_stores):
         emit(Event.CLOSED_BY_SIGNAL, path=store.path, signal=signal.Signals(signum).name)
         _close_quietly(store)
     if callable(before):

@@ -17,6 +17,7 @@ from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
 
 from rmq_store import errors
+from rmq_store.base.io.threads import members
 from rmq_store.status import GetStatus
 
 cdef enum:
@@ -79,7 +80,7 @@ cdef class StoreWait(StoreQuery):
     def _wake_waiters(self):
         """close() has begun: whoever waits for a message finds that out."""
         self._wake_sleepers()
-        for hub in list(self._hubs):
+        for hub in members(self._hubs):
             hub._detach()
 
     def _wake_sleepers(self):

@@ -1,10 +1,13 @@
-"""Starting a Python thread of a store. Any thread."""
+"""Starting a Python thread of a store, and looking at a set that other threads change. Any thread."""
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-__all__ = ["start_thread"]
+__all__ = ["members", "start_thread"]
+
+T = TypeVar("T")
 
 LOOK_S = 0.5
 
@@ -45,3 +48,12 @@ def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
         raise OSError(errno.EAGAIN, f"thread {name} cannot be started: raise the limit on processes or on memory (ulimit -u, "
                       "ulimit -v, the container's pids.max)") from error
     return thread
+
+
+def members(found: Iterable[T]) -> list[T]:
+    """What is in a WeakSet now, held. Its own iterator gives up where another thread adds something, or drops what is gone."""
+    while True:
+        try:
+            return list(found)
+        except RuntimeError:        # changed size during iteration
+            continue

@@ -94,7 +94,8 @@ class Consuming:
     def topics_consumed(self) -> set[str]:
         """Topics of the open consumers."""
         with self._lock:
-            return {topic for consumer in self._open.values() if not consumer.closed for topic in consumer.topics}
+            found = [reference() for reference in self._open.valuerefs()]     # a copy: others are collected meanwhile
+        return {topic for consumer in found if consumer is not None and not consumer.closed for topic in consumer.topics}
 
     def _refuse_twice(self, group: str) -> None:
         other = self._open.get(group)
