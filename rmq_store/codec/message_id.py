@@ -160,8 +160,8 @@ def _ip_text(address: bytes) -> str:
 
 def _unhex(text: str, sizes: tuple[int, ...]) -> bytes:
     try:
-        data = bytes.fromhex(text)
-    except (ValueError, TypeError):
+        data = bytes.fromhex(text) if isinstance(text, str) else b""        # Python 3.14 takes bytes, too
+    except ValueError:
         data = b""
     if len(data) not in sizes or len(text) != 2 * len(data):
         raise ValueError(f"message id {text!r} is not {' or '.join(str(2 * n) for n in sizes)} hexadecimal digits")
