@@ -5,6 +5,7 @@ SIGTERM: no new lines are taken, those under way are answered, the store is clos
 exit code 1, so that whoever started it starts it again, and the open recovers. Standard library and rmq_store, nothing else.
 """
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -98,7 +99,8 @@ async def main() -> int:
         tell_systemd("STOPPING=1")
         server.close()
         await service.end()
-    os.unlink(path)
+    with contextlib.suppress(FileNotFoundError):        # Python 3.13 and later remove it when the server closes
+        os.unlink(path)
     return 0 if service.failed is None else 1
 
 
