@@ -117,7 +117,8 @@ OPTIONS: tuple[Option, ...] = (
     _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
             "best back end that works here and logs its choice. `io_uring` writes from the pool: naming it makes `write_path` "
             "`pool` if no source gives a write path, and is an error with `mmap`. Naming a back end that this machine does "
-            "not allow is an error (BackendUnavailable). Other packages can offer more (docs/choosing-a-backend.md).", offered="rmq_store.flush_backends"),
+            "not allow is an error (BackendUnavailable). Other packages can offer more (docs/choosing-a-backend.md).",
+            offered="rmq_store.flush_backends"),
     Option("store_host", "host", "127.0.0.1:10911", "Address of this store, written into every record and into offset message "
            "ids: `ip:port`, for IPv6 `[ip]:port`."),
 
