@@ -14,7 +14,7 @@ CONTENTS = "<!-- contents: made by tools/house.py -->\n", "<!-- end of contents 
 def table() -> str:
     rows = [f"| `{room}{'/' if (PAGE.parent / 'rmq_store' / room).is_dir() else '.py'}` | {what} | {threads} |"
             for room, (what, threads) in tidy.ROOMS.items()]
-    return "\n".join(["| Room | What is in it | Who runs there |", "|---|---|---|", *rows, ""])
+    return "\n".join(["| Room | What is in it | Threads there |", "|---|---|---|", *rows, ""])
 
 
 def contents(text: str) -> str:

@@ -1,6 +1,6 @@
 """Prose of the hand-written pages: proselint, and the patterns of CONTRIBUTING's "Plain English" that a program can find.
 
-    python tools/prose.py               # README, CONTRIBUTING and docs/*.md
+    python tools/prose.py               # README, CONTRIBUTING, ARCHITECTURE and docs/*.md
     python tools/prose.py PAGE...       # these pages
 
 Code, commands, links' addresses and generated parts are not prose and are not read. Each finding is a line
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     """Exit code."""
     CheckRegistry().register_many(__register__)
     pages = [pathlib.Path(name) for name in arguments] or [
-        ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+        ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md",
         *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED)]
     found = [(page, *finding) for page in pages for finding in sorted(findings(page.name, page.read_text()))]
     for page, line, check, message in found:

@@ -1,12 +1,12 @@
 """Pages of docs/reference/ that are made from the code: python tools/reference.py writes them; with names, only these.
 
 commands: rmqstore, from argparse. errors: rmq_store/errors.py. metrics: what a store tells Prometheus. formats: the bytes of
-every file, from rmq_store/codec/layout.py. tests/docs/test_reference.py fails where a page is not what this makes.
+every file, from rmq_store/codec/layout.py. exits: the tables of exit codes in docs/commands.md, from rmq_store/cli/exits.py.
+tests/docs/test_reference.py fails where a page is not what this makes.
 """
 import argparse
 import inspect
 import pathlib
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,16 +24,17 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 # ---- the command line
 
 def commands() -> str:
+    from rmq_store.cli.exits import EXITS
     from rmq_store.cli.main import COMMANDS, build_parser
 
     parts = ["# Commands", "",
              "Every command of `rmqstore`, its arguments and its options. `rmqstore COMMAND --help` prints the same.", ""]
     (below,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    exits = (below.choices["put"].epilog or "").partition(": ")[2]
-    parts += ["The exit codes of all commands:", "",
-              *table(["code", "meaning"], [list(code.partition(" ")[::2]) for code in re.split(r", (?=\d)", exits)])]
+    parts += ["[Commands and exit codes](../commands.md) says what each exit code means. The codes 64, 130 and 141 can end "
+              "every command."]
     for name in COMMANDS:
-        parts += ["", *_command(f"rmqstore {name}", below.choices[name], 2)]
+        parts += ["", *_command(f"rmqstore {name}", below.choices[name], 2), "",
+                  *table(["exit code", f"when `rmqstore {name}` ends with it"], [[str(c), w] for c, w in EXITS[name].items()])]
     return "\n".join(parts) + "\n"
 
 
@@ -65,6 +66,25 @@ def _name(action: argparse.Action) -> str:
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     return (action.help or "") % {**vars(action), "prog": parser.prog} if action.help else ""
+
+
+def exits() -> str:
+    """The tables of docs/commands.md: what each code means, and when each command ends with it."""
+    from rmq_store.cli.exits import EVERY, EXITS, MEANINGS
+
+    codes = [code for code in MEANINGS if code not in EVERY]
+    rows = [[f"`{name}`", *("-" if code not in of else "yes" if of[code] == MEANINGS[code] else of[code] for code in codes)]
+            for name, of in EXITS.items()]
+    return "\n".join([*table(["code", "meaning"], [[str(code), what] for code, what in MEANINGS.items()]), "",
+                      f"The codes {', '.join(map(str, EVERY))} can end every command. The table has the other codes. "
+                      '"yes" stands for the meaning above.', "",
+                      *table(["command", *(f"{code} when" for code in codes)], rows)])
+
+
+def put_exits(text: str) -> str:
+    """A text of docs/commands.md with its tables as they have to be."""
+    head, begin, rest = text.partition("<!-- exits: made by `python tools/reference.py exits` -->\n")
+    return head + begin + exits() + "\n" + "".join(rest.partition("<!-- end of exits -->")[1:])
 
 
 # ---- errors
@@ -167,8 +187,12 @@ def page(name: str) -> str:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or MADE:
-        (PAGES / f"{name}.md").write_text(page(name))
+    for name in sys.argv[1:] or [*MADE, "exits"]:
+        if name == "exits":
+            commands_page = ROOT / "docs" / "commands.md"
+            commands_page.write_text(put_exits(commands_page.read_text()))
+        else:
+            (PAGES / f"{name}.md").write_text(page(name))
 
 
 if __name__ == "__main__":

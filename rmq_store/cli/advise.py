@@ -1,7 +1,8 @@
 """`rmqstore advise`: measures a directory's device with every back end, proposes a profile and says why. Main thread only."""
 import argparse
 
-from rmq_store.cli.common import FINE, PATH
+from rmq_store.cli.common import PATH
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config import toml
 from rmq_store.upkeep.doctor.advice import advise, destination

@@ -1,8 +1,9 @@
 """`rmqstore backup`: a store, also one that is open, as it is now, into a directory of backups. The store is only read."""
 import argparse
 
-from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.upkeep.moving.backup import backup
 

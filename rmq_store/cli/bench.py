@@ -16,7 +16,8 @@ from rmq_store.bench.disks import DISKS, Place, made
 from rmq_store.bench.machine import describe
 from rmq_store.bench.peers import PEERS, module_of
 from rmq_store.bench.runner import check_directories, free_mib, interruptible, needed_mib, run_all
-from rmq_store.cli.common import CANNOT_OPEN, FINDINGS, FINE, PATH, number
+from rmq_store.cli.common import PATH, number
+from rmq_store.cli.exits import CANNOT_OPEN, FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.cli.common import FINE, open_store, store_arguments
+from rmq_store.cli.common import open_store, store_arguments
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, DiskFull

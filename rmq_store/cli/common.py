@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, the arguments that name a store, and how a message is shown.
+"""What the commands share: the arguments that name a store, and how a message is shown.
 
 Control plane, the main thread only.
 """
@@ -17,12 +17,8 @@ from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
 
 WAIT_MAX_S = 366 * 86_400
-FINE, FINDINGS, REFUSED, CANNOT_OPEN, CORRUPT, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 64, 130, 141
 TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
 NAMES_SHOWN = 8
-
-EXIT_CODES = ("exit codes: 0 fine, 1 findings (or nothing found), 2 the store refuses to load, 3 cannot open, 4 corrupt, 64 "
-              "usage, 130 interrupted, 141 the reader of standard output has gone")
 
 
 def store_arguments(parser: argparse.ArgumentParser, optional: bool = False, json: bool = True) -> None:

@@ -5,7 +5,8 @@ import os
 import textwrap
 from typing import Any
 
-from rmq_store.cli.common import FINE, PATH, keywords, option_arguments
+from rmq_store.cli.common import PATH, keywords, option_arguments
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config import sources, toml
 from rmq_store.config.load import resolve

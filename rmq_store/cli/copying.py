@@ -1,7 +1,8 @@
 """`rmqstore copy`: messages of one store into another, each once, as new messages or as they are. The source is only read."""
 import argparse
 
-from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, keywords, moment, option_arguments
+from rmq_store.cli.common import NAME, PATH, keywords, moment, option_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 from rmq_store.upkeep.moving.rules import LEFT

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rmq_store.cli.common import FINE, PATH, keywords, number, open_store, option_arguments
+from rmq_store.cli.common import PATH, keywords, number, open_store, option_arguments
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output, Progress, size_text
 
 TOPIC = "demo-orders"

@@ -1,7 +1,8 @@
 """`rmqstore doctor`: facts about a directory and this process, what follows for a store there, what helps. Main thread only."""
 import argparse
 
-from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, option_arguments
+from rmq_store.cli.common import PATH, keywords, option_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.upkeep.doctor.diagnosis import doctor
 

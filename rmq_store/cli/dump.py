@@ -10,18 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.cli import formats
-from rmq_store.cli.common import (
-    CANNOT_OPEN,
-    COUNT,
-    FINDINGS,
-    FINE,
-    PATH,
-    body_argument,
-    body_fields,
-    body_line,
-    number,
-    printable,
-)
+from rmq_store.cli.common import COUNT, PATH, body_argument, body_fields, body_line, number, printable
+from rmq_store.cli.exits import CANNOT_OPEN, FINDINGS, FINE
 from rmq_store.cli.files import KINDS, StoreFile
 from rmq_store.cli.formats import Item
 from rmq_store.cli.output import Output, Progress, size_text

@@ -6,8 +6,9 @@ import stat
 import sys
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, keywords, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.services.backup.source import Source

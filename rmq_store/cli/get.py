@@ -7,8 +7,6 @@ from typing import Any
 
 from rmq_store.cli.common import (
     COUNT,
-    FINDINGS,
-    FINE,
     NAME,
     NAMES_SHOWN,
     OFFSET,
@@ -23,6 +21,7 @@ from rmq_store.cli.common import (
     store_arguments,
     waiting_time,
 )
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 from rmq_store.status import GetStatus
@@ -32,7 +31,7 @@ _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_R
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", type=NAME, required=True)
+    parser.add_argument("-t", "--topic", type=NAME, required=True, help="topic to read")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (default: all queues of the topic)")
     parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (default: the oldest); -3 "
                         "means three before the end")

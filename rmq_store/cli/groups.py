@@ -5,7 +5,8 @@ list reads beside a running writer; the others open the store for writing. mqadm
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, NAME, open_store, store_arguments, table_name
+from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 

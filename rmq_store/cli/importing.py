@@ -3,8 +3,9 @@ import argparse
 import contextlib
 import sys
 
-from rmq_store.cli.common import FINE, PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, keywords, store_arguments
 from rmq_store.cli.copying import progress_argument, say_left
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.upkeep.moving.lines import import_lines
 

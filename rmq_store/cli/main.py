@@ -1,6 +1,6 @@
 """Entry point of `rmqstore`: takes the arguments apart, runs one command, turns what it raises into an exit code.
 
-The main thread only. Exit codes: common.EXIT_CODES. Ctrl-C ends a command with 130 after its store was closed; a reader that
+The main thread only. Exit codes: exits.py. Ctrl-C ends a command with 130 after its store was closed; a reader that
 goes away (`| head`) ends it without a word and with 141, as it ends other programs (128 and the number of SIGPIPE).
 """
 import argparse
@@ -8,11 +8,12 @@ import importlib
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rmq_store.cli.common import CANNOT_OPEN, CORRUPT, EXIT_CODES, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE
+from rmq_store.cli.exits import CANNOT_OPEN, CORRUPT, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, epilog
 from rmq_store.cli.output import Output
 from rmq_store.errors import (
     ArgumentIllegal,
@@ -58,6 +59,15 @@ COMMANDS = {
 MODULES = {"import": "importing", "copy": "copying"}       # whose names are taken
 
 
+class _Help(argparse.HelpFormatter):
+    """Keeps the lines of an epilog apart."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = text.splitlines()
+        return super()._fill_text(text, width, indent) if len(lines) == 1 else "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=f"{indent}       ") for line in lines)
+
+
 class _Parser(argparse.ArgumentParser):
     """Argument errors end with 64; 2 means a store that refuses to load."""
 
@@ -76,12 +86,13 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
     parser = _Parser(prog="rmqstore", description="Work with Apache RocketMQ message stores, without a broker.",
-                     epilog=EXIT_CODES)
+                     epilog=epilog(), formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, what in COMMANDS.items():
         module = importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}") if only in (None, name) else None
-        command = commands.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=EXIT_CODES)
+        command = commands.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=epilog(name),
+                                      formatter_class=_Help)
         if module is not None:
             module.arguments(command)
             command.set_defaults(run=module.run)

@@ -2,7 +2,8 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, NAME, OFFSET, QUEUE_ID, moment, open_store, store_arguments
+from rmq_store.cli.common import NAME, OFFSET, QUEUE_ID, moment, open_store, store_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 

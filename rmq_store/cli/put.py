@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import IO
 
 from rmq_store.access.writer._put import PutResult
-from rmq_store.cli.common import FINDINGS, FINE, NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
+from rmq_store.cli.common import NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.errors import ConfigError
@@ -19,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("file", type=PATH, nargs="?", default="-", metavar="FILE", help="file with one message a line "
                         "(default: standard input)")
-    parser.add_argument("-t", "--topic", type=NAME, required=True)
+    parser.add_argument("-t", "--topic", type=NAME, required=True, help="topic of each message")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, default=0, metavar="ID", help="queue id (default 0)")
     parser.add_argument("--tags", type=TEXT, help="tag of each message")
     parser.add_argument("-k", "--keys", type=TEXT, help="keys of each message, separated by spaces")

@@ -6,8 +6,6 @@ from typing import Any
 
 from rmq_store.cli.common import (
     COUNT,
-    FINDINGS,
-    FINE,
     NAME,
     OFFSET,
     QUEUE_ID,
@@ -21,6 +19,7 @@ from rmq_store.cli.common import (
     say_unknown,
     store_arguments,
 )
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 
@@ -36,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--offset", type=OFFSET, metavar="N", help="a log offset")
     what.add_argument("--time", type=moment, metavar="WHEN", help="the message of a queue at a time, or next to it; needs "
                       "--topic")
-    parser.add_argument("-t", "--topic", type=NAME)
+    parser.add_argument("-t", "--topic", type=NAME, help="topic to search in")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="queue id for --time (default: all queues of the "
                         "topic)")
     parser.add_argument("-b", "--begin", type=moment, default=0, metavar="WHEN", help="with --key: only messages stored at "

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rmq_store.cli import records
-from rmq_store.cli.common import FINDINGS, FINE, PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, keywords, store_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
 from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefusesToLoad, StoreStateError

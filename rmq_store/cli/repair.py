@@ -1,11 +1,11 @@
 """`rmqstore repair`: tells what can be done about a damaged store (--dry-run), and does it, step by step, saying each.
 
-Nothing is deleted: what is replaced lies in STORE/.salvage/ afterwards. Exit codes: 0 whole now, or nothing to do; 1 something
-can be done (--dry-run) or is left; 4 where what is left is damage of the log itself.
+Nothing is deleted: what is replaced lies in STORE/.salvage/ afterwards. What is left decides the exit code (exits.py).
 """
 import argparse
 
-from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
+from rmq_store.cli.common import keywords, store_arguments
+from rmq_store.cli.exits import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.cli.verify import show
 from rmq_store.errors import ConfigError

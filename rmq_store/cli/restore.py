@@ -2,8 +2,9 @@
 import argparse
 import os
 
-from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, PATH
+from rmq_store.cli.common import PATH
 from rmq_store.cli.copying import progress_argument
+from rmq_store.cli.exits import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.cli.verify import show
 from rmq_store.codec.layout import time_text

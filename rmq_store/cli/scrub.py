@@ -1,6 +1,6 @@
 """`rmqstore scrub`: reads every sealed file of a log and holds it against its manifest, paced, beside a running store.
 
-Writes nothing, but for --resume and --make-manifests. Exit codes as those of verify.
+Writes nothing, but for --resume and --make-manifests.
 """
 import argparse
 from collections import Counter

@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import Any
 
-from rmq_store.cli.common import CORRUPT, FINDINGS, FINE
+from rmq_store.cli.exits import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.cli.verify import show
 from rmq_store.errors import ConfigError, RmqStoreError

@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-INTERRUPTED = 130
+from rmq_store.cli.exits import INTERRUPTED
 
 
 def main() -> int:

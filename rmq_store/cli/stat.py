@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.cli import live
-from rmq_store.cli.common import FINDINGS, FINE, NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
+from rmq_store.cli.common import NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError

@@ -4,7 +4,6 @@ from typing import Any
 
 from rmq_store.cli.common import (
     COUNT,
-    FINE,
     NAME,
     OFFSET,
     QUEUE_ID,
@@ -15,13 +14,14 @@ from rmq_store.cli.common import (
     store_arguments,
     waiting_time,
 )
+from rmq_store.cli.exits import FINE
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
-    parser.add_argument("-t", "--topic", type=NAME, required=True)
+    parser.add_argument("-t", "--topic", type=NAME, required=True, help="topic to read")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, metavar="ID", help="only this queue (default: all queues, including "
                         "new ones)")
     parser.add_argument("-i", "--offset", type=OFFSET, metavar="N", help="queue offset to begin at (default: the end); -3 "

@@ -6,7 +6,8 @@ cleanUnusedTopic, cleanExpiredCQ.
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import FINDINGS, FINE, NAME, open_store, store_arguments, table_name
+from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
+from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic

@@ -1,12 +1,12 @@
 """`rmqstore verify`: a store held against itself. Reads only, any RocketMQ directory, also one that does not load.
 
-One line a finding, as JSON with --json, and a summary. Exit codes: 4 where the log itself is damaged, 1 where what is derived
-from it is, 0 where at most notes were made.
+One line a finding, as JSON with --json, and a summary. The worst finding decides the exit code (exits.py).
 """
 import argparse
 from collections import Counter
 
-from rmq_store.cli.common import CORRUPT, FINDINGS, FINE, keywords, store_arguments
+from rmq_store.cli.common import keywords, store_arguments
+from rmq_store.cli.exits import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
 from rmq_store.services.integrity.findings import Finding

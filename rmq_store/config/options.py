@@ -115,8 +115,10 @@ OPTIONS: tuple[Option, ...] = (
             "returns without waiting for the device; the flush thread flushes the message later.",
             {"flushDiskType": {"async_flush": "async", "sync_flush": "sync"}}),
     _choice("flush_backend", "auto", ("auto", "msync", "fdatasync", "io_uring"), "How bytes become durable. `auto` takes the "
-            "best back end that works here and logs its choice. Naming a back end that is not available is an error. "
-            "Other packages can offer more (docs/choosing-a-backend.md).", offered="rmq_store.flush_backends"),
+            "best back end that works here and logs its choice. `io_uring` writes from the pool: naming it makes `write_path` "
+            "`pool` if no source gives a write path, and is an error with `mmap`. Naming a back end that this machine does "
+            "not allow is an error (BackendUnavailable). Other packages can offer more (docs/choosing-a-backend.md).",
+            offered="rmq_store.flush_backends"),
     Option("store_host", "host", "127.0.0.1:10911", "Address of this store, written into every record and into offset message "
            "ids: `ip:port`, for IPv6 `[ip]:port`."),
 
@@ -181,7 +183,9 @@ OPTIONS: tuple[Option, ...] = (
     _bool("guard_maps", False, "Handle SIGBUS in the mapped files of the log and the index. The kernel sends SIGBUS when a "
           "file was cut, or when the device cannot give a page. A call that needs the page raises an error, puts stop if the "
           "page was to be written, and the process goes on. The option installs a signal handler for the life of the process. "
-          "Every other SIGBUS goes to the handler that was installed before."),
+          "Every other SIGBUS goes to the handler that was installed before. Limits: recovery, verify, repair and the bulk "
+          "readers are not covered; message views from before the fault show zeros; a handler that the program installs later "
+          "comes first."),
 
     # consumers (docs/work-queue.md)
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often to write the committed offsets of consumer groups to "

@@ -21,12 +21,6 @@ def test_usage_errors_are_64(rmqstore):
     assert rmqstore("query", "/x", "-k", "a", "-i", "b")[0] == 64
 
 
-@pytest.mark.parametrize("command", [[], *([c] for c in main.COMMANDS)])
-def test_help_names_the_exit_codes(command, rmqstore):
-    code, out, _ = rmqstore(*command, "--help")
-    assert code == 0 and "exit codes: 0 fine" in out.replace("\n", " ")
-
-
 @pytest.mark.parametrize(("error", "code"), [
     (errors.ConfigError("x"), 64), (errors.MessageIllegal("x"), 64), (errors.PropertiesSizeExceeded("x"), 64),
     (errors.StoreRefusesToLoad("f", 0, 1, 2), 2), (errors.CorruptionError("f", 0, 1, 2), 4), (errors.StoreLocked("f", 1), 3),

@@ -19,6 +19,17 @@ def test_every_room_is_there():
         assert place.is_dir() or place.with_suffix(".py").is_file(), room
 
 
+def test_each_thing_is_found_where_the_table_says():
+    text = house.PAGE.read_text().split("## Finding things: where is what")[1].split("\n## ")[0]
+    rows = re.findall(r"(?m)^\| ([^|]+) \| `([^`]+)` \| `([^`]+)` \| \[[^]]+\]\(([^)#]*)", text)
+    assert len(rows) == text.count("\n| ") - 1
+    for what in ("a blank record", "a flush back end", "an option", "a status", "what makes a record corrupt"):
+        assert any(thing.startswith(what) for thing, *_ in rows), what
+    for _, word, file, page in rows:
+        assert word in (ROOT / file).read_text(), (word, file)
+        assert (ROOT / page).exists(), page
+
+
 def test_every_thread_is_in_the_table_with_its_room():
     text = house.PAGE.read_text().split("## Threads")[1].split("\n## ")[0]
     told = dict(re.findall(r"(?m)^\| `(rmq-\w+)` \| \w+ \| `([\w/]+)` ", text))

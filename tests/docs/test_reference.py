@@ -23,6 +23,11 @@ def test_the_page_is_current(name):
     assert page == reference.page(name), f"run python tools/reference.py {name}"
 
 
+def test_the_exit_codes_are_current():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert page == reference.put_exits(page), "run python tools/reference.py exits"
+
+
 def test_every_command_has_its_options():
     page = reference.page("commands")
     (below,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
@@ -43,3 +48,11 @@ def test_every_error_and_every_field_has_its_line():
     for fields in layout.LAYOUTS.values():
         for field in fields:
             assert f"| {field.number} | `{field.name}` |" in page
+
+
+def test_the_page_of_integrity_has_every_reason_for_which_a_record_is_bad():
+    from rmq_store.log.recovery._scan import REASONS
+
+    page = (ROOT / "docs" / "integrity.md").read_text().partition("\n## Corrupt records\n")[2].partition("\n## ")[0]
+    for reason in REASONS:
+        assert f"`{reason}`" in page
