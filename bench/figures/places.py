@@ -1,0 +1,4 @@
+"""What stands in each marked place."""
+from bench.figures.pages import Places
+
+PLACES: Places = {}
