@@ -14,10 +14,11 @@ _CLAIMS = re.compile("|".join((
     rf"{_NUMBER}\s*(?:ns|µs|us|ms|nanoseconds?|microseconds?|milliseconds?)\b",
     rf"{_NUMBER}\s*(?:x|×|times)\s+(?:as\s+\w+|faster|slower|the\s+(?:rate|speed|cost|time))",
     rf"{_NUMBER}\s+of\s+the\s+(?:rate|speed)",
-    r"\b(?:two|three|four|five|six|ten|twenty|sixty|hundred|several)\s?times\s+(?:as\s+(?:fast|slow|many)|faster|slower|the\s+cost)",
+    r"\b(?:two|three|four|five|six|ten|twenty|sixty|hundred|several)\s?times\s+"
+    r"(?:as\s+(?:fast|slow|many)|faster|slower|the\s+cost)",
     r"\bnowhere\s+(?:faster|slower)|\b(?:twice|half)\s+as\s+(?:fast|slow)",
     r"\b(?:millions?|thousands)\s+of\s+(?:puts|gets|rows|messages)\s+(?:a|per)\s+second",
-    rf"{_NUMBER}\s*(?:x|×)\s*\|", r"^\|[^\n]*\b(?:ns|µs|ms|[KMG]iB/s|[kM]/s|a second)\b[^\n]*\|\n\|[ -]*-[^\n]*$",
+    rf"{_NUMBER}\s+(?:x|×)\s*\|", r"^\|[^\n]*\b(?:ns|µs|ms|[KMG]iB/s|[kM]/s|a second)\b[^\n]*\|\n\|[ -]*-[^\n]*$",
     r"\b(?:under|below|within|some|a\s+few)\s+(?:a\s+|one\s+|\w+\s+)?(?:nano|micro)seconds?\b")), re.MULTILINE)
 _CODE = re.compile(r"^ *```.*?^ *```$|``[^\n]+?``|`[^`\n]*(?:\n[^`\n]+)?`|<!--.*?-->|(?<=\])\([^)\s]*\)",
                    re.MULTILINE | re.DOTALL)

@@ -61,8 +61,8 @@ class Checkout:
     environment: dict[str, str] = field(default_factory=dict)
 
     def git(self, *arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(self.root), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True,
-                              capture_output=True, text=True).stdout
+        command = ["git", "-C", str(self.root), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def commit(self, text: str = "one") -> str:
         self.git("add", "-A")

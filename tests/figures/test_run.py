@@ -1,4 +1,4 @@
-"""A figures run continues where it was interrupted, keeps nothing of a dirty tree or a failed step, and leaves nothing behind."""
+"""A figures run continues where it was interrupted, keeps nothing of a dirty tree or a failed step, and leaves no files."""
 import os
 import signal
 import subprocess
@@ -124,7 +124,7 @@ def test_one_run_at_a_time_in_a_directory(checkout: Checkout) -> None:
 @pytest.mark.parametrize("found", [[], {}, {"runs": {"c": {"s": 1}}, "missing": {}, "failed": {}},
                                    {"runs": {"c": {"s": []}}, "missing": {}, "failed": {}}])
 def test_an_output_of_another_form_is_no_output(found: object) -> None:
-    with pytest.raises(ValueError, match="expected|measured nothing"):
+    with pytest.raises(ValueError, match=r"expected|measured nothing"):
         checked(found)
 
 
