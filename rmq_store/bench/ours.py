@@ -59,7 +59,7 @@ class Measured:
                          "pool_mib": after["pool_bytes"] / (1 << 20),
                          **self.watch.figures(), **self.device.figures(flushes)}
         if count:
-            self.figures["cpu_us_per_msg"] = round(self.watch.own * 1e6 / count, 4)
+            self.figures["cpu_ns_per_msg"] = round(self.watch.own * 1e9 / count, 1)
 
 
 @contextmanager

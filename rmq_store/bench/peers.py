@@ -205,5 +205,5 @@ def run(case: Case, base: Path) -> Figures:
     calls = times.count
     return {"msgs": count, "msgs_per_s": round(count / seconds), "mib_per_s": round(count * case.body / seconds / (1 << 20), 3),
             "drain_ms": round(drain_ms, 2), "sustained_per_s": round(count / (seconds + drain_ms / 1e3)),
-            "cpu_us_per_msg": round(watch.own * 1e6 / count, 4), **times.figures(), **watch.figures(),
+            "cpu_ns_per_msg": round(watch.own * 1e9 / count, 1), **times.figures(), **watch.figures(),
             **device.figures(calls if case.flush_mode == "sync" else 0), "histograms": histograms(call=times)}
