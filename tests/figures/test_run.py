@@ -96,7 +96,8 @@ def test_a_tree_that_changes_meanwhile_keeps_nothing(checkout: Checkout) -> None
     assert checkout.noted() == ["a"] and not list((checkout.root / "build/figures").rglob("*.json"))
 
 
-@pytest.mark.parametrize(("what", "why"), [("fail", "exit code 1: no such luck"), ("silent", "it has written no b.json"),
+@pytest.mark.parametrize(("what", "why"), [("fail", "exit code 1, it has written no b.json: no such luck"),
+                                           ("late", "exit code 3: it has"), ("silent", "exit code 0, it has written"),
                                            ("empty", "the step measured nothing")])
 def test_a_step_that_fails_is_told_and_the_others_go_on(checkout: Checkout, what: str, why: str) -> None:
     checkout.run("a=well", "b=well")
