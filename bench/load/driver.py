@@ -13,7 +13,7 @@ from typing import Any
 from rmq_store.bench import machine
 
 Row = dict[str, Any]
-NOT_FIGURES = ("missing", "rounds", "reps")
+NOT_FIGURES = ("histograms", "rounds", "reps")
 
 
 def parser(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
@@ -31,9 +31,11 @@ def numbers(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """The figures of a row: its numbers, those of dicts inside with the dict's name before theirs."""
     found: dict[str, float] = {}
     for name, value in row.items():
+        if name in NOT_FIGURES:
+            continue
         if isinstance(value, Mapping):
             found |= numbers(value, f"{prefix}{name}_")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and name not in NOT_FIGURES:
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
             found[prefix + name] = value
     return found
 
@@ -42,16 +44,16 @@ class Found:
     """Runs by case and subject, what is missing and what failed: the contents of the file."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, dict[str, list[dict[str, float]]]] = {}
+        self.runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.missing: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
-    def add(self, case: str, subject: str, row: Mapping[str, Any]) -> None:
-        """One repetition. A row with the text `missing` did not run, and says why."""
+    def add(self, case: str, subject: str, row: Mapping[str, Any], **curves: list[Any]) -> None:
+        """One repetition. A row with the text `missing` did not run, and says why. Curves stand beside the figures."""
         if row.get("missing"):
             self.missing[f"{case}/{subject}"] = str(row["missing"])
         else:
-            self.runs.setdefault(case, {}).setdefault(subject, []).append(numbers(row))
+            self.runs.setdefault(case, {}).setdefault(subject, []).append(numbers(row) | curves)
 
     def write(self, args: argparse.Namespace, **more: Any) -> None:
         """Into the file that --out names, if it does."""
