@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
     report(row)
     keep(args, [{"subject": "rmq_store", **{k: v for k, v in row.items() if not k.startswith("bare_")}},
                 {"subject": "bare", **{k[5:]: v for k, v in row.items() if k.startswith("bare_")}}],
-         lambda r: (f"sync_single_{args.write_path}", r["subject"]))
+         lambda r: (f"sync_single_{args.write_path}", r["subject"]), [row])
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
         report({k: v for k, v in rows[-1].items() if not k.endswith("runs")})
     sides = [{"case": row["case"], "subject": subject, "ns": ns} for row in rows
              for subject, runs in (("this", "runs"), ("other", "other_runs")) for ns in row[runs]]
-    keep(args, sides, lambda r: (f"before_{r['case']}", r["subject"]))
+    keep(args, sides, lambda r: (f"before_{r['case']}", r["subject"]), rows)
 
 
 if __name__ == "__main__":

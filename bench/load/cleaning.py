@@ -19,7 +19,7 @@ from rmq_store import MessageStore
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.disks import DISKS, made
-from rmq_store.bench.loops import loops
+from rmq_store.bench.loops import Pace, loops
 from rmq_store.bench.runner import scratch
 
 
@@ -42,7 +42,7 @@ def _puts(path: Path, args: argparse.Namespace, clean: bool) -> dict[str, Any]:
         rounds = messages.rounds("lean", 100, 4096)
         while cleaner.is_alive() or time.perf_counter_ns() - begun < args.seconds * 1e9:
             put(store.put, messages.TOPIC, rounds, 1 << 62, time.perf_counter_ns() + 100_000_000, time.perf_counter_ns,
-                pauses.add, Histogram().add, 1e9 / args.rate, time.sleep)
+                pauses.add, Histogram().add, 1e9 / args.rate, time.sleep, Pace())
         if clean:
             cleaner.join()
         messages.drain(store)
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> None:
             rows = [{"bench": "cleaning", "disk": args.disk or "DIR", "write_path": args.write_path, **run(args, base)}]
     report(rows[0])
     sides = [{"subject": side, **found} for side in ("without", "cleaning") for found in rows[0][side]]
-    keep(args, sides, lambda r: (f"cleaning_{args.write_path}", r["subject"]))
+    keep(args, sides, lambda r: (f"cleaning_{args.write_path}", r["subject"]), rows)
 
 
 if __name__ == "__main__":

@@ -64,12 +64,14 @@ class Found:
             partial.replace(args.out)
 
 
-def keep(args: argparse.Namespace, rows: Iterable[Row], named: Callable[[Row], tuple[str, str]]) -> None:
-    """The rows as --out has them; `named` gives the case and the subject of a row. Rows of the same name are repetitions."""
+def keep(args: argparse.Namespace, rows: Iterable[Row], named: Callable[[Row], tuple[str, str]],
+         printed: list[Row] | None = None) -> None:
+    """The rows as --out has them; `named` gives the case and the subject of a row. Rows of the same name are repetitions.
+    `printed`: what the driver printed, where that is something else."""
     found, several = Found(), list(rows)
     for row in several:
         found.add(*named(row), row)
-    found.write(args, rows=several)
+    found.write(args, rows=several if printed is None else printed)
 
 
 def report(figures: Row) -> None:

@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
             report(rows[-1])
     ways = [{"body": row["body"], "way": way, "ns_per_msg": ns, "fastest_ns": row["fastest_ns"][way]} for row in rows
             for way, ns in row["ns_a_message"].items()]
-    keep(args, ways, lambda r: (f"views_{r['body']}", r["way"]))
+    keep(args, ways, lambda r: (f"views_{r['body']}", r["way"]), rows)
 
 
 if __name__ == "__main__":
