@@ -18,7 +18,7 @@ WORST = Column("worst", "max_us", time)
 OWN = """
 .lead { font-size: 1.05rem; } .answer { font-size: 1.05rem; margin: .2rem 0 .6rem; } ol li { margin: .3rem 0; }
 .warn { color: var(--bad); font-weight: 600; } details { margin: .6rem 0; } summary { cursor: pointer; font-weight: 600; }
-svg circle { fill: currentColor; }
+svg circle { fill: var(--page); }
 """
 
 

@@ -81,7 +81,8 @@ def percentiles(title: str, series: Sequence[tuple[str, Sequence[tuple[float, fl
     step = low
     while step <= high * 1.0001:
         parts.append(f'<path d="M{left} {y(step):.1f}H{WIDTH - right}" class="grid"/>')
-        parts.append(_text(left - 6, y(step) + 4, f"{short(step)} µs", "end", "note"))
+        value, unit = (step * 1e3, "ns") if step < 1 else (step, "µs") if step < 1e3 else (step / 1e3, "ms")
+        parts.append(_text(left - 6, y(step) + 4, f"{short(value)} {unit}", "end", "note"))
         step *= 10
     for share, name in ((0, "0"), (.9, "90"), (.99, "99"), (.999, "99.9"), (.9999, "99.99"), (.99999, "99.999")):
         parts.append(f'<path d="M{x(share):.1f} {top}V{bottom}" class="grid"/>')
