@@ -270,7 +270,8 @@ def run_all(steps: Sequence[Step], keeper: Keeper, directory: Path, again: bool,
             for what, text in found["failed"].items():
                 failed[f"{step.name}: {what}"] = text
                 tell(f"{head}: {what} FAILED: {text}")
-            for what, text in found["missing"].items():
-                tell(f"{head}: {what} is missing: {text}")
+            for why in dict.fromkeys(found["missing"].values()):
+                several = [what for what, text in found["missing"].items() if text == why]
+                tell(f"{head}: missing: {', '.join(several)}: {why}")
             tell(f"{head}: {time.time() - begin:.0f} s")
     return failed

@@ -15,7 +15,7 @@ from tests.figures.conftest import Checkout
 def test_every_step_is_kept_and_not_measured_again(checkout: Checkout) -> None:
     code, text = checkout.run("a=well", "b=well")
     assert code == 0 and "1/2 a: a test; 1 min, 2 min left" in text and "2/2 b: a test; 1 min, 1 min left" in text
-    assert "case/fio is missing: not here" in text
+    assert "1/2 a: missing: case/fio: not here" in text
     code, text = checkout.run("a=well", "b=well", "c=well")
     assert code == 0 and checkout.noted() == ["a", "b", "c"] and "1/3 a: kept, measured at 20" in text
     assert list(checkout.directory.iterdir()) == []
