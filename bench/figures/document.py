@@ -58,7 +58,8 @@ def assembled(steps: Iterable[Step], keeper: Keeper, directory: Path, failed: Ma
         "begin": min((k["begin"] for k in kept.values()), default=None),
         "end": max((k["end"] for k in kept.values()), default=None),
         "machine": about, "peers": peers(),
-        "absent": {step.name: failed.get(step.name, "not run") for step in steps if step.name not in kept},
+        "absent": {step.name: failed.get(step.name, "not run").splitlines()[-1].strip() for step in steps
+                   if step.name not in kept},
         "steps": {name: {"command": k["command"], "shows": k["shows"], "begin": k["begin"], "end": k["end"], **k["found"]}
                   for name, k in kept.items()}}
 

@@ -1,5 +1,6 @@
 """What stands in each marked place: a table, or a paragraph whose numbers are looked up."""
 from collections.abc import Callable
+from functools import partial
 
 from bench.figures.document import Figures
 from bench.figures.tables import (
@@ -63,14 +64,16 @@ ON_DISKS = {"sync_mmap": "`put`, durable, `mmap`", "sync_pool": "`put`, durable,
 def machine(f: Figures, results: str = "../bench/results") -> str:
     d = f.document
     about, system = d["machine"], d["machine"]["file_system"]["type"]
-    reps = len(f.runs("beside/put_1024"))
+    reps = sorted({len(f.runs(f"{step}/{case}", s)) for step in ("beside", "at_rate", "databases", "pages")
+                   if step in d["steps"] for case in f.cases(step) for s in f.subjects(f"{step}/{case}")})
+    f.runs("beside/put_1024")
     stream = _stream_of_fio(f)
     return paragraph(f"""The tables compare this library with RocketMQ {d['peers']['rocketmq']}, which ran in-process,
         in turns with this library. A rate counts until all messages are flushed and dispatched, on both sides. CPU is
         the processor time of all threads for one message. The machine is
         {about['cpu']}{' (virtual)' if about['virtual_machine'] else ''} with {about['cpus']} cores, Linux {d['kernel']}
-        and {system}. {stream}Each figure is the median of {reps} runs of commit {d['commit'][:12]}, or of two where a
-        case takes long. [figures.json]({results}/figures.json) records the machine and every repetition;
+        and {system}. {stream}Each figure is the median of {' to '.join(map(str, dict.fromkeys((reps[0], reps[-1]))))} runs
+        of commit {d['commit'][:12]}. [figures.json]({results}/figures.json) records the machine and every repetition;
         [figures.html]({results}/figures.html) shows them as pictures.""")
 
 
@@ -195,12 +198,19 @@ def chronicle(f: Figures) -> str:
                       Row("`put`, 1 KiB, a pool of 2 GiB", "chronicle/async_1024")], ["chronicle"], WORST)
 
 
+def _mib_per_s(f: Figures, case: str, subject: str) -> str:
+    """What reached the device. RocketMQ counts messages, and the size of a record."""
+    try:
+        return f"{f.get(case, 'mib_per_s' if subject == 'fio' else 'flushed_mib_per_s', subject):,.0f}"
+    except LookupError:
+        return f"{f.get(case, 'sustained_per_s', subject) * f.get(case, 'record_bytes', subject) / (1 << 20):,.0f}"
+
+
 def stream(f: Figures) -> str:
     case, columns = "stream/sustained", (CPU, TAIL, WORST)
-    rows = [[text, cell(f, case, Column("", key, lambda v: f"{v:,.0f}"), s), *(cell(f, case, c, s) for c in columns)]
-            for text, s, key in (("`pool`, `io_uring`, direct", OURS, "flushed_mib_per_s"),
-                                 ("fio, O_DIRECT, same depth", "fio", "mib_per_s"),
-                                 ("RocketMQ, pool", "rocketmq", "sustained_mib_per_s")) if s in f.subjects(case)]
+    rows = [[text, _try(partial(_mib_per_s, f, case, s)), *(cell(f, case, c, s) for c in columns)]
+            for text, s in (("`pool`, `io_uring`, direct", OURS), ("fio, O_DIRECT, same depth", "fio"),
+                            ("RocketMQ, pool", "rocketmq")) if s in f.subjects(case)]
     return grid(["4 KiB records, 8 GiB, until the device has them", "MiB/s", *(c.head for c in columns)], rows)
 
 
@@ -238,14 +248,13 @@ def put_lock(f: Figures) -> str:
 
 
 def put_lock_choice(f: Figures) -> str:
-    faster = cases = 0
-    for case in f.cases("put-lock"):
-        name = f"put-lock/{case}"
-        if {"mutex", "spin"} <= set(f.subjects(name)):
-            cases += 1
-            faster += f.get(name, "rate_per_s", "spin") > f.get(name, "rate_per_s", "mutex")
-    return paragraph(f"""In {faster} of {cases} measurements (`python -m bench.load.put_lock`) `spin` is faster than
-        `mutex`, in the others it is not. With more producers than cores it takes more CPU.""")
+    cases = [name for case in f.cases("put-lock") if {"mutex", "spin"} <= set(f.subjects(name := f"put-lock/{case}"))]
+    crowd = [name for name in cases if name.endswith(" 16 producers")]
+
+    def more(names: list[str], key: str) -> str:
+        return f"{sum(f.get(n, key, 'spin') > f.get(n, key, 'mutex') for n in names)} of {len(names)}"
+    return paragraph(f"""`spin` is faster than `mutex` in {more(cases, 'rate_per_s')} measurements
+        (`python -m bench.load.put_lock`). With 16 producers it takes more CPU in {more(crowd, 'cpu_ns_per_msg')}.""")
 
 
 def views(f: Figures) -> str:

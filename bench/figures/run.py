@@ -228,7 +228,8 @@ def run_step(step: Step, keeper: Keeper, base: Path) -> Found:
             shutil.rmtree(place)
     noise = _last_lines(keeper.log(step.name))
     try:
-        found = checked(json.loads(out.read_text()))
+        # a result is committed: it names no directory of this machine
+        found = checked(json.loads(out.read_text().replace(str(base), "DIR").replace(f"{keeper.root}/", "")))
     except FileNotFoundError:
         raise ValueError(f"exit code {child.returncode}, it has written no {out.name}: {noise}") from None
     if child.returncode != 0 and not found["failed"]:       # where cases failed by name, the others count
@@ -270,8 +271,8 @@ def run_all(steps: Sequence[Step], keeper: Keeper, directory: Path, again: bool,
             for what, text in found["failed"].items():
                 failed[f"{step.name}: {what}"] = text
                 tell(f"{head}: {what} FAILED: {text}")
-            for why in dict.fromkeys(found["missing"].values()):
-                several = [what for what, text in found["missing"].items() if text == why]
-                tell(f"{head}: missing: {', '.join(several)}: {why}")
+            for reason in dict.fromkeys(found["missing"].values()):
+                several = [what for what, text in found["missing"].items() if text == reason]
+                tell(f"{head}: missing: {', '.join(several)}: {reason}")
             tell(f"{head}: {time.time() - begin:.0f} s")
     return failed
