@@ -8,7 +8,6 @@ reason; private memory stays within the pool and 64 MiB; afterwards the rate is 
 """
 import argparse
 import os
-import re
 import statistics
 import threading
 import time
@@ -21,6 +20,7 @@ from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore, errors
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.bench.machine import anonymous_memory
 from rmq_store.bench.runner import scratch
 
 DEVICE = "pwrite|fdatasync|fsync|msync|fallocate|ring_submit"
@@ -51,8 +51,7 @@ def sync_s(place: Path) -> float:
 
 
 def anonymous_mib() -> float:
-    found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    return anonymous_memory() / (1 << 20)
 
 
 class Producer(threading.Thread):

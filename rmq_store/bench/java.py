@@ -55,7 +55,8 @@ def _rocketmq(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
     window = case.window if case.workload in ("put_async_window", "put_asyncio") else 1
     return [*head, "put", f"mode={mode}", f"threads={case.producers}", f"window={window}", f"batch={case.batch}",
             f"body={case.body}", f"props={case.props}", f"seconds={case.seconds}", f"capMiB={case.cap_mib}", "reps=1",
-            f"pretouch={case.pretouch_mib}", f"rate={case.rate}", *more], env
+            f"pretouch={case.pretouch_mib}", f"rate={case.rate}",
+            f"once={str(case.workload == 'put_sustained').lower()}", *more], env
 
 
 def _chronicle(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
@@ -82,5 +83,7 @@ def run(case: Case, base: Path) -> Figures:
     if not found["msgs"]:
         raise RuntimeError(f"{case.subject} put nothing: {found}")
     times = _histogram(found["counts"])
-    return {**{k: found[k] for k in _FIGURES if k in found},
+    mib = found.get("record_bytes", 0) / (1 << 20)
+    return {**{k: found[k] for k in _FIGURES if k in found}, "mib_per_s": round(found["msgs_per_s"] * mib, 1),
+            "sustained_mib_per_s": round(found["sustained_per_s"] * mib, 1),
             "histograms": histograms(**{"response" if case.rate else "call": times})}

@@ -9,7 +9,7 @@ from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.machine.device import DeviceWatch
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
-from rmq_store.bench.machine import Watch, own_memory
+from rmq_store.bench.machine import Watch, anonymous_memory
 from rmq_store.store import MessageStore
 
 Figures = dict[str, Any]
@@ -39,7 +39,7 @@ def opened(path: Path, case: Case) -> MessageStore:
         log.mkdir(parents=True)
         with open(log / f"{0:020d}", "wb") as f:
             f.truncate(case.segment_mib << 20)
-    memory_before.append(own_memory())
+    memory_before.append(anonymous_memory())
     return MessageStore.open(path, **options_of(case))
 
 

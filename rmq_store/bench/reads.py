@@ -188,6 +188,8 @@ def recover(case: Case, base: Path) -> Figures:
         figures |= {f"{kind}_{k}": round(v, 1) for k, v in in_child(_open, path, case).items()}
     with MessageStore.open(path, readonly=True) as store:
         size = store.max_log_offset - store.min_log_offset
+    for kind in ("dirty", "dirty_no_checkpoint"):       # all of it: until the log is scanned and its queues are complete
+        figures[f"{kind}_s_per_gib"] = round(figures[f"{kind}_ready_ms"] / 1e3 * GIB / size, 3)
     return {**figures, "log_bytes": size, "rewrite_ms": round(_rewrite_ms(base / "rewrite", size), 1)}
 
 

@@ -12,6 +12,7 @@ import org.apache.rocketmq.store.*;
  *   Bench put   key=value ...   mode=async|async_pool|async_warm|sync threads=1 window=1 body=1024 props=full|lean
  *                               batch=1 seconds=3 capMiB=1400 reps=3 dir=... topics=1 queues=4 index=true pretouch=MiB
  *                               rate=PUTS_A_SECOND (each put has a due time) settle=SECONDS (before each stretch)
+ *                               once=true (one timed stretch)
  *   Bench read  body=1024 n=400000 dir=...     getMessage and queryMessage on a store just written
  *   Bench recover body=1024 mib=1024 dir=...   load()+start() time: clean, abort file, consume queues lost; warm and cold page
  *                                            cache; every start in a new process, as a broker starts (nothing JIT-compiled yet)
@@ -118,7 +119,7 @@ public final class Bench {
 
     /**
      * Rates come from a stretch without timers where one asynchronous put is short, and times of calls from another one. At a
-     * rate, in batches, in a window, and where each put is durable, one stretch gives both.
+     * rate, in batches, in a window, where each put is durable, and with once=true, one stretch gives both.
      */
     static void put() throws Exception {
         String mode = o("mode", "async");
@@ -129,7 +130,8 @@ public final class Bench {
         BenchLoad.Plan plan = plan();
         File base = new File(o("dir", "/var/tmp/rmqbench")), touch = new File(base, "touch");
         warm(new File(base, "warm"), mode, plan, rate, Double.parseDouble(o("warmup", "2.5")));
-        boolean two = mode.startsWith("async") && plan.batch == 1 && plan.window == 1 && rate == 0;
+        boolean two = mode.startsWith("async") && plan.batch == 1 && plan.window == 1 && rate == 0
+            && !o("once", "false").equals("true");
         String[] keys = {"msgs_per_s", "sustained_per_s", "MiB_per_s", "p50_us", "p99_us", "p999_us", "max_us", "drain_ms"};
         Map<String, double[]> all = new LinkedHashMap<>();
         for (String k : keys) all.put(k, new double[reps]);

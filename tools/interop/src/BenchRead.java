@@ -51,7 +51,8 @@ final class BenchRead {
             s.getMessageStoreConfig().setMaxTransferCountOnMessageInMemory(max);
             s.getMessageStoreConfig().setMaxTransferBytesOnMessageInMemory(max == 32 ? 262144 : 16 << 20);
             for (boolean decode : new boolean[] {false, true}) {
-                String[] keys = {"msgs_per_s", "pulls_per_s", "p50_us", "p99_us", "p999_us", "max_us", "cpu_ns_per_msg", "foreign"};
+                String[] keys = {"msgs_per_s", "pulls_per_s", "p50_us", "p99_us", "p999_us", "max_us", "cpu_ns_per_msg",
+                    "foreign"};
                 Map<String, double[]> all = new LinkedHashMap<>();
                 for (String k : keys) all.put(k, new double[reps]);
                 pull(s, queues, max, decode, new Hist(), n);
