@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
-        test-slow test-spark test-spark-slow fuzz fuzz-campaign bench bench-full bench-micro soak docs wheel clean
+        test-slow test-spark test-spark-slow fuzz fuzz-campaign figures bench bench-full bench-micro soak docs wheel clean
 
 build:
 	tools/bootstrap
@@ -79,6 +79,11 @@ fuzz:
 fuzz-campaign:
 	tools/bootstrap --dev
 	$(PYTHON) -m tests.fuzz.campaign --minimise $(ARGS)
+
+# Every figure of the pages, in one run of this commit, which has to be clean; under an hour on an idle machine. DIR is on the disk
+# in question, with 14 GiB free. Ctrl-C stops it, and the same command continues.
+figures:
+	tools/figures --dir $(or $(DIR),$(error make figures DIR=directory-on-the-disk-to-be-measured)) $(ARGS)
 
 # Ten minutes on an idle machine; ARGS="--dir DIR" for another disk than that of /var/tmp. bench-full takes hours.
 bench:

@@ -5,7 +5,7 @@ machine's speed changes within minutes and cases are compared with one another, 
 Every run is a process of its own. Medians of the repetitions are judged; all raw runs are kept in bench/results/<time>.json
 beside the machine's description. Forty minutes; nothing else may run meanwhile.
 
-    python -m bench.compare_rocketmq --dir DIRECTORY-ON-THE-DISK [--rocketmq 4.9.8] [--smoke] [--only put_100,read]
+    python -m bench.compare_rocketmq --dir DIRECTORY-ON-THE-DISK [--rocketmq 4.9.8] [--quick] [--only put_100,read]
 
 With --disk memory both write to a device made of memory, as root: what they reach where no disk holds them back.
 """
@@ -71,12 +71,12 @@ def ours(args: argparse.Namespace, name: str) -> list[Run]:
     job = PAIRS[name] if name in PAIRS else ALONE[name]
     if isinstance(job, Case):
         own = OURS.get(name, {})
-        if args.smoke:
+        if args.quick:
             own = {"index_slots": 100_000, "index_entries_max": 400_000} if job.subject == "rmq_store" else {}
         return [_run(args, job, {**job.options, **own})]
     command = [sys.executable, "-m", f"bench.load.{job[0]}", *job[1:], "--dir", str(args.dir)]
-    if args.smoke:
-        command.append("--smoke")
+    if args.quick:
+        command.append("--quick")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
@@ -85,16 +85,16 @@ def ours(args: argparse.Namespace, name: str) -> list[Run]:
 
 def java(args: argparse.Namespace, name: str) -> list[Run]:
     """The same case with the real RocketMQ. Raises LookupError where it cannot run here."""
-    options = {"version": args.rocketmq, **THEIRS.get(name, {}), **({"small": True} if args.smoke else {})}
+    options = {"version": args.rocketmq, **THEIRS.get(name, {}), **({"small": True} if args.quick else {})}
     return [_run(args, replace(PAIRS[name], subject="rocketmq"), options)]
 
 
 def _run(args: argparse.Namespace, case: Case, options: Run) -> Run:
     put = case.workload.startswith("put") and WORKLOADS[case.workload].flush_mode == "async"
-    own = SMOKE if args.smoke else {"pretouch_mib": PRETOUCH_MIB} if put else {}
-    if put and not args.smoke:
+    own = SMOKE if args.quick else {"pretouch_mib": PRETOUCH_MIB} if put else {}
+    if put and not args.quick:
         own |= {"seconds": 2.5}
-    if not args.smoke:
+    if not args.quick:
         settle()
     run = run_case(replace(case, options=options, **own).complete(), args.dir)
     if "skipped" in run:
@@ -160,9 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--rocketmq", default="4.9.8", help="version to compare with")
     p.add_argument("--reps", type=int, default=5)
     p.add_argument("--only", default="", help="cases, comma-separated: " + ", ".join([*PAIRS, *ALONE]))
-    p.add_argument("--smoke", action="store_true", help="shows in a minute that everything runs; measures and writes nothing")
+    p.add_argument("--quick", action="store_true", help="shows in a minute that everything runs; measures and writes nothing")
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.reps = 1
     if args.only and (unknown := set(args.only.split(",")) - {*PAIRS, *ALONE}):
         p.error(f"--only {sorted(unknown)[0]}: expected some of {', '.join([*PAIRS, *ALONE])}")
@@ -185,11 +185,11 @@ def compare(args: argparse.Namespace) -> int:
         print(f"no comparison with the real RocketMQ: {missing}", file=sys.stderr)
     outcomes = targets.judge({c: medians(flat(c, r) for r in runs) for c, runs in mine.items()},
                              {c: medians(flat_java(c, r) for r in runs) for c, runs in theirs.items()})
-    if args.smoke:
+    if args.quick:
         print("smoke run: the figures below mean nothing")
-    print(targets.table(outcomes, verdicts=not args.smoke))
+    print(targets.table(outcomes, verdicts=not args.quick))
     print(limits(mine))
-    if not args.smoke:
+    if not args.quick:
         results = Path(__file__).parent / "results"
         results.mkdir(exist_ok=True)
         path = results / (time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + ".json")

@@ -3,11 +3,11 @@
 Default: about ten minutes, three repetitions in turns. After --minutes nothing is repeated any more, four minutes later nothing
 that is not judged is begun any more; what is judged runs once in any case, and what follows from it, the rate just below the
 device's, as often as told.
---full: every combination of write path, back end and file state, five repetitions, hours. --smoke: does it all run? Nothing
+--full: every combination of write path, back end and file state, five repetitions, hours. --quick: does it all run? Nothing
 else may work on the machine meanwhile. Writes bench/results/suite-<time>.json and .html; what cannot run here is named with
 its reason.
 
-    python -m bench.suite --dir DIR [--full | --smoke] [--disk ext4,xfs,btrfs,tmpfs,memory,throttled] [--only put_sync]
+    python -m bench.suite --dir DIR [--full | --quick] [--disk ext4,xfs,btrfs,tmpfs,memory,throttled] [--only put_sync]
 """
 import argparse
 import json
@@ -85,7 +85,7 @@ def _crossed() -> Iterator[Case]:
 
 
 def shrunk(case: Case) -> Case:
-    """For --smoke: the same case, so small that it shows nothing but that it runs."""
+    """For --quick: the same case, so small that it shows nothing but that it runs."""
     options = dict(case.options)
     if case.subject == OURS:
         options = {k: v for k, v in options.items() if k != "pool_window_count"} | SMALL_INDEX
@@ -120,14 +120,14 @@ class Suite:
 
     def run(self, jobs: list[tuple[Case, Place]], reps: int = 1, until: float = math.inf) -> list[Result]:
         chosen = self.args.only.split(",") if self.args.only else list(WORKLOADS)
-        ready = [(shrunk(c.complete()) if self.args.smoke else c.complete(), p) for c, p in jobs if c.workload in chosen]
+        ready = [(shrunk(c.complete()) if self.args.quick else c.complete(), p) for c, p in jobs if c.workload in chosen]
         done = run_all(ready, reps, lambda text: print(text, file=sys.stderr, flush=True), self.one, until, self.stop)
         self.results += done
         return done
 
     def one(self, case: Case, base: Path, cgroup: str) -> Result:
         """Where pauses are judged, or a stream beside the device's, nothing of the run before may go on."""
-        if case.workload in ("put_async", "put_sustained") and not self.args.smoke:
+        if case.workload in ("put_async", "put_sustained") and not self.args.quick:
             settle()
         return run_case(case, base, cgroup)
 
@@ -145,7 +145,7 @@ class Suite:
 
     def on_made_disks(self, cases: tuple[Case, ...]) -> None:
         kinds = [k for k in self.args.disk.split(",") if k and k != "none"]
-        with made(kinds, self.args.dir, 512 if self.args.smoke else 1024) as (places, refused):
+        with made(kinds, self.args.dir, 512 if self.args.quick else 1024) as (places, refused):
             for place in places:
                 self.machines[place.name] = machine.describe(place.path)
                 for c in cases:
@@ -175,9 +175,9 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--only", default="", help="workloads, comma-separated: " + ", ".join(WORKLOADS))
     p.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where the two files go")
     p.add_argument("--full", action="store_true", help="every combination; hours")
-    p.add_argument("--smoke", action="store_true", help="shows in minutes that everything runs; measures nothing")
+    p.add_argument("--quick", action="store_true", help="shows in minutes that everything runs; measures nothing")
     args = p.parse_args(argv)
-    args.reps = 1 if args.smoke else args.reps or (5 if args.full else 3)
+    args.reps = 1 if args.quick else args.reps or (5 if args.full else 3)
     until = time.monotonic() + 60 * (args.minutes or (1e6 if args.full else 7))
     args.dir.mkdir(parents=True, exist_ok=True)
     suite, place = Suite(args), Place(args.dir, "DIR")      # results are kept, and no path of a machine with them
@@ -199,9 +199,9 @@ def main(argv: list[str] | None = None) -> int:
 def _tell(args: argparse.Namespace, suite: Suite) -> None:
     outcomes = suite.outcomes()
     print("\n".join(figures.table_lines(suite.results)), end="\n\n")
-    if args.smoke:
+    if args.quick:
         print("smoke run: the figures mean nothing")
-    print(targets.table(outcomes, verdicts=not args.smoke, peer="peer"))
+    print(targets.table(outcomes, verdicts=not args.quick, peer="peer"))
     _write(args, suite, outcomes)
 
 
@@ -210,9 +210,9 @@ def _write(args: argparse.Namespace, suite: Suite, outcomes: list[targets.Outcom
     path = args.out / ("suite-" + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     keys = {key: next(i for i, r in enumerate(suite.results) if r is result) for key, result in suite.by_key.items()}
     path.with_suffix(".json").write_text(json.dumps({
-        "machines": suite.machines, "smoke": args.smoke, "reps": args.reps, "cases": keys,
+        "machines": suite.machines, "smoke": args.quick, "reps": args.reps, "cases": keys,
         "outcomes": [vars(o) | {"verdict": o.words()} for o in outcomes], "results": compact(suite.results)}, indent=1) + "\n")
-    page = report.html("rmq_store bench suite", suite.machines, suite.results, verdicts(outcomes), args.smoke)
+    page = report.html("rmq_store bench suite", suite.machines, suite.results, verdicts(outcomes), args.quick)
     path.with_suffix(".html").write_text(page, encoding="utf-8")
     print(f"written to {path}.json and .html")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper
+from bench.load.driver import keep, parser
 from rmq_store import AsyncMessageStore, MessageStore
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
@@ -104,14 +104,14 @@ def table(rows: list[Row]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, reps=3, seconds=3.0, body=100)
+    p = parser(__doc__, reps=3, seconds=3.0, body=100)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.reps, args.seconds = 1, 0.05
     with scratch(args.dir) as base:
         rows = measured(base, args)
     print(table(rows))
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"awaited_{r['write_path']}_{r['in_flight']}", r["loop"]))
 
 
 if __name__ == "__main__":

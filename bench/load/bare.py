@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
@@ -55,11 +55,15 @@ def single(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     p = parser(__doc__, write_path="mmap", flush_backend="auto", body=1024, rounds=20, round=300)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.rounds, args.round = 2, 10
     with scratch(args.dir) as base:
-        report({"bench": "bare", "write_path": args.write_path, "flush_backend": args.flush_backend, "body": args.body,
-                **single(args, base)})
+        row = {"bench": "bare", "write_path": args.write_path, "flush_backend": args.flush_backend, "body": args.body,
+               **single(args, base)}
+    report(row)
+    keep(args, [{"subject": "rmq_store", **{k: v for k, v in row.items() if not k.startswith("bare_")}},
+                {"subject": "bare", **{k[5:]: v for k, v in row.items() if k.startswith("bare_")}}],
+         lambda r: (f"sync_single_{args.write_path}", r["subject"]), [row])
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--only", default=",".join(CASES), help="cases, with commas")
     p.add_argument("--rounds", type=int, default=20)
     p.add_argument("--out", type=Path, help="also write machine and rows as JSON")
-    p.add_argument("--smoke", action="store_true", help="seconds instead of minutes: shows that it runs, measures nothing")
+    p.add_argument("--quick", action="store_true", help="seconds instead of minutes: shows that it runs, measures nothing")
     p.add_argument("--run", help=argparse.SUPPRESS)
     p.add_argument("--shorter", type=int, default=1, help=argparse.SUPPRESS)
     args = p.parse_args(argv)
@@ -132,12 +132,14 @@ def main(argv: list[str] | None = None) -> None:
             numbers = iter(range(sys.maxsize))
 
             def run(checkout: Path, name: str = name, base: Path = base, numbers: Iterator[int] = numbers) -> float:
-                return _elsewhere(checkout, name, base / str(next(numbers)), 100 if args.smoke else 1)
+                return _elsewhere(checkout, name, base / str(next(numbers)), 100 if args.quick else 1)
 
-            row = compare(name, 1 if args.smoke else args.rounds, run, args.other.resolve())
+            row = compare(name, 1 if args.quick else args.rounds, run, args.other.resolve())
         rows.append({**row, "memory": in_memory, "other": args.other.name})
         report({k: v for k, v in rows[-1].items() if not k.endswith("runs")})
-    keep(args, rows)
+    sides = [{"case": row["case"], "subject": subject, "ns": ns} for row in rows
+             for subject, runs in (("this", "runs"), ("other", "other_runs")) for ns in row[runs]]
+    keep(args, sides, lambda r: (f"before_{r['case']}", r["subject"]), rows)
 
 
 if __name__ == "__main__":

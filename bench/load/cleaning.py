@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.disks import DISKS, made
-from rmq_store.bench.loops import loops
+from rmq_store.bench.loops import Pace, loops
 from rmq_store.bench.runner import scratch
 
 
@@ -42,7 +42,7 @@ def _puts(path: Path, args: argparse.Namespace, clean: bool) -> dict[str, Any]:
         rounds = messages.rounds("lean", 100, 4096)
         while cleaner.is_alive() or time.perf_counter_ns() - begun < args.seconds * 1e9:
             put(store.put, messages.TOPIC, rounds, 1 << 62, time.perf_counter_ns() + 100_000_000, time.perf_counter_ns,
-                pauses.add, Histogram().add, 1e9 / args.rate, time.sleep)
+                pauses.add, Histogram().add, 1e9 / args.rate, time.sleep, Pace())
         if clean:
             cleaner.join()
         messages.drain(store)
@@ -65,10 +65,10 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, write_path="mmap", gib=10.0, rounds=3, rate=50_000, pace_ms=100, seconds=10.0, segment_mib=1024)
+    p = parser(__doc__, write_path="mmap", gib=10.0, rounds=3, rate=50_000, pace_ms=100, seconds=10.0, segment_mib=1024)
     p.add_argument("--disk", choices=DISKS, help="to be made under --dir, as root, instead of using that directory itself")
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.gib, args.rounds, args.seconds, args.segment_mib, args.pace_ms = 0.02, 1, 0.2, 4, 5
     # Room for what is deleted, and for the files that are written and prepared meanwhile.
     with made([args.disk] if args.disk else [], args.dir, int(args.gib * 1024) + 5 * args.segment_mib) as (disks, refused):
@@ -77,7 +77,8 @@ def main(argv: list[str] | None = None) -> None:
         with scratch(disks[0].path if disks else args.dir) as base:
             rows = [{"bench": "cleaning", "disk": args.disk or "DIR", "write_path": args.write_path, **run(args, base)}]
     report(rows[0])
-    keep(args, rows)
+    sides = [{"subject": side, **found} for side in ("without", "cleaning") for found in rows[0][side]]
+    keep(args, sides, lambda r: (f"cleaning_{args.write_path}", r["subject"]), rows)
 
 
 if __name__ == "__main__":

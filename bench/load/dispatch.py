@@ -8,28 +8,16 @@ process of its own, on files that are in the page cache.
 import argparse
 import os
 import shutil
-import statistics
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
+from rmq_store.access.core import _building
 from rmq_store.bench import messages
 from rmq_store.bench.children import in_child
 from rmq_store.bench.runner import scratch
-
-
-class TimedStore(MessageStore):
-    """Notes how long the open spent in dispatch."""
-
-    dispatch_seconds = 0.0
-
-    def _catch_up(self, end: int, begin: int, filling: bool) -> int:
-        start = time.perf_counter()
-        lacking_from = super()._catch_up(end, begin, filling)
-        self.dispatch_seconds += time.perf_counter() - start
-        return lacking_from
 
 
 def _write(path: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -47,15 +35,25 @@ def _lose_queues(path: Path) -> None:
 
 
 def _dispatch(path: Path) -> dict[str, Any]:
-    with TimedStore.open(path) as store:
-        return {"seconds": store.dispatch_seconds,
-                "messages": sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))}
+    took: list[float] = []
+    catch_up = _building.catch_up
+
+    def timed(*given: Any) -> int:
+        start = time.perf_counter()
+        lacking_from = catch_up(*given)
+        took.append(time.perf_counter() - start)
+        return lacking_from
+
+    # a process of its own: nobody else sees this
+    _building.catch_up = timed                                                              # type: ignore[assignment]
+    with MessageStore.open(path) as store:
+        return {"seconds": sum(took), "messages": sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))}
 
 
 def main(argv: list[str] | None = None) -> None:
     p = parser(__doc__, n=2_000_000, body=100, props="lean", reps=3)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.n, args.reps = 20_000, 1
     runs = []
     with scratch(args.dir) as base:
@@ -66,9 +64,10 @@ def main(argv: list[str] | None = None) -> None:
             runs.append(in_child(_dispatch, path))
     if any(r["messages"] != written for r in runs):
         raise RuntimeError(f"{written} messages written, dispatched: {[r['messages'] for r in runs]}")
-    seconds = statistics.median(r["seconds"] for r in runs)
-    report({"bench": "dispatch", "n": written, "body": args.body, "props": args.props, "seconds": round(seconds, 4),
-                     "dispatched_per_s": round(written / seconds)})
+    rows = [{"bench": "dispatch", "n": written, "body": args.body, "props": args.props, "seconds": round(r["seconds"], 4),
+             "dispatched_per_s": round(written / r["seconds"])} for r in runs]
+    report(sorted(rows, key=lambda r: r["seconds"])[len(rows) // 2])
+    keep(args, rows, lambda r: (f"dispatch_{r['props']}", "rmq_store"))
 
 
 if __name__ == "__main__":

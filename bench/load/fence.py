@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore, errors
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench.runner import scratch
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, base: Path) -> list[dict[str, Any]]:
         try:
             found = [one_round(base / f"{len(rows)}-{i}", options, kinds, args.waiters) for i in range(args.rounds)]
         except errors.BackendUnavailable as why:
-            rows.append({**row, "why_not": str(why)})
+            rows.append({**row, "missing": str(why)})
             continue
         for what in ("first", "last", "futures"):
             times = [f[what] / 1e6 for f in found]
@@ -101,14 +101,14 @@ def run(args: argparse.Namespace, base: Path) -> list[dict[str, Any]]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = keeper(__doc__, waiters=64, rounds=20).parse_args(argv)
-    if args.smoke:
+    args = parser(__doc__, waiters=64, rounds=20).parse_args(argv)
+    if args.quick:
         args.waiters, args.rounds = 8, 1
     with scratch(args.dir) as base:
         rows = run(args, base)
     for row in rows:
         report(row)
-    keep(args, rows)
+    keep(args, rows, lambda r: ("fence", r["backend"]))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.bench import messages
 from rmq_store.bench.runner import scratch
@@ -42,10 +42,12 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     p = parser(__doc__, write_path="pool", rounds=40)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.rounds = 3
     with scratch(args.dir) as base:
-        report({"bench": "gil", "write_path": args.write_path, "hold_ms": HOLD_MS, **run(args, base)})
+        row = {"bench": "gil", "write_path": args.write_path, "hold_ms": HOLD_MS, **run(args, base)}
+    report(row)
+    keep(args, [row], lambda r: ("gil", r["write_path"]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import parser, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.bench import messages
 from rmq_store.bench.children import in_child
@@ -51,14 +51,17 @@ def _open(path: Path, write_path: str) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     p = parser(__doc__, queues=10_000, mib=1000)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.queues, args.mib = 200, 8
+    rows: list[dict[str, Any]] = []
     for held, fill, size in (("queues", _many_queues, args.queues), ("mib", _much_log, args.mib)):
         with scratch(args.dir) as base:
             in_child(fill, base / "store", size)
             for write_path in ("mmap", "pool"):
                 figures = in_child(_open, base / "store", write_path)
-                report({"bench": "idle", "write_path": write_path, held: size, **figures})
+                rows.append({"bench": "idle", "write_path": write_path, held: size, **figures})
+                report(rows[-1])
+    keep(args, rows, lambda r: ("idle_queues" if "queues" in r else "idle_log", r["write_path"]))
 
 
 if __name__ == "__main__":

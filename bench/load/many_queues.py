@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.bench.children import in_child
 from rmq_store.bench.runner import scratch
@@ -80,10 +80,10 @@ def _row(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, topics=100_000, messages=1, reps=3)
+    p = parser(__doc__, topics=100_000, messages=1, reps=3)
     p.add_argument("--other", type=Path, help="another checkout, in turns")
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.topics, args.reps = 600, 1
     rows: list[dict[str, Any]] = []
     for _ in range(args.reps):
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> None:
             report(rows[-1])
         rows.append({"bench": "many_queues", "checkout": "this", "topics": args.topics, **_row(args)})
         report(rows[-1])
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"many_queues_{r['topics']}", r["checkout"]))
 
 
 if __name__ == "__main__":

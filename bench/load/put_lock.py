@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper
+from bench.load.driver import keep, parser
 from rmq_store.bench import figures
 from rmq_store.bench.case import Case
 from rmq_store.bench.disks import Place
@@ -43,7 +43,7 @@ def native(base: Path, rounds: int, ms: int) -> list[Row]:
                 found.setdefault(kind, []).append((float(rate), float(cpu)))
             rows += [{"what": f"copies of {size} B", "producers": n, "lock": kind,
                       "rate_per_s": statistics.median(r for r, _ in runs), "best_per_s": max(r for r, _ in runs),
-                      "cpu_us": statistics.median(c for _, c in runs)} for kind, runs in found.items()]
+                      "cpu_ns_per_msg": round(1e3 * statistics.median(c for _, c in runs), 1)} for kind, runs in found.items()]
     return rows
 
 
@@ -61,36 +61,36 @@ def puts(place: Path, reps: int, **settings: Any) -> list[Row]:
         rows.append({"what": f"{case.flush_mode} puts of {case.body} B", "producers": case.producers,
                      "lock": case.options["put_lock"], "rate_per_s": found.get("msgs_per_s"),
                      "best_per_s": max((r["msgs_per_s"] for r in result["runs"]), default=None),
-                     "cpu_us": found.get("cpu_us_per_msg"), "foreign": found.get("foreign"),
-                     "why_not": result.get("skipped") or result.get("error")})
+                     "cpu_ns_per_msg": found.get("cpu_ns_per_msg"), "foreign": found.get("foreign"),
+                     "missing": result.get("skipped") or result.get("error")})
     return rows
 
 
 def table(rows: Iterable[Row]) -> str:
     """For people; the last column is the median rate beside the mutex's."""
-    lines = [f"{'':28}{'producers':>10}{'lock':>10}{'a second':>14}{'best':>14}{'CPU µs':>9}{'x mutex':>9}"]
+    lines = [f"{'':28}{'producers':>10}{'lock':>10}{'a second':>14}{'best':>14}{'CPU ns':>9}{'x mutex':>9}"]
     mutex = 0.0
     for r in rows:
         head = f"{r['what']:28}{r['producers']:>10}{r['lock']:>10}"
         if r["rate_per_s"] is None:
-            lines.append(f"{head}  {r['why_not']}")
+            lines.append(f"{head}  {r['missing']}")
             continue
         mutex = r["rate_per_s"] if r["lock"] == "mutex" else mutex
         ratio = f"{r['rate_per_s'] / mutex:.2f}" if mutex else "-"
-        lines.append(f"{head}{r['rate_per_s']:>14,.0f}{r['best_per_s']:>14,.0f}{r['cpu_us']:>9.2f}{ratio:>9}")
+        lines.append(f"{head}{r['rate_per_s']:>14,.0f}{r['best_per_s']:>14,.0f}{r['cpu_ns_per_msg']:>9.0f}{ratio:>9}")
     return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, reps=3, rounds=15, round_ms=30)
+    p = parser(__doc__, reps=3, rounds=15, round_ms=30)
     args = p.parse_args(argv)
     with scratch(args.dir) as base:
-        if args.smoke:
+        if args.quick:
             rows = native(base, 1, 10) + puts(base, 1, seconds=0.02, cap_mib=16)
         else:
             rows = native(base, args.rounds, args.round_ms) + puts(base, args.reps)
     print(table(rows))
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"put_lock: {r['what']}, {r['producers']} producers", r["lock"]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ reason; private memory stays within the pool and 64 MiB; afterwards the rate is 
 """
 import argparse
 import os
-import re
 import statistics
 import threading
 import time
@@ -17,10 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore, errors
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.bench.machine import anonymous_memory
 from rmq_store.bench.runner import scratch
 
 DEVICE = "pwrite|fdatasync|fsync|msync|fallocate|ring_submit"
@@ -51,8 +51,7 @@ def sync_s(place: Path) -> float:
 
 
 def anonymous_mib() -> float:
-    found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    return anonymous_memory() / (1 << 20)
 
 
 class Producer(threading.Thread):
@@ -173,9 +172,9 @@ def one_case(base: Path, options: dict[str, Any], args: argparse.Namespace) -> d
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, seconds=10.0, around=3.0, factor=100.0, rate=4000.0, segment_mib=64.0)
+    p = parser(__doc__, seconds=10.0, around=3.0, factor=100.0, rate=4000.0, segment_mib=64.0)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.seconds, args.around, args.rate, args.segment_mib = 1.0, 0.3, 1000.0, 1.0
     rows: list[dict[str, Any]] = []
     for options in CASES:
@@ -183,10 +182,10 @@ def main(argv: list[str] | None = None) -> None:
             try:
                 found = one_case(base, options, args)
             except errors.BackendUnavailable as why:
-                found = {"why_not": str(why)}
+                found = {"missing": str(why)}
         rows.append({"bench": "slow_disk", **options, **found})
         report(rows[-1])
-    keep(args, rows)
+    keep(args, rows, lambda r: ("slow_disk", " ".join(str(r[name]) for name in CASES[0] if name in r)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch
 
@@ -41,8 +41,8 @@ def one(path: Path, **options: Any) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    args: argparse.Namespace = keeper(__doc__, stores=200).parse_args(argv)
-    count = 3 if args.smoke else args.stores
+    args: argparse.Namespace = parser(__doc__, stores=200).parse_args(argv)
+    count = 3 if args.quick else args.stores
     lives: dict[tuple[str, str], list[dict[str, float]]] = {way: [] for way in WAYS}
     with scratch(args.dir) as base:
         for n in range(count + 1):
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
                          "least": round(took[0], 2)}
         rows.append(row)
         report(row)
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"small_store_{r['flush_mode']}", r["write_path"]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench.runner import scratch
@@ -149,20 +149,20 @@ def wrong(row: dict[str, Any]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = keeper(__doc__, write_path="both", seconds=float(os.environ.get("RMQ_SOAK_SECONDS", "600")), segment_mib=64.0,
+    p = parser(__doc__, write_path="both", seconds=float(os.environ.get("RMQ_SOAK_SECONDS", "600")), segment_mib=64.0,
                producers=2, body=200)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.seconds, args.segment_mib = 1.0, 1.0
     rows = []
     for write_path in ("mmap", "pool") if args.write_path == "both" else (args.write_path,):
         with scratch(args.dir) as base:
             rows.append({"bench": "soak", **run(args, base / "store", write_path)})
         report(rows[-1])
-    keep(args, rows)
+    keep(args, rows, lambda r: ("soak", r["write_path"]))
     problems = [f"{row['write_path']}: {what}" for row in rows for what in wrong(row)]
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
-    return 1 if problems and not args.smoke else 0
+    return 1 if problems and not args.quick else 0
 
 
 if __name__ == "__main__":

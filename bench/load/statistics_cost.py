@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store.bench.runner import scratch
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def per_put(tree: Path, base: Path, puts: int, options: dict[str, Any]) -> dict[
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = keeper(__doc__, puts=10_000)
+    p = parser(__doc__, puts=10_000)
     args: argparse.Namespace = p.parse_args(argv)
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed: nothing can be counted")
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     with scratch(args.dir) as base:
         without(base / "tree")
         for name, options in CASES.items():
-            puts = args.puts // 10 if args.smoke else args.puts
+            puts = args.puts // 10 if args.quick else args.puts
             found = {kind: per_put(tree, base / "run", puts, options)
                      for kind, tree in (("with", ROOT), ("without", base / "tree"))}
             share = {who: 100 * (found["with"][who] / found["without"][who] - 1) for who in ("producer", "process")}
@@ -118,8 +118,8 @@ def main(argv: list[str] | None = None) -> int:
                 f"{kind}_{who}": round(value, 1) for kind, row in found.items() for who, value in row.items()},
                 "producer_pct": round(share["producer"], 2), "process_pct": round(share["process"], 2)})
             report(rows[-1])
-    keep(args, rows)
-    return 0 if args.smoke or all(row["producer_pct"] <= LIMIT_PCT for row in rows if row["case"] in ("mmap", "pool")) else 1
+    keep(args, rows, lambda r: ("statistics_cost", r["case"]))
+    return 0 if args.quick or all(row["producer_pct"] <= LIMIT_PCT for row in rows if row["case"] in ("mmap", "pool")) else 1
 
 
 if __name__ == "__main__":

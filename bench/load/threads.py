@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
@@ -90,16 +90,16 @@ def run(args: argparse.Namespace, base: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, rounds=31, threads=4, interval_ms=100.0, body=100, mib=150, segment_mib=1024)
+    p = parser(__doc__, rounds=31, threads=4, interval_ms=100.0, body=100, mib=150, segment_mib=1024)
     args = p.parse_args(argv)
     if args.threads < 2:
         p.error(f"--threads {args.threads}: expected at least 2")
-    if args.smoke:
+    if args.quick:
         args.rounds, args.mib, args.segment_mib = 1, 8, 64
     with scratch(args.dir) as base:
         row = {"bench": "threads", "threads": args.threads, "body": args.body, **run(args, base)}
     report(row)
-    keep(args, [row])
+    keep(args, [row], lambda r: ("threads", "rmq_store"))
 
 
 if __name__ == "__main__":

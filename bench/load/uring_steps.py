@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.load.driver import keep, keeper
+from bench.load.driver import keep, parser
 from rmq_store.bench.peers import make_file
 from rmq_store.bench.runner import scratch
 
@@ -73,7 +73,7 @@ def measured(base: Path, reps: int, stream_mib: int, pages: int) -> list[Row]:
     for step, runs, why in zip(STEPS, found, refused, strict=True):
         row: Row = {"kind": step.kind, "step": step.text, "means": step.means, "depth": step.depth}
         if why or not runs:
-            rows.append({**row, "refused": why})
+            rows.append({**row, "missing": why})
             continue
         secs, cpu, median, high = (statistics.median(run[n] for run in runs) for n in range(4))
         count = stream_mib if step.kind == STREAM else pages
@@ -89,18 +89,18 @@ def table(rows: list[Row]) -> str:
         if r["kind"] != kind:
             kind = r["kind"]
             lines.append(f"{kind:48}{'MiB/s':>10}{'p50 µs':>10}{'p99 µs':>10}{'CPU µs/write':>14}")
-        lines.append(f"  {r['step']:46}" + (r["refused"] if "refused" in r else
+        lines.append(f"  {r['step']:46}" + (r["missing"] if "missing" in r else
                      f"{r['mib_per_s']:>10,.1f}{r['p50_us']:>10.1f}{r['p99_us']:>10.1f}{r['cpu_us_per_write']:>14.2f}"))
     return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, reps=5, stream_mib=512, pages=2000)
+    p = parser(__doc__, reps=5, stream_mib=512, pages=2000)
     args = p.parse_args(argv)
     with scratch(args.dir) as base:
-        rows = measured(base, 1, 16, 20) if args.smoke else measured(base, args.reps, args.stream_mib, args.pages)
+        rows = measured(base, 1, 16, 20) if args.quick else measured(base, args.reps, args.stream_mib, args.pages)
     print(table(rows))
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"uring: {r['kind']}", r["step"]))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore
 from rmq_store.access.reader._get import GetResult
 from rmq_store.bench import messages
@@ -77,13 +77,15 @@ def measure(base: Path, body: int, log_bytes: int, rounds: int) -> dict[str, Any
 
 
 def main(argv: list[str] | None = None) -> None:
-    args: argparse.Namespace = keeper(__doc__, rounds=9).parse_args(argv)
+    args: argparse.Namespace = parser(__doc__, rounds=9).parse_args(argv)
     rows = []
     with scratch(args.dir) as base:
         for body, log_bytes in BODIES.items():
-            rows.append(measure(base, body, log_bytes >> (8 if args.smoke else 0), 1 if args.smoke else args.rounds))
+            rows.append(measure(base, body, log_bytes >> (8 if args.quick else 0), 1 if args.quick else args.rounds))
             report(rows[-1])
-    keep(args, rows)
+    ways = [{"body": row["body"], "way": way, "ns_per_msg": ns, "fastest_ns": row["fastest_ns"][way]} for row in rows
+            for way, ns in row["ns_a_message"].items()]
+    keep(args, ways, lambda r: (f"views_{r['body']}", r["way"]), rows)
 
 
 if __name__ == "__main__":

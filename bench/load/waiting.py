@@ -18,7 +18,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
-from bench.load.driver import keep, keeper, report
+from bench.load.driver import keep, parser, report
 from rmq_store import MessageStore, errors
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._io import ProbeIo
@@ -110,16 +110,16 @@ def run(args: argparse.Namespace, base: Path, pause_us: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = keeper(__doc__, write_path="mmap", rounds=2000, pauses="200,2000", waiters=10_000, seconds=3.0)
+    p = parser(__doc__, write_path="mmap", rounds=2000, pauses="200,2000", waiters=10_000, seconds=3.0)
     args = p.parse_args(argv)
-    if args.smoke:
+    if args.quick:
         args.rounds, args.waiters, args.seconds = 20, 50, 0.1
     rows = []
     for pause_us in map(int, args.pauses.split(",")):
         with scratch(args.dir) as base:
             rows.append({"bench": "waiting", "write_path": args.write_path, "pause_us": pause_us, **run(args, base, pause_us)})
         report(rows[-1])
-    keep(args, rows)
+    keep(args, rows, lambda r: (f"waiting_{r['pause_us']}", r["write_path"]))
 
 
 if __name__ == "__main__":

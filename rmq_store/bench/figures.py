@@ -15,7 +15,7 @@ COLUMNS = {"msgs_per_s": ("msgs/s", 0), "sustained_per_s": ("sustained/s", 0), "
            "flushed_mib_per_s": ("flushed MiB/s", 1), "p50_us": ("p50 µs", 2),
            "p99_us": ("p99 µs", 1), "p999_us": ("p99.9 µs", 1),
            "corrected_p999_us": ("p99.9 corr.", 1), "max_us": ("max µs", 0), "flushes_per_step": ("flush/step", 2),
-           "journal_commits_per_step": ("jrnl/step", 2), "cpu_us_per_msg": ("CPU µs/msg", 2),
+           "journal_commits_per_step": ("jrnl/step", 2), "cpu_ns_per_msg": ("CPU ns/msg", 0),
            "peak_beyond_pool_mib": ("MiB+", 1), "foreign": ("foreign", 2)}
 
 

@@ -29,13 +29,13 @@ def _job(case: Case, file: Path, size: int, block: int) -> list[str]:
 
 
 def _quantiles(latency: dict[str, Any]) -> dict[str, float]:
-    found = latency.get("percentile", {})
-    return {short: found.get(name, 0) / 1e3 for short, name in (("p50_us", "50.000000"), ("p99_us", "99.000000"),
+    found = latency["percentile"]
+    return {short: found[name] / 1e3 for short, name in (("p50_us", "50.000000"), ("p99_us", "99.000000"),
                                                                 ("p999_us", "99.900000"))}
 
 
 def run(case: Case, base: Path) -> Figures:
-    """Skips where fio is not installed."""
+    """Skips where fio is not installed. Raises RuntimeError where it failed, or wrote nothing."""
     program = shutil.which("fio")
     if program is None:
         raise Skip("fio is not installed (package fio)")
@@ -49,15 +49,25 @@ def run(case: Case, base: Path) -> Figures:
     command = [program, *_job(case, file, size // block * block, block)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Skip(f"fio ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-400:]}")
-    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+        raise RuntimeError(f"fio ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-400:]}")
+    return _figures(case, json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0], block,
+                    " ".join(command[1:]).replace(str(base), "DIR"))
+
+
+def _figures(case: Case, job: dict[str, Any], block: int, command: str) -> Figures:
     write, after = job["write"], job.get("sync", {})
-    seconds = write["runtime"] / 1e3
-    figures: Figures = {"block": block, "iops": write["iops"], "secs": seconds,
-                        "mib_per_s": round(write["io_bytes"] / seconds / (1 << 20), 3),
-                        "command": " ".join(command[1:]).replace(str(base), "DIR")}
+    seconds, sync = write["runtime"] / 1e3, case.flush_mode == "sync"
+    if job.get("error") or not write["total_ios"] or not seconds:
+        raise RuntimeError(f"fio wrote {write['total_ios']} times in {seconds} s, error {job.get('error')}: {command}")
+    # A stream is counted in bodies, as if each were a message.
+    msgs = write["total_ios"] * case.batch if sync else write["io_bytes"] // max(case.body, 1)
+    cpu_secs = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job.get("job_runtime", write["runtime"]) / 1e3
+    figures: Figures = {"block": block, "iops": write["iops"], "secs": seconds, "msgs": msgs,
+                        "mib_per_s": round(write["io_bytes"] / seconds / (1 << 20), 3), "command": command,
+                        "cpu_ns_per_msg": round(cpu_secs * 1e9 / max(msgs, 1), 1)}
+    figures["sustained_mib_per_s"] = figures["mib_per_s"]
     if sync:
-        figures |= {"msgs": write["total_ios"] * case.batch, "msgs_per_s": round(write["total_ios"] * case.batch / seconds)}
+        figures["msgs_per_s"] = figures["sustained_per_s"] = round(msgs / seconds)
     latency = _quantiles(write["clat_ns"])
     highest = write["clat_ns"]["max"] / 1e3
     if after.get("lat_ns", {}).get("N"):     # the write and its sync: of quantiles their sum is an estimate, fio tells no more
@@ -65,4 +75,4 @@ def run(case: Case, base: Path) -> Figures:
         latency = {k: v + waits[k] for k, v in latency.items()}
         highest += after["lat_ns"]["max"] / 1e3
     return {**figures, **{k: round(min(v, highest), 3) for k, v in latency.items()}, "max_us": highest,
-            "mean_us": round(1e6 / write["iops"], 3) if write["iops"] else 0.0}
+            "mean_us": round(1e6 / write["iops"], 3)}

@@ -6,11 +6,14 @@ put or the clock (ns) has passed `deadline`, but once at least; it returns how m
 measured value.
 """
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.errors import CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
 
 ROUND = 64      # puts between two looks at the clock
+SPARE = 300_000     # ns before a due time at which a producer alone stops sleeping
 
 # kind of message -> what follows the body in its tuple, given to put under these names; "bare" is a peer's put(body)
 KEYWORDS: dict[str, tuple[str, ...]] = {"lean": ("queue_id",), "tagged": ("queue_id", "tags", "keys"),
@@ -59,18 +62,31 @@ def slow(put, topic, rounds, most, deadline, clock, add):
                 return count
 
 
-def due(put, topic, rounds, most, deadline, clock, add, service, gap, sleep):
+def due(put, topic, rounds, most, deadline, clock, add, service, gap, sleep, pace):
     # add: nanoseconds from the moment a put was due, `gap` after the one before, to its end; service: from its begin
     count = call = 0
-    moment = clock()
+    moment = pace.first or clock()
+    alone, refused, spare = pace.alone, pace.refused, SPARE if pace.alone else 0
     while count < most and (moment < deadline or not count):
         for {names} in rounds[call % len(rounds)]:
             start = clock()
-            while start < moment:
-                if moment - start > 500_000:
-                    sleep((moment - start - 300_000) / 1e9)
-                start = clock()
-            {call}
+            if start < moment:
+                if moment - start > spare + 50_000:
+                    sleep((moment - start - spare) / 1e9)
+                    start = clock()
+                entered = start
+                while start < moment:
+                    if not alone:
+                        sleep(0)
+                    start = clock()
+                pace.spun += start - entered
+            while True:
+                try:
+                    {call}
+                    break
+                except refused:
+                    pace.fails += 1
+                    sleep(0.001)
             end = clock()
             add(end - moment)
             service(end - start)
@@ -81,6 +97,22 @@ def due(put, topic, rounds, most, deadline, clock, add, service, gap, sleep):
         call += 1
     return count
 """
+
+
+@dataclass
+class Pace:
+    """How one producer of several keeps its due times, and what it met.
+
+    A producer alone waits for the last of the time to a put with a busy core, which is exact; several of them sleep, and let go
+    of the interpreter, for they would keep one another and the store's threads from work. Refused puts are tried again, and
+    their latency counts from the moment when they were due first.
+    """
+
+    first: int = 0          # when its first put is due; 0: now
+    alone: bool = True
+    refused: tuple[type[Exception], ...] = (PoolExhausted, OsPageCacheBusy, CreateMappedFileFailed)
+    spun: int = 0           # ns with a busy core that waited
+    fails: int = 0          # refused puts
 
 
 class Loops(NamedTuple):
@@ -97,7 +129,7 @@ def loops(props: str) -> Loops:
     names = ", ".join(("body", *KEYWORDS[props])) + ","
     arguments = [] if props == "bare" else ["topic"]
     call = f"put({', '.join([*arguments, 'body', *(f'{k}={k}' for k in KEYWORDS[props])])})"
-    space: dict[str, Callable[..., int]] = {}
+    space: dict[str, Any] = {"SPARE": SPARE}
     exec(compile(_TEXT.format(names=names, call=call, size=ROUND), f"<loops for {props} messages>", "exec"), space)
     return Loops(space["plain"], space["timed"], space["slow"], space["due"])
 

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from rmq_store.base.machine import device
 from rmq_store.version import VERSION
 
@@ -70,8 +72,8 @@ def describe(path: Path) -> dict[str, object]:
 
 def _busy_seconds() -> float:
     """CPU time used by everybody since boot, interrupts and the host's share included, idle and iowait not."""
-    numbers = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(numbers) - numbers[3] - numbers[4]) / os.sysconf("SC_CLK_TCK")
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
 def _thread_seconds() -> dict[str, float]:
@@ -86,10 +88,11 @@ def _thread_seconds() -> dict[str, float]:
     return found
 
 
-def own_memory() -> int:
-    """Anonymous memory of this process in bytes: what it would not have without its own doing. The pool is not in it."""
-    kib = _field("/proc/self/status", "RssAnon")
-    return int(kib.split()[0]) * 1024 if kib else 0
+def anonymous_memory(pid: int | None = None) -> int:
+    """Anonymous memory of a process, of this one by default, in bytes: what it would not have without its own doing. The pool
+    is not in it. Raises psutil.Error for a process that has ended."""
+    memory = psutil.Process(pid).memory_info()
+    return int(memory.rss - memory.shared)
 
 
 class Watch:

@@ -9,7 +9,7 @@ from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.machine.device import DeviceWatch
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
-from rmq_store.bench.machine import Watch, own_memory
+from rmq_store.bench.machine import Watch, anonymous_memory
 from rmq_store.store import MessageStore
 
 Figures = dict[str, Any]
@@ -39,7 +39,7 @@ def opened(path: Path, case: Case) -> MessageStore:
         log.mkdir(parents=True)
         with open(log / f"{0:020d}", "wb") as f:
             f.truncate(case.segment_mib << 20)
-    memory_before.append(own_memory())
+    memory_before.append(anonymous_memory())
     return MessageStore.open(path, **options_of(case))
 
 
@@ -51,7 +51,8 @@ class Measured:
         self.watch, self.device = Watch(), DeviceWatch(path)
         self.figures: Figures = {}
 
-    def finish(self, before: Mapping[str, Any], count: int) -> None:
+    def finish(self, before: Mapping[str, Any], count: int, spun: int = 0) -> None:
+        """spun: ns that producers waited for a due time with a busy core. They are no work of the store."""
         after = self.store.stats()
         flushes = after["flushes"] - before["flushes"]
         self.figures |= {"msgs": count, "flushes": flushes, "commits": after["commits"] - before["commits"],
@@ -59,7 +60,7 @@ class Measured:
                          "pool_mib": after["pool_bytes"] / (1 << 20),
                          **self.watch.figures(), **self.device.figures(flushes)}
         if count:
-            self.figures["cpu_us_per_msg"] = round(self.watch.own * 1e6 / count, 4)
+            self.figures["cpu_ns_per_msg"] = round(max(0.0, self.watch.own * 1e9 - spun) / count, 1)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import messages
 from rmq_store.bench.case import Case
-from rmq_store.bench.loops import ROUND, batches, loops
+from rmq_store.bench.loops import ROUND, Pace, batches, loops
 from rmq_store.bench.messages import TOPIC
 from rmq_store.bench.ours import Figures, histograms, measuring, opened, warmed
 from rmq_store.store import MessageStore
@@ -32,12 +32,29 @@ def corrected(times: Histogram, interval_ns: int) -> Figures:
     return {"corrected_p99_us": whole.quantile(.99) / 1e3, "corrected_p999_us": whole.quantile(.999) / 1e3}
 
 
+class Line:
+    """The moment at which all producers begin: when the last of them is there."""
+
+    def __init__(self, producers: int) -> None:
+        self._barrier = threading.Barrier(producers, action=self._go)
+        self._start = 0
+
+    def _go(self) -> None:
+        self._start = CLOCK()
+
+    def start(self) -> int:
+        """Waits for the others; the moment (CLOCK), the same for all."""
+        self._barrier.wait()
+        return self._start
+
+
 class Producer(threading.Thread):
     """Puts until its time or its bytes are used up. `times` and `service` as the loops say."""
 
-    def __init__(self, store: MessageStore, case: Case, kind: str, most: int) -> None:
+    def __init__(self, store: MessageStore, case: Case, kind: str, most: int, number: int, line: Line) -> None:
         super().__init__()
         self.store, self.case, self.kind, self.most = store, case, kind, most
+        self.number, self.line, self.pace = number, line, Pace(alone=case.producers == 1)
         self.times, self.service = Histogram(), Histogram()
         self.messages = messages.rounds(case.props, case.body)
         self.count = self.faults = self.switches = self.started = self.ended = 0
@@ -45,7 +62,7 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         before = resource.getrusage(resource.RUSAGE_THREAD)
-        self.started = CLOCK()
+        self.started = self.line.start()
         try:
             self.count = self._put(self.started + int(self.case.seconds * 1e9))
         except BaseException as error:
@@ -65,14 +82,17 @@ class Producer(threading.Thread):
                            self.times)
         common = (self.store.put, TOPIC, self.messages, self.most, deadline, CLOCK, self.times.add)
         if self.kind == "due":
-            return made.due(*common, self.service.add, int(1e9 * case.producers / case.rate), time.sleep)
+            gap = 1e9 * case.producers / case.rate
+            self.pace.first = self.started + int(gap * self.number / case.producers)
+            return made.due(*common, self.service.add, round(gap), time.sleep, self.pace)
         loop = {"plain": made.plain, "timed": made.timed, "slow": made.slow}[self.kind]
         return loop(*common)
 
 
 def drive(store: MessageStore, case: Case, kind: str, most: int) -> list[Producer]:
     """`case.producers` of them, in threads unless it is one."""
-    producers = [Producer(store, case, kind, most) for _ in range(case.producers)]
+    line = Line(case.producers)
+    producers = [Producer(store, case, kind, most, number, line) for number in range(case.producers)]
     if len(producers) == 1:
         producers[0].run()
     else:
@@ -104,7 +124,7 @@ def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, His
             producers = drive(store, case, kind, most)
             flush_ms = _elapsed_ms(store.flush)
             drain_ms = flush_ms + messages.drain(store)
-        measured.finish(before, sum(p.count for p in producers))
+        measured.finish(before, sum(p.count for p in producers), sum(p.pace.spun for p in producers if p.pace.alone))
     shutil.rmtree(path)
     count = sum(p.count for p in producers)
     seconds = (max(p.ended for p in producers) - min(p.started for p in producers)) / 1e9
@@ -112,7 +132,10 @@ def _stretch(case: Case, base: Path, kind: str) -> tuple[Figures, Histogram, His
     for p in producers:
         times.merge(p.times)
         service.merge(p.service)
-    if kind != "due":
+    if kind == "due":
+        measured.figures |= {"rate_per_s": case.rate, "fails": sum(p.pace.fails for p in producers),
+                             "held_per_s": round(count / max(seconds, count / case.rate))}
+    else:
         measured.figures |= corrected(times, int(seconds * 1e9 * case.producers / max(times.count, 1)))
     return {**measured.figures, "record_bytes": size, "msgs_per_s": round(count / seconds),
             "mib_per_s": round(count * size / seconds / (1 << 20), 1),
@@ -169,8 +192,10 @@ def window(case: Case, base: Path) -> Figures:
             for future, begin in under_way:
                 future.result()
                 times.add(clock() - begin)
+            seconds = time.perf_counter() - measured.watch.began
+            drain_ms = messages.drain(store)
         measured.finish(before, count)
-    return _rates(measured.figures, measured.watch.seconds, times)
+    return _rates(measured.figures, seconds, drain_ms, times)
 
 
 def tasks(case: Case, base: Path) -> Figures:
@@ -196,12 +221,16 @@ def tasks(case: Case, base: Path) -> Figures:
         before = store.stats()
         with measuring(store, base) as measured:
             asyncio.run(everybody())
+            seconds = time.perf_counter() - measured.watch.began
+            drain_ms = messages.drain(store)
         measured.finish(before, times.count)
-    return _rates(measured.figures, measured.watch.seconds, times)
+    return _rates(measured.figures, seconds, drain_ms, times)
 
 
-def _rates(figures: Figures, seconds: float, times: Histogram) -> Figures:
-    return {**figures, "msgs_per_s": round(times.count / seconds), **times.figures(), "histograms": histograms(call=times)}
+def _rates(figures: Figures, seconds: float, drain_ms: float, times: Histogram) -> Figures:
+    return {**figures, "msgs_per_s": round(times.count / seconds), "drain_ms": round(drain_ms, 2),
+            "sustained_per_s": round(times.count / (seconds + drain_ms / 1e3)), **times.figures(),
+            "histograms": histograms(call=times)}
 
 
 def run(case: Case, base: Path) -> Figures:

@@ -8,7 +8,7 @@ from typing import Any
 from rmq_store.bench import figures, svg
 from rmq_store.bench.case import OURS, WORKLOADS
 
-_STYLE = """
+STYLE = """
 :root { --ink: #1d2430; --soft: #5d6778; --line: #d9dee6; --page: #fff; --ours: #1565c0; --peer: #9aa5b4; --good: #1b7a3d;
   --bad: #b3261e; --c0: #1565c0; --c1: #d9480f; --c2: #2b8a3e; --c3: #862e9c; --c4: #0b7285; --c5: #a61e4d; --c6: #5c940d;
   --c7: #495057; }
@@ -33,7 +33,7 @@ svg .line { fill: none; stroke-width: 1.8; }
 Result = Mapping[str, Any]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], named: int, css: Mapping[str, str] = {}) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], named: int, css: Mapping[str, str] = {}) -> str:
     """`named` columns hold text; a cell whose text is in `css` gets that class."""
     def cell(tag: str, i: int, text: str) -> str:
         style = css.get(text, "name" if i < named else "")
@@ -70,7 +70,7 @@ def _section(workload: str, place: str, results: Sequence[Result], several: bool
     parts = [f'<h2>{escape(title)}</h2><p class="note">{escape(WORKLOADS[workload].text)}</p>']
     if ran:
         head, rows = figures.table(ran)
-        parts.append(_table(head, rows, 1))
+        parts.append(table(head, rows, 1))
         key = "sustained_per_s" if all("sustained_per_s" in r["runs"][0] for r in ran) else "msgs_per_s"
         words = {"sustained_per_s": "Messages a second until all is flushed", "msgs_per_s": "Messages a second"}
         parts.append(_bars(words[key], ran, key, "/s"))
@@ -95,12 +95,13 @@ def _disks(results: Sequence[Result]) -> str:
     if not rows:
         return ""
     return ('<h2>Disks side by side</h2><p class="note">Messages a second.</p>'
-            + _table(("case", *places), rows, 1))
+            + table(("case", *places), rows, 1))
 
 
-def _machine(name: str, facts: Mapping[str, Any]) -> str:
-    rows = [(k, json.dumps(v) if isinstance(v, (dict, list)) else str(v)) for k, v in facts.items() if v is not None]
-    return f"<h3>{escape(name)}</h3>" + _table(("", ""), rows, 2)
+def facts(name: str, known: Mapping[str, Any]) -> str:
+    """A table of what is known of a machine."""
+    rows = [(k, json.dumps(v) if isinstance(v, (dict, list)) else str(v)) for k, v in known.items() if v is not None]
+    return f"<h3>{escape(name)}</h3>" + table(("", ""), rows, 2)
 
 
 def html(title: str, machines: Mapping[str, Mapping[str, Any]], results: Sequence[Result],
@@ -110,7 +111,7 @@ def html(title: str, machines: Mapping[str, Mapping[str, Any]], results: Sequenc
     if smoke:
         parts.append("<p><b>A smoke run: it shows that everything runs. The figures mean nothing.</b></p>")
     if verdicts:
-        parts.append("<h2>What was promised</h2>" + _table(verdicts[0], verdicts[1:], 1, {"PASS": "pass", "short of": "miss"}))
+        parts.append("<h2>What was promised</h2>" + table(verdicts[0], verdicts[1:], 1, {"PASS": "pass", "short of": "miss"}))
     several = len({r["dir"] for r in results}) > 1
     if several:
         parts.append(_disks(results))
@@ -122,6 +123,6 @@ def html(title: str, machines: Mapping[str, Mapping[str, Any]], results: Sequenc
                  "moment a put was due.</li><li>fio's quantiles: the sum of its write's and its sync's, an "
                  "estimate.</li><li><i>foreign</i>: share of all CPUs used by others; above 0.15 a run was disturbed. "
                  "<i>MiB+</i>: memory beyond the pool.</li></ul><h2>Measured on</h2>")
-    parts += [_machine(name, facts) for name, facts in machines.items()]
+    parts += [facts(name, known) for name, known in machines.items()]
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n")
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n")

@@ -19,8 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
+
 from rmq_store.bench.case import OURS, Case
 from rmq_store.bench.disks import Place
+from rmq_store.bench.machine import anonymous_memory
 from rmq_store.errors import ConfigError
 
 Run = dict[str, Any]
@@ -80,12 +83,10 @@ def _watch(child: "subprocess.Popen[bytes]", deadline: float) -> dict[str, int]:
         except subprocess.TimeoutExpired:
             pass
         try:
-            status = Path(f"/proc/{child.pid}/status").read_text()
+            peak["anon"] = max(peak["anon"], anonymous_memory(child.pid))
             machine = Path("/proc/meminfo").read_text()
-        except OSError:
+        except (psutil.Error, OSError):     # it has ended meanwhile
             continue
-        if match := re.search(r"^RssAnon:\s+(\d+)", status, re.MULTILINE):
-            peak["anon"] = max(peak["anon"], int(match[1]) << 10)
         dirty = sum(int(n) for n in re.findall(r"^(?:Dirty|Writeback):\s+(\d+)", machine, re.MULTILINE)) << 10
         peak["dirty"] = max(peak["dirty"], dirty)
 

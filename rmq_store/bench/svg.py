@@ -1,4 +1,4 @@
-"""Two kinds of plots as SVG text, without any library: bars, and latency by percentile.
+"""Three kinds of plots as SVG text, without any library: bars, latency by percentile, and a rate over time.
 
 Colours come from CSS variables of the page (report.py), so that a plot follows its light or dark scheme.
 """
@@ -81,7 +81,8 @@ def percentiles(title: str, series: Sequence[tuple[str, Sequence[tuple[float, fl
     step = low
     while step <= high * 1.0001:
         parts.append(f'<path d="M{left} {y(step):.1f}H{WIDTH - right}" class="grid"/>')
-        parts.append(_text(left - 6, y(step) + 4, f"{short(step)} µs", "end", "note"))
+        value, unit = (step * 1e3, "ns") if step < 1 else (step, "µs") if step < 1e3 else (step / 1e3, "ms")
+        parts.append(_text(left - 6, y(step) + 4, f"{short(value)} {unit}", "end", "note"))
         step *= 10
     for share, name in ((0, "0"), (.9, "90"), (.99, "99"), (.999, "99.9"), (.9999, "99.99"), (.99999, "99.999")):
         parts.append(f'<path d="M{x(share):.1f} {top}V{bottom}" class="grid"/>')
@@ -91,6 +92,41 @@ def percentiles(title: str, series: Sequence[tuple[str, Sequence[tuple[float, fl
         dashed = ' stroke-dasharray="6 4"' if i >= SERIES else ""
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in drawn)
         parts.append(f'<path d="{path}" class="line c{i % SERIES}"{dashed}><title>{escape(name)}</title></path>')
+        lx, ly = left + (i % 2) * (WIDTH - left) / 2, bottom + 44 + 22 * (i // 2)
+        parts.append(f'<path d="M{lx:.0f} {ly - 4}h24" class="line c{i % SERIES}"{dashed}/>' + _text(lx + 30, ly, name))
+    return "".join(parts) + "</svg>"
+
+
+def over_time(title: str, series: Sequence[tuple[str, Sequence[float]]], slice_s: float, unit: str) -> str:
+    """A rate over time, one value for each slice; a dot on the axis marks a slice in which nothing happened: a pause."""
+    top = max((value for _, line in series for value in line), default=0.0)
+    if top <= 0:
+        return ""
+    height, left, right, above, bottom = 330, 70, 20, 14, 300 - 30
+    seconds = slice_s * max(len(line) for _, line in series)
+    step = 10 ** math.floor(math.log10(top))
+    step = next(s for s in (step / 5, step / 2, step, step * 2) if top / s <= 6)
+
+    def x(at: float) -> float:
+        return left + (WIDTH - left - right) * at / seconds
+
+    def y(value: float) -> float:
+        return bottom - (bottom - above) * value / (top * 1.05)
+
+    parts = [_open(height + 22 * ((len(series) + 1) // 2), title)]
+    for i in range(int(top / step) + 1):
+        parts.append(f'<path d="M{left} {y(i * step):.1f}H{WIDTH - right}" class="grid"/>')
+        parts.append(_text(left - 6, y(i * step) + 4, short(i * step), "end", "note"))
+    parts.append(_text(left, 10, unit, style="note"))
+    every = max(1, round(seconds / 10))
+    for at in range(0, int(seconds) + 1, every):
+        parts.append(_text(x(at), bottom + 18, f"{at} s", "middle", "note"))
+    for i, (name, line) in enumerate(series):
+        path = "M" + "L".join(f"{x((n + .5) * slice_s):.1f} {y(value):.1f}" for n, value in enumerate(line))
+        dashed = ' stroke-dasharray="6 4"' if i >= SERIES else ""
+        parts.append(f'<path d="{path}" class="line c{i % SERIES}"{dashed}><title>{escape(name)}</title></path>')
+        parts += [f'<circle cx="{x((n + .5) * slice_s):.1f}" cy="{bottom}" r="3" class="line c{i % SERIES}"/>'
+                  for n, value in enumerate(line) if not value]
         lx, ly = left + (i % 2) * (WIDTH - left) / 2, bottom + 44 + 22 * (i // 2)
         parts.append(f'<path d="M{lx:.0f} {ly - 4}h24" class="line c{i % SERIES}"{dashed}/>' + _text(lx + 30, ly, name))
     return "".join(parts) + "</svg>"

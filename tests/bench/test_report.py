@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import goals, reference, suite, targets
+from bench import goals, suite, targets
 from bench.compare_rocketmq import ALONE, PAIRS, flat
 from bench.load import asyncio_puts, put_lock, uring_steps
 from bench.micro import gate
@@ -94,40 +94,8 @@ class _Everything(dict[str, float]):
         return True
 
 
-# ---- the tables of the documents
-
 def _result(name: str, place: str, **figures: float) -> dict[str, object]:
     return {"name": name, "dir": place, "runs": [figures], "case": {}}
-
-
-MACHINE = {"cpu": "Z80", "cpus": 1, "kernel": "6", "virtual_machine": False, "file_system": {"type": "ext4"}, "device": None}
-
-
-def test_tables_hold_the_newest_run_that_is_no_smoke_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = {"machines": {"here": MACHINE, "xfs": MACHINE}, "smoke": False,
-           "cases": {"page_uring": 0, "sustained_rocketmq": 1, "one_sqlite": 3},
-           "results": [_result("a", "here", p50_us=1234.5), _result("b", "here", sustained_per_s=1024.0, record_bytes=2048),
-                       _result("c", "xfs", msgs_per_s=77.0), _result("d", "here", sustained_per_s=9.0, msgs_per_s=9.0)]}
-    for name, more in (("1", {"smoke": False}), ("3", {"smoke": True})):
-        (tmp_path / f"suite-{name}.json").write_text(json.dumps({**run, "results": [], "cases": {}, **more}))
-    (tmp_path / "suite-2.json").write_text(json.dumps(run))
-    rows = [{"kind": "page", "step": "link", "mib_per_s": 1, "p50_us": 2, "p99_us": 3, "cpu_us_per_write": 4},
-            {"kind": "page", "step": "O_DIRECT", "refused": "open: no"}]
-    (tmp_path / "uring-steps-1.json").write_text(json.dumps({"machine": MACHINE, "rows": rows}))
-    monkeypatch.setattr(reference, "RESULTS", tmp_path)
-    monkeypatch.setattr(reference, "ROOT", tmp_path.parent)
-    text = reference.tables()
-    assert "[suite-2.json]" in text and "Z80, 1 CPUs, Linux 6, ext4 without a journal" in text
-    assert "| `pool`, `io_uring`, direct | 1,234.5 |" in text and "| RocketMQ, pool | 2 |" in text and "| c | 77 |" in text
-    assert "| SQLite, one thread |" in text and "| 9 |" in text       # a peer without a log of ours tells no record's size
-    assert "| link | 1.0 | 2.0 | 3.0 | 4.00 |" in text and "| O_DIRECT | open: no |" in text and "put lock" not in text
-    assert reference.written(f"a\n{reference.BEGIN}old\n{reference.END}b\n", text) == (
-        f"a\n{reference.BEGIN}{text}{reference.END}b\n")
-
-
-def test_the_tables_of_the_page_are_those_of_the_committed_runs() -> None:
-    page = reference.PAGE.read_text()
-    assert page == reference.written(page, reference.tables()), "run python -m bench.reference --docs"
 
 
 def test_disks_are_shown_side_by_side() -> None:
@@ -141,7 +109,7 @@ def test_disks_are_shown_side_by_side() -> None:
 @pytest.mark.parametrize("driver", [uring_steps, put_lock, asyncio_puts], ids=lambda d: d.__name__)
 @pytest.mark.slow
 def test_a_driver_runs_and_keeps_what_it_found(driver: ModuleType, tmp_path: Path) -> None:
-    driver.main(["--smoke", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    driver.main(["--quick", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["machine"] and len(found["rows"]) >= 12
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]

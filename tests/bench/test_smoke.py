@@ -14,7 +14,7 @@ from rmq_store.bench.figures import medians
 @pytest.mark.parametrize("case", [*compare.PAIRS, *compare.ALONE])
 def test_driver_runs(case: str, tmp_path: Path) -> None:
     try:
-        lines = compare.ours(argparse.Namespace(dir=tmp_path, smoke=True), case)
+        lines = compare.ours(argparse.Namespace(dir=tmp_path, quick=True), case)
     except LookupError as missing:
         pytest.skip(str(missing))
     figures = medians([compare.flat(case, lines)])
@@ -24,7 +24,7 @@ def test_driver_runs(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_this_checkout_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before.main(["--smoke", "--dir", str(tmp_path), "--only", "put_100,put_async_512,get_100,get_bodies_100"])
+    before.main(["--quick", "--dir", str(tmp_path), "--only", "put_100,put_async_512,get_100,get_bodies_100"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["case"] for row in rows] == ["put_100", "put_async_512", "get_100", "get_bodies_100"]
     assert all(row["ratio"] > 0 for row in rows)
@@ -33,7 +33,7 @@ def test_this_checkout_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 def test_what_a_message_costs_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    views.main(["--smoke", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    views.main(["--quick", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["body"] for row in rows] == list(views.BODIES)
     assert rows == json.loads((tmp_path / "out.json").read_text())["rows"]
@@ -42,14 +42,14 @@ def test_what_a_message_costs_a_reader(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.slow
 def test_many_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many_queues.main(["--smoke", "--dir", str(tmp_path)])
+    many_queues.main(["--quick", "--dir", str(tmp_path)])
     row = json.loads(capsys.readouterr().out)
     assert all(row[name] > 0 for name in ("dispatch_us", "close_s", "open_s", "stat_s", "crash_open_s", "rss_mib"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_small_stores_of_tests(tmp_path, capsys):
-    small_stores.main(["--smoke", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    small_stores.main(["--quick", "--dir", str(tmp_path), "--out", str(tmp_path / "out.json")])
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [(row["write_path"], row["flush_mode"]) for row in rows] == small_stores.WAYS
     assert all(0 < row["disk_bytes"] <= 10 << 20 for row in rows)

@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said():
 
 
 def test_the_soak_runs(tmp_path, capsys):
-    soak.main(["--dir", str(tmp_path), "--smoke", "--out", str(tmp_path / "soak.json")])
+    soak.main(["--dir", str(tmp_path), "--quick", "--out", str(tmp_path / "soak.json")])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kept = (tmp_path / "soak.json").read_text()
     assert json.loads(kept)["rows"] == rows and str(tmp_path) not in kept
@@ -89,7 +89,7 @@ def test_a_machine_that_is_slow_to_look_looks_often_enough(tmp_path):
 
 
 def test_the_cleaning_driver_runs(tmp_path, capsys):
-    cleaning.main(["--dir", str(tmp_path), "--smoke", "--out", str(tmp_path / "cleaning.json")])
+    cleaning.main(["--dir", str(tmp_path), "--quick", "--out", str(tmp_path / "cleaning.json")])
     figures = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "cleaning.json").read_text())["rows"] == [figures]
     assert figures["cleaning"][0]["deleted_gib"] > 0 and figures["without"][0]["deleted_gib"] == 0

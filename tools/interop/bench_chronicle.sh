@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures Chronicle Queue in-process, one appender: one JSON line on stdout.
 #
-#   bench_chronicle.sh [--dir DIR] [body=BYTES] [seconds=S] [warmup=S] [capMiB=M] [pretouch=MiB]
+#   bench_chronicle.sh [--dir DIR] [body=BYTES] [seconds=S] [warmup=S] [settle=S] [capMiB=M] [pretouch=MiB]
 #
 # DIR must be on the disk to be measured; what is written there, in a new directory, is removed again.
 # Exit 77 if java, javac or mvn (or the jars) are missing.

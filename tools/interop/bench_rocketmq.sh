@@ -7,6 +7,7 @@
 #
 # DIR must be on the disk to be measured (not tmpfs); up to about 3 GiB is used in a new directory there and removed again.
 # put:  mode=async|async_pool|async_warm|sync  threads=N  window=W (asynchronous puts under way per thread)
+#       rate=PUTS (a second, of all threads: each put has a due time)  settle=S (before each stretch)
 #       body=BYTES  props=full|lean  batch=N (MessageExtBatch)  seconds=S  capMiB=M  reps=R  index=true|false
 #       pretouch=MiB (write and delete a file of that size before each run, in memory where there is room, so that a
 #       virtual machine's memory is backed)

@@ -66,7 +66,7 @@ rmq_prepare_chronicle() { # the same for Chronicle Queue; its analytics are off
   rmq_find_java
   lib="$rmq_cache/lib-chronicle-$ver"
   [ -f "$lib/.complete" ] || rmq_fetch_jars "$rmq_here/chronicle/pom.xml" chronicle.version "$ver" "$lib" chronicle-queue
-  sources=("$rmq_here"/chronicle/ChronicleBench.java "$rmq_here"/src/Hist.java "$rmq_here"/src/Json.java)
+  sources=("$rmq_here"/chronicle/ChronicleBench.java "$rmq_here"/src/{BenchWatch,Hist,Json}.java)
   cls="$(rmq_classes "chronicle-$ver" "${sources[@]}")"
   rmq_compile "$lib" "$cls" "${sources[@]}"
   # What Chronicle Queue asks for on Java 17.

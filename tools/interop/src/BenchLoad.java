@@ -7,10 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Semaphore;
-import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.common.message.*;
 import org.apache.rocketmq.store.*;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -96,100 +93,94 @@ final class BenchLoad {
         return s;
     }
 
-    static final class Run { double secs; long msgs, bytes, fails; Hist h = new Hist(); double drainMs; int stored; }
+    /** How a stretch is driven. */
+    static final class Plan {
+        int threads = 1, window = 1, batch = 1, queues = 4;
+        boolean full, timed;
+        double seconds;
+        long cap, rate; // bytes; puts a second of all threads together, 0: as fast as it goes
+        String[] names = {"BenchTopic0"};
+        byte[][] encoded;
+        volatile long start;
 
-    static Run drive(DefaultMessageStore s, int threads, int window, int batchN, int body, boolean full, double seconds,
-                     long capBytes, int topics, int queues) throws Exception {
-        Run run = new Run();
-        AtomicBoolean stop = new AtomicBoolean();
-        AtomicLong total = new AtomicLong(), bytes = new AtomicLong(), fails = new AtomicLong();
-        Thread[] ts = new Thread[threads];
-        Hist[] hs = new Hist[threads];
-        byte[][] encs = null;
-        if (batchN > 1) {
-            encs = new byte[64][];
-            for (int e = 0; e < encs.length; e++) {
-                List<Message> l = new ArrayList<>();
-                for (int i = 0; i < batchN; i++) {
-                    int k = (e * batchN + i) & (POOL - 1);
-                    Message m = new Message();
-                    m.setTopic("bench"); m.setBody(bodies[k & 63]);
-                    MessageAccessor.setProperties(m, propMap[k]);
-                    l.add(m);
-                }
-                encs[e] = MessageDecoder.encodeMessages(l);
+        String topic(long i) { return names[(int) (i % names.length)]; }
+
+        /** The same for other lengths. */
+        Plan with(double seconds, long cap, long rate, boolean timed) {
+            Plan p = new Plan();
+            p.threads = threads; p.window = window; p.batch = batch; p.queues = queues; p.full = full; p.names = names;
+            p.encoded = encoded; p.seconds = seconds; p.cap = cap; p.rate = rate; p.timed = timed;
+            return p;
+        }
+
+        /** One thread, a put at a time. */
+        Plan single(double seconds, long cap) {
+            Plan p = with(seconds, cap, 0, false);
+            p.threads = p.window = p.batch = 1;
+            return p;
+        }
+    }
+
+    static byte[][] encoded(int batch) {
+        byte[][] encs = new byte[64][];
+        for (int e = 0; e < encs.length; e++) {
+            List<Message> l = new ArrayList<>();
+            for (int i = 0; i < batch; i++) {
+                int k = (e * batch + i) & (POOL - 1);
+                Message m = new Message();
+                m.setTopic("bench"); m.setBody(bodies[k & 63]);
+                MessageAccessor.setProperties(m, propMap[k]);
+                l.add(m);
             }
+            encs[e] = MessageDecoder.encodeMessages(l);
         }
-        final byte[][] fencs = encs;
-        String[] names = new String[topics];
-        for (int i = 0; i < topics; i++) names[i] = "BenchTopic" + i;
-        long start = System.nanoTime();
-        long deadline = start + (long) (seconds * 1e9);
-        for (int t = 0; t < threads; t++) {
-            final int id = t;
-            final Hist h = hs[t] = new Hist();
-            ts[t] = new Thread(() -> {
-                Semaphore sem = new Semaphore(window);
-                long n = 0, b = 0, f = 0;
-                long i = (long) id << 32;
-                try {
-                    while (!stop.get()) {
-                        String topic = names[(int) (i % topics)];
-                        long t0;
-                        if (window > 1) {
-                            // asynchronous: up to `window` puts under way; latency runs from the call to the completion
-                            MessageExtBrokerInner m = msg(i, topic, queues, full);
-                            sem.acquire();
-                            t0 = System.nanoTime();
-                            CompletableFuture<PutMessageResult> cf = s.asyncPutMessage(m);
-                            cf.whenComplete((r, e) -> {
-                                h.addShared(System.nanoTime() - t0);
-                                if (e != null || r == null || r.getPutMessageStatus() != PutMessageStatus.PUT_OK) {
-                                    fails.incrementAndGet();
-                                } else {
-                                    total.incrementAndGet();
-                                    bytes.addAndGet(r.getAppendMessageResult().getWroteBytes());
-                                }
-                                sem.release();
-                            });
-                            if (bytes.get() >= capBytes || System.nanoTime() >= deadline) break;
-                        } else {
-                            PutMessageResult r;
-                            if (batchN > 1) {
-                                MessageExtBatch m = batch(fencs[(int) (i & 63)], i, topic, queues);
-                                t0 = System.nanoTime();
-                                r = s.putMessages(m);
-                            } else {
-                                MessageExtBrokerInner m = msg(i, topic, queues, full);
-                                t0 = System.nanoTime();
-                                r = s.putMessage(m);
-                            }
-                            long t1 = System.nanoTime();
-                            if (r.getPutMessageStatus() == PutMessageStatus.PUT_OK) {
-                                h.add(t1 - t0);
-                                n += batchN;
-                                b += r.getAppendMessageResult().getWroteBytes();
-                            } else {
-                                f++;
-                                Thread.sleep(1);
-                            }
-                            if (b * threads >= capBytes || t1 >= deadline) break;
-                        }
-                        i++;
-                    }
-                    sem.acquire(window);
-                } catch (Exception e) {
-                    e.printStackTrace();
-                    f += 1_000_000_000L;
-                }
-                total.addAndGet(n); bytes.addAndGet(b); fails.addAndGet(f);
-            });
-            ts[t].start();
+        return encs;
+    }
+
+    /** What came of it; secs ends with the last put. */
+    static final class Run { double secs; long msgs, bytes, fails, spun, end; Hist h = new Hist(), service = new Hist(); }
+
+    /** All producers wait at a line until the last of them is there. */
+    static Run drive(DefaultMessageStore s, Plan plan) throws Exception {
+        CountDownLatch ready = new CountDownLatch(plan.threads), go = new CountDownLatch(1);
+        BenchProducer[] producers = new BenchProducer[plan.threads];
+        for (int i = 0; i < plan.threads; i++) (producers[i] = new BenchProducer(s, plan, i, ready, go)).start();
+        ready.await();
+        plan.start = System.nanoTime();
+        go.countDown();
+        Run run = new Run();
+        long ended = plan.start;
+        for (BenchProducer p : producers) {
+            p.join();
+            if (p.failed != null) throw p.failed;
+            ended = Math.max(ended, p.ended);
+            run.msgs += p.msgs; run.bytes += p.bytes; run.fails += p.fails; run.spun += p.spun;
+            run.end = Math.max(run.end, p.end);
+            run.h.merge(p.h); run.service.merge(p.service);
         }
-        for (Thread t : ts) t.join();
-        run.secs = (System.nanoTime() - start) / 1e9;
-        for (Hist h : hs) run.h.merge(h);
-        run.msgs = total.get(); run.bytes = bytes.get(); run.fails = fails.get();
+        run.secs = (ended - plan.start) / 1e9;
         return run;
+    }
+
+    /**
+     * Until the log is on the device up to `end`, and then in its queues; milliseconds of the first, and of both. A call of
+     * flush writes and syncs one file only, so that it takes as many as there are files.
+     */
+    static double[] drain(DefaultMessageStore s, long end) throws InterruptedException {
+        long t0 = System.nanoTime();
+        while (s.getCommitLog().flush() < end) {
+            if (System.nanoTime() - t0 > 300_000_000_000L) throw new IllegalStateException("not flushed after 300 s");
+        }
+        double flushMs = (System.nanoTime() - t0) / 1e6;
+        while (s.dispatchBehindBytes() > 0) Thread.sleep(1);
+        return new double[] {flushMs, (System.nanoTime() - t0) / 1e6};
+    }
+
+    /** Lets go by what was left to the device and to the machine, as runner.settle() does on the other side. */
+    static void settle(double seconds) throws Exception {
+        if (seconds <= 0) return;
+        System.gc();
+        new ProcessBuilder("sync").start().waitFor();
+        Thread.sleep((long) (seconds * 1000));
     }
 }

@@ -45,22 +45,26 @@ final class BenchRead {
                 Thread.sleep(5); // the page cache is busy
             }
         }
-        s.getCommitLog().flush();
+        BenchLoad.drain(s, s.getMaxPhyOffset());
         Stores.settle(s);
         for (int max : new int[] {32, 1000}) {
             s.getMessageStoreConfig().setMaxTransferCountOnMessageInMemory(max);
             s.getMessageStoreConfig().setMaxTransferBytesOnMessageInMemory(max == 32 ? 262144 : 16 << 20);
             for (boolean decode : new boolean[] {false, true}) {
-                String[] keys = {"msgs_per_s", "pulls_per_s", "p50_us", "p99_us", "p999_us", "max_us"};
+                String[] keys = {"msgs_per_s", "pulls_per_s", "p50_us", "p99_us", "p999_us", "max_us", "cpu_ns_per_msg",
+                    "foreign"};
                 Map<String, double[]> all = new LinkedHashMap<>();
                 for (String k : keys) all.put(k, new double[reps]);
                 pull(s, queues, max, decode, new Hist(), n);
                 for (int r = 0; r < reps; r++) {
                     Hist h = new Hist();
+                    BenchWatch watch = new BenchWatch();
                     long t0 = System.nanoTime(), c = 0;
                     while (System.nanoTime() - t0 < 1_500_000_000L) c += pull(s, queues, max, decode, h, n);
                     double sec = (System.nanoTime() - t0) / 1e9;
-                    double[] v = {c / sec, h.n / sec, h.us(.5), h.us(.99), h.us(.999), h.max / 1e3};
+                    watch.stop();
+                    double[] v = {c / sec, h.n / sec, h.us(.5), h.us(.99), h.us(.999), h.max / 1e3, watch.ownSecs * 1e9 / c,
+                        watch.foreign};
                     for (int i = 0; i < keys.length; i++) all.get(keys[i])[r] = v[i];
                 }
                 Bench.summary(new Json().put("bench", "getMessage").put("summary", true).put("version", Bench.version())

@@ -20,4 +20,14 @@ final class Hist {
         for (int i = 0; i < c.length; i++) { s += c[i]; if (s >= want && c[i] > 0) return Math.min(value(i), max) / 1000.0; }
         return max / 1000.0;
     }
+    /** [[ns, count], ...] of what is not empty, as JSON. */
+    String counts() {
+        StringBuilder b = new StringBuilder("[");
+        for (int i = 0; i < c.length; i++) {
+            if (c[i] == 0) continue;
+            if (b.length() > 1) b.append(',');
+            b.append('[').append(Math.min(value(i), max)).append(',').append(c[i]).append(']');
+        }
+        return b.append(']').toString();
+    }
 }

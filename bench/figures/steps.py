@@ -1,0 +1,56 @@
+"""The steps of a figures run: what each measures, by which command, and about how long it takes.
+
+A command takes `--dir DIR --out FILE` and, for a run that only shows that everything works, `--quick`. It writes FILE as
+{"runs": {CASE: {SUBJECT: [{figure: number, ...}, ...]}}, "missing": {"CASE/SUBJECT": why}, "failed": {"CASE/SUBJECT": text}}.
+"""
+from dataclasses import dataclass, replace
+
+MINUTES_MAX = 50        # of STEPS together: a run with its pauses is over within the hour
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    minutes: float
+    command: tuple[str, ...]        # a module of this checkout and its arguments
+    shows: str
+
+
+def _group(name: str, minutes: float, shows: str, reps: int = 3) -> Step:
+    return Step(name, minutes, ("bench.pairs", "--group", name, "--reps", str(reps)), shows)
+
+
+def _driver(name: str, minutes: float, shows: str, *more: str) -> Step:
+    return Step(name.replace("_", "-"), minutes, (f"bench.load.{name}", *more), shows)
+
+
+STEPS: tuple[Step, ...] = (
+    _group("beside", 11, "puts and gets in turns with RocketMQ, until all is flushed and dispatched"),
+    _group("at_rate", 5.5, "latency and processor time of both stores at the same load", reps=2),
+    _group("chronicle", 1.5, "asynchronous puts beside Chronicle Queue", reps=2),
+    _group("databases", 3.5, "the same work beside SQLite, LMDB and RocksDB", reps=2),
+    _group("pages", 2.5, "one durable page of 4 KiB, for each back end and for fio"),
+    _group("shared", 2, "durable puts that share syncs", reps=2),
+    _group("stream", 2.5, "8 GiB as a stream, beside fio and RocketMQ", reps=2),
+    _group("disks", 4, "the same cases on several file systems and on a slow disk", reps=1),
+    _group("alone", 2.5, "the figures that no peer has: queries, scan, opening after a crash", reps=2),
+    Step("overtime", 1, ("bench.figures.overtime",), "the rate over time of a producer at full speed, and its pauses"),
+    _driver("views", 1, "what a message costs a reader as a view and as a copy"),
+    _driver("threads", 1, "four threads that put beside one thread"),
+    *(replace(_driver("bare", 0.5, "one synchronous put beside a bare C loop of pwrite and fdatasync", "--write-path", path),
+              name=f"bare-{path}") for path in ("mmap", "pool")),
+    *(replace(_driver("dispatch", 0.5, "how fast queues and index are built", "--props", props), name=f"dispatch-{props}")
+      for props in ("lean", "full")),
+    _driver("idle", 1, "memory of a store at rest, and 10,000 queues"),
+    _driver("small_stores", 0.5, "what a store costs a test"),
+    _driver("cleaning", 1.5, "a producer's pauses while files are deleted"),
+    _driver("fence", 0.5, "how long a failed sync takes to reach everybody who waits"),
+    _driver("uring_steps", 1, "what each means of io_uring is worth"),
+    _driver("put_lock", 2.5, "mutex, spin and adaptive as the put lock"),
+    Step("micro", 1, ("bench.micro",), "single calls beside a yardstick of pure Python"),
+    Step("spark", 2, ("bench.spark",), "the store in Spark beside Parquet"),
+)
+# Only with --full: hours.
+FULL: tuple[Step, ...] = (
+    Step("full", 240, ("bench.suite", "--full"), "every combination of write path, back end, file state, peer and disk"),
+)
