@@ -153,10 +153,10 @@ _FILES = {
 
 
 def formats() -> str:
-    from rmq_store.codec import layout
+    from rmq_store.codec import _layout, layout
 
-    sizes = {"consume": layout.CONSUME_QUEUE_UNIT_SIZE, "ext": layout.EXT_ADDRESS_MAX, "header": layout.INDEX_HEADER_SIZE,
-             "slot": layout.INDEX_SLOT_SIZE, "entry": layout.INDEX_ENTRY_SIZE, "checkpoint": layout.CHECKPOINT_SIZE}
+    sizes = {"consume": _layout.UNIT_SIZE, "ext": layout.EXT_ADDRESS_MAX, "header": _layout.INDEX_HEADER_SIZE,
+             "slot": _layout.INDEX_SLOT_SIZE, "entry": _layout.INDEX_ENTRY_SIZE, "checkpoint": _layout.CHECKPOINT_SIZE}
     parts = ["# Formats", "",
              "The bytes of every file that RocketMQ and this store share. All integers are big-endian and signed. "
              "`rmqstore dump --hex FILE` names these fields in a file.", ""]

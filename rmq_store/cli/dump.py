@@ -15,7 +15,7 @@ from rmq_store.cli.exits import CANNOT_OPEN, FINDINGS, FINE
 from rmq_store.cli.files import KINDS, StoreFile
 from rmq_store.cli.formats import Item
 from rmq_store.cli.output import Output, Progress, size_text
-from rmq_store.codec import layout
+from rmq_store.codec import _layout, layout
 from rmq_store.codec._codec import Blank, decode_record
 from rmq_store.codec.layout import FieldValue, time_text
 from rmq_store.errors import ConfigError, CorruptionError
@@ -78,7 +78,7 @@ def _items(file: StoreFile, args: argparse.Namespace) -> Iterator[Item]:
     if file.kind == "commitlog":
         return commitlog(file, _within(file, args.begin, file.start), args.hex, args.body)
     if file.kind == "consumequeue":
-        return formats.consumequeue(file, _within(file, args.begin, file.start // layout.CONSUME_QUEUE_UNIT_SIZE))
+        return formats.consumequeue(file, _within(file, args.begin, file.start // _layout.UNIT_SIZE))
     if file.kind == "consumequeue_ext":
         return formats.consumequeue_ext(file, _within(file, args.begin, file.start))
     if file.kind == "index":
@@ -98,12 +98,13 @@ def _within(file: StoreFile, begin: int | None, start: int) -> int:
 def commitlog(file: StoreFile, first: int, with_fields: bool, body: str) -> Iterator[Item]:
     """Records from position `first` of the file on; ends at the first that cannot be one, as recovery does."""
     at = first
-    while file.size - at >= layout.BLANK_SIZE:
-        size, magic = formats.number(file.read(at, 4)), formats.number(file.read(at + 4, 4))
+    while file.size - at >= _layout.BLANK_SIZE:
+        head = file.read(at, _layout.RECORD_HEAD_SIZE)
+        size, magic = layout.get32(head, _layout.RECORD_AT_SIZE), layout.get32(head, _layout.RECORD_AT_MAGIC)
         if size == 0 and magic == 0:
             yield from formats.rest(file, at, "no record")
             return
-        raw = file.read(at, min(max(size, layout.BLANK_SIZE), file.size - at))
+        raw = file.read(at, min(max(size, _layout.BLANK_SIZE), file.size - at))
         fields = layout.describe(raw) if with_fields else []
         try:
             record = decode_record(raw, path=file.path)
@@ -121,7 +122,7 @@ def commitlog(file: StoreFile, first: int, with_fields: bool, body: str) -> Iter
         item.facts |= {name: getattr(record, name) for name in (
             "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
             "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "properties")}
-        item.facts |= {"version": 2 if record.magic == layout.MAGIC_V2 else 1, "msg_id": record.message_id,
+        item.facts |= {"version": 2 if record.magic == _layout.MAGIC_V2 else 1, "msg_id": record.message_id,
                        "body_size": len(record.body), **body_fields(bytes(record.body), body)}
         item.finding = _wrong_in(record, file.start + at)
         yield item

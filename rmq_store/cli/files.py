@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 from rmq_store.base.io._io import IoTable
+from rmq_store.codec._layout import RECORD_AT_MAGIC
 from rmq_store.codec.layout import MAGIC_NAMES
 
 _IO = IoTable()
@@ -76,7 +77,7 @@ class StoreFile:
         if path.name.isdigit() and len(path.name) == 17:
             return "index"
         if path.name.isdigit() and len(path.name) == 20:
-            if os.pread(self._fd, 4, 4) in MAGICS or folders[0] == "commitlog":
+            if os.pread(self._fd, 4, RECORD_AT_MAGIC) in MAGICS or folders[0] == "commitlog":
                 return "commitlog"
             if folders[0].isdigit():
                 return "consumequeue_ext" if "consumequeue_ext" in folders[2:3] else "consumequeue"

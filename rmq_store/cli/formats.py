@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmq_store.cli.files import StoreFile, queue_of
-from rmq_store.codec import layout
+from rmq_store.codec import _layout, layout
 from rmq_store.codec.layout import FieldValue
 from rmq_store.queues.index.geometry import find_geometry
 
@@ -48,7 +48,7 @@ def rest(file: StoreFile, at: int, reason: str) -> Iterator[Item]:
 def consumequeue(file: StoreFile, first: int) -> Iterator[Item]:
     """Entries of 20 bytes from entry `first` of the file on."""
     topic, queue_id = queue_of(file.path)
-    unit = layout.CONSUME_QUEUE_UNIT_SIZE
+    unit = _layout.UNIT_SIZE
     if file.size % unit:
         yield Item("finding", 0, finding=f"the size {file.size} is not a multiple of {unit}")
     at = first * unit
@@ -59,7 +59,7 @@ def consumequeue(file: StoreFile, first: int) -> Iterator[Item]:
             yield from rest(file, at, "no entry")
             return
         facts: dict[str, Any] = {"topic": topic, "queue_id": queue_id, "queue_offset": (file.start + at) // unit}
-        if v["size"] == layout.CONSUME_QUEUE_BLANK_SIZE:
+        if v["size"] == _layout.UNIT_FILLER:
             facts["filler"] = True
         elif v["tagsCode"] <= layout.EXT_ADDRESS_MAX:
             facts["ext_position"] = v["tagsCode"] + EXT_BASE
@@ -74,19 +74,19 @@ def consumequeue_ext(file: StoreFile, first: int) -> Iterator[Item]:
     at = first
     while at + 2 <= file.size:
         size = number(file.read(at, 2))
-        if size == layout.EXT_END_OF_FILE:
+        if size == _layout.EXT_END_OF_FILE:
             yield Item("end", at, file.size - at, facts={"reason": "the file is full"})
             return
         if size < 1:
             yield from rest(file, at, "no unit")
             return
-        if size < layout.EXT_UNIT_SIZE_MIN or at + size > file.size:
-            yield Item("finding", at, finding=f"a unit of {size} bytes does not fit: {layout.EXT_UNIT_SIZE_MIN} to "
+        if size < _layout.EXT_UNIT_SIZE_MIN or at + size > file.size:
+            yield Item("finding", at, finding=f"a unit of {size} bytes does not fit: {_layout.EXT_UNIT_SIZE_MIN} to "
                        f"{file.size - at} do")
             return
         fields = layout.describe_fields(layout.CONSUME_QUEUE_EXT_UNIT, file.read(at, size))
         item = Item("unit", at, size, fields, {"topic": topic, "queue_id": queue_id, "address": file.start + at - EXT_BASE})
-        stated, there = number(fields[3].data), size - layout.EXT_UNIT_SIZE_MIN
+        stated, there = number(fields[3].data), size - _layout.EXT_UNIT_SIZE_MIN
         if stated != there:
             item.finding = f"bitMapSize is {stated}, the unit has room for {there}"
         yield item
@@ -95,31 +95,32 @@ def consumequeue_ext(file: StoreFile, first: int) -> Iterator[Item]:
 
 def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
     """Header, then the entries from number `first` (at least 1) on. `slots`: None finds out."""
-    if file.size < layout.INDEX_HEADER_SIZE:
-        yield Item("finding", 0, finding=f"{file.size} bytes are not an index file: its header has {layout.INDEX_HEADER_SIZE}")
+    if file.size < _layout.INDEX_HEADER_SIZE:
+        yield Item("finding", 0, finding=f"{file.size} bytes are not an index file: its header has {_layout.INDEX_HEADER_SIZE}")
         return
-    fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, layout.INDEX_HEADER_SIZE))
+    fields = layout.describe_fields(layout.INDEX_HEADER, file.read(0, _layout.INDEX_HEADER_SIZE))
     head = values(fields)
     count = max(head["indexCount"], 1)
     if slots is None and (found := find_geometry(file.read, file.size, file.data)):
         slots = found[0]
     facts: dict[str, Any] = {}
     if slots is not None:
-        facts = {"slots": slots, "entries_max": (file.size - _entry_at(slots, 0)) // layout.INDEX_ENTRY_SIZE}
-    yield Item("header", 0, layout.INDEX_HEADER_SIZE, fields, facts)
+        facts = {"slots": slots, "entries_max": (file.size - _entry_at(slots, 0)) // _layout.INDEX_ENTRY_SIZE}
+    yield Item("header", 0, _layout.INDEX_HEADER_SIZE, fields, facts)
     if count == 1:
         return
     if slots is None:
-        yield Item("finding", 40, finding="the number of slots cannot be told from the file: give it with --index-slots")
+        yield Item("finding", _layout.INDEX_HEADER_SIZE,
+                   finding="the number of slots cannot be told from the file: give it with --index-slots")
         return
     for n in range(max(first, 1), count):
         at = _entry_at(slots, n)
-        if at + layout.INDEX_ENTRY_SIZE > file.size:
+        if at + _layout.INDEX_ENTRY_SIZE > file.size:
             yield Item("finding", at, finding=f"indexCount {count} leads past the end of the file")
             return
-        fields = layout.describe_fields(layout.INDEX_ENTRY, file.read(at, layout.INDEX_ENTRY_SIZE))
+        fields = layout.describe_fields(layout.INDEX_ENTRY, file.read(at, _layout.INDEX_ENTRY_SIZE))
         v = values(fields)
-        item = Item("entry", at, layout.INDEX_ENTRY_SIZE, fields, {
+        item = Item("entry", at, _layout.INDEX_ENTRY_SIZE, fields, {
             "number": n, "slot": v["keyHash"] % slots, "time": head["beginTimestamp"] + v["timeDiff"] * 1000})
         if v["keyHash"] < 0 or v["phyOffset"] < 0 or not 0 <= v["prevIndex"] < n:
             item.finding = "a hash or an offset below zero, or a chain that does not lead back"
@@ -127,16 +128,17 @@ def index(file: StoreFile, first: int, slots: int | None) -> Iterator[Item]:
 
 
 def _entry_at(slots: int, n: int) -> int:
-    return layout.INDEX_HEADER_SIZE + layout.INDEX_SLOT_SIZE * slots + layout.INDEX_ENTRY_SIZE * n
+    return _layout.INDEX_HEADER_SIZE + _layout.INDEX_SLOT_SIZE * slots + _layout.INDEX_ENTRY_SIZE * n
 
 
 def checkpoint(file: StoreFile) -> Iterator[Item]:
-    if file.size < 40:
-        yield Item("finding", 0, finding=f"{file.size} bytes are not a checkpoint: it has {layout.CHECKPOINT_SIZE}")
+    if file.size < _layout.CHECKPOINT_AT_FLUSHED:
+        yield Item("finding", 0, finding=f"{file.size} bytes are not a checkpoint: it has {_layout.CHECKPOINT_SIZE}")
         return
-    yield Item("checkpoint", 0, file.size, layout.describe_fields(layout.CHECKPOINT, file.read(0, 40)))
-    if file.size != layout.CHECKPOINT_SIZE:
-        yield Item("finding", 0, finding=f"the size is {file.size}, expected {layout.CHECKPOINT_SIZE}")
+    fields = layout.describe_fields(layout.CHECKPOINT, file.read(0, _layout.CHECKPOINT_FIELDS_SIZE))
+    yield Item("checkpoint", 0, file.size, fields)
+    if file.size != _layout.CHECKPOINT_SIZE:
+        yield Item("finding", 0, finding=f"the size is {file.size}, expected {_layout.CHECKPOINT_SIZE}")
 
 
 def text_file(file: StoreFile) -> Iterator[Item]:

@@ -17,10 +17,11 @@ from rmq_store.cli.common import PATH, keywords, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
+from rmq_store.codec.layout import EXT_ADDRESS_MAX
 from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefusesToLoad, StoreStateError
 from rmq_store.log.recovery.copying import copy_store
 from rmq_store.log.recovery.lockfile import holder, in_use
-from rmq_store.log.recovery.places import EXT_ADDRESS_MAX, Places
+from rmq_store.log.recovery.places import Places
 from rmq_store.services.integrity.verification import chosen_options
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore

@@ -14,10 +14,9 @@
 # Source: MessageDecoder.encodeMessage, MessageExtEncoder.encode(MessageExtBatch).
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.codec._record cimport PROPERTIES_SIZE_MAX, RecordArgs, record_prepare, rmq_get16, rmq_get32
-
-cdef enum:
-    BATCH_FIXED_SIZE = 22           # an element without body and properties
+from rmq_store.codec._layout cimport (ELEMENT_AT_BODY, ELEMENT_AT_BODY_SIZE, ELEMENT_AT_FLAG, ELEMENT_AT_SIZE,
+                                      ELEMENT_FIXED_SIZE, PROPERTIES_SIZE_MAX)
+from rmq_store.codec._record cimport RecordArgs, record_prepare, rmq_get16, rmq_get32
 
 cdef enum BatchStatus:
     BATCH_END = 0
@@ -49,17 +48,17 @@ cdef inline BatchStatus batch_next(BatchReader *r, BatchElement *out) noexcept n
     cdef int64_t total
     if left == 0:
         return BATCH_END
-    if left < BATCH_FIXED_SIZE:
+    if left < ELEMENT_FIXED_SIZE:
         return BATCH_BAD_SIZE
-    total = rmq_get32(r.at)
-    out.flag = rmq_get32(r.at + 12)
-    out.body_size = rmq_get32(r.at + 16)
-    if total < BATCH_FIXED_SIZE or total > left or out.body_size < 0 or out.body_size > total - BATCH_FIXED_SIZE:
+    total = rmq_get32(r.at + ELEMENT_AT_SIZE)
+    out.flag = rmq_get32(r.at + ELEMENT_AT_FLAG)
+    out.body_size = rmq_get32(r.at + ELEMENT_AT_BODY_SIZE)
+    if total < ELEMENT_FIXED_SIZE or total > left or out.body_size < 0 or out.body_size > total - ELEMENT_FIXED_SIZE:
         return BATCH_BAD_SIZE
-    out.body = r.at + 20
+    out.body = r.at + ELEMENT_AT_BODY
     out.properties_size = rmq_get16(out.body + out.body_size)
     out.properties = <const char *> (out.body + out.body_size + 2)
-    if out.properties_size < 0 or out.properties_size != total - BATCH_FIXED_SIZE - out.body_size:
+    if out.properties_size < 0 or out.properties_size != total - ELEMENT_FIXED_SIZE - out.body_size:
         return BATCH_BAD_SIZE
     r.at += total
     return BATCH_ELEMENT

@@ -10,7 +10,8 @@ from libc.stdint cimport int64_t
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
 from rmq_store.codec._codec cimport RecordSource
-from rmq_store.codec._record cimport PROPERTIES_SIZE_MAX, RecordArgs, record_encode
+from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX
+from rmq_store.codec._record cimport RecordArgs, record_encode
 
 
 class BatchMessage(NamedTuple):

@@ -18,11 +18,13 @@ from rmq_store.codec.properties import CRC_PROPERTY, delete_property
 from rmq_store.errors import CorruptionError, MessageIllegal, PropertiesSizeExceeded, exceeds
 
 from rmq_store.codec._delay cimport delay_tags_code
+from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, MAGIC_V1, MAGIC_V2, PROPERTIES_SIZE_MAX,
+                                      TOPIC_SIZE_V1_MAX)
 from rmq_store.codec._properties cimport java_text, properties_bytes, properties_dict, property_text
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, RECORD_BAD_MAGIC,
-                                      RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, TOPIC_SIZE_V1_MAX, PropertyView,
-                                      RecordArgs, RecordStatus, RecordView, blank_encode, body_crc32 as kernel_body_crc32,
-                                      properties_scan, record_crc_check, record_encode, record_parse, record_prepare)
+from rmq_store.codec._record cimport (RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView, RecordArgs,
+                                      RecordStatus, RecordView, blank_encode, body_crc32 as kernel_body_crc32, born_host_size,
+                                      properties_scan, record_crc_check, record_encode, record_parse, record_prepare,
+                                      store_host_size)
 
 __all__ = ["Blank", "DecodedRecord", "body_crc32", "decode_record", "encode_blank", "encode_into", "encode_record",
            "index_key_hash", "java_hash", "record_size", "tags_code", "verify_record_crc"]
@@ -296,7 +298,7 @@ cdef class DecodedRecord:
     @property
     def born_host(self):
         return host_text(PyBytes_FromStringAndSize(<const char *> self._view.born_host,
-                                                   20 if self._view.sys_flag & FLAG_BORN_V6 else 8))
+                                                   born_host_size(self._view.sys_flag)))
 
     @property
     def store_timestamp(self):
@@ -308,7 +310,7 @@ cdef class DecodedRecord:
 
     cdef bytes _store_host(self):
         return PyBytes_FromStringAndSize(<const char *> self._view.store_host,
-                                         20 if self._view.sys_flag & FLAG_STORE_V6 else 8)
+                                         store_host_size(self._view.sys_flag))
 
     @property
     def reconsume_times(self):
@@ -415,7 +417,8 @@ cdef object _corruption(RecordStatus status, const RecordView *v, Py_ssize_t lef
     if left < BLANK_SIZE:
         return CorruptionError(path, offset, "a record", f"{left} bytes")
     if status == RECORD_BAD_MAGIC:
-        return CorruptionError(path, offset, "magic code 0xdaa320a7 or 0xdaa320ab", f"0x{v.magic & 0xffffffff:08x}")
+        known = " or ".join(f"0x{code & 0xffffffff:08x}" for code in (MAGIC_V1, MAGIC_V2))
+        return CorruptionError(path, offset, f"magic code {known}", f"0x{v.magic & 0xffffffff:08x}")
     if status == RECORD_SIZE_MISMATCH:
         return CorruptionError(path, offset, f"parts that add up to {v.size} bytes", "another sum")
     return CorruptionError(path, offset, "lengths inside the record", f"size {v.size} with {left} bytes there")

@@ -13,7 +13,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
-from rmq_store.codec._record cimport PROPERTIES_SIZE_MAX
+from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX
 from rmq_store.codec._text cimport Property, property_next
 
 

@@ -13,10 +13,17 @@
 #   9 bornTimestamp             8             19 propertiesLength          2
 #  10 bornHost                  8 or 20       20 properties                n
 #
-# Source: CommitLog.java (4.9.8), MessageExtEncoder.java and MessageDecoder.java (5.3.3); offsets in codec/layout.py.
+# Source: CommitLog.java (4.9.8), MessageExtEncoder.java and MessageDecoder.java (5.3.3). Offsets and sizes: _layout.pxd.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy
 
+from rmq_store.codec._layout cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, HOST_V4_SIZE, HOST_V6_MORE, HOST_V6_SIZE,
+                                      MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_BODY, RECORD_AT_BODY_CRC, RECORD_AT_BODY_SIZE,
+                                      RECORD_AT_BORN_HOST, RECORD_AT_BORN_TIMESTAMP, RECORD_AT_FLAG, RECORD_AT_MAGIC,
+                                      RECORD_AT_PHYSICAL_OFFSET, RECORD_AT_PREPARED_OFFSET, RECORD_AT_QUEUE_ID,
+                                      RECORD_AT_QUEUE_OFFSET, RECORD_AT_RECONSUME_TIMES, RECORD_AT_SIZE, RECORD_AT_STORE_HOST,
+                                      RECORD_AT_STORE_TIMESTAMP, RECORD_AT_SYS_FLAG, RECORD_FIXED_SIZE, RECORD_HEAD_SIZE,
+                                      TOPIC_SIZE_V1_MAX)
 from rmq_store.codec._text cimport Property, property_next
 
 
@@ -31,23 +38,6 @@ cdef extern from "rmq_bytes.h" nogil:
 
 cdef extern from "libdeflate.h" nogil:
     uint32_t libdeflate_crc32(uint32_t crc, const void *data, size_t n)
-
-cdef enum:
-    MAGIC_V1 = -626843481       # 0xDAA320A7
-    MAGIC_V2 = -626843477       # 0xDAA320AB, topic length in two bytes
-    MAGIC_BLANK = -875286124    # 0xCBD43194, end of file
-    FLAG_BORN_V6 = 0x10
-    FLAG_STORE_V6 = 0x20
-    FLAG_TRANSACTION = 0xC
-    TRANSACTION_PREPARED = 0x4
-    TRANSACTION_COMMIT = 0x8
-    TRANSACTION_ROLLBACK = 0xC
-    RECORD_FIXED_SIZE = 91      # v1, both hosts IPv4, everything but body, topic and properties
-    BLANK_SIZE = 8              # bytes that always stay free behind the last record of a file
-    RECORD_HEAD_SIZE = 8        # totalSize and magicCode: without them there is no record
-    CRC_PROPERTY_SIZE = 20      # __CRC32# 0x01 ten digits 0x02
-    PROPERTIES_SIZE_MAX = 32767
-    TOPIC_SIZE_V1_MAX = 127
 
 cdef enum RecordStatus:
     RECORD_OK = 0
@@ -79,8 +69,8 @@ cdef struct RecordArgs:
     int32_t body_crc            # CRC-32 & 0x7fffffff, or -1: taken over the copied bytes (mutable bodies)
     int32_t trailing_separator  # 5.x ends the properties with 0x02, 4.9 does not
     int32_t crc_property        # append __CRC32# (enabledAppendPropCRC)
-    uint8_t born_host[20]       # address 4 or 16, then port 4
-    uint8_t store_host[20]
+    uint8_t born_host[HOST_V6_SIZE]     # address 4 or 16, then port 4
+    uint8_t store_host[HOST_V6_SIZE]
     # computed
     int32_t properties_total
     int32_t size
@@ -126,6 +116,18 @@ cdef inline int32_t body_crc32(const void *body, int32_t size) noexcept nogil:
     return <int32_t> (libdeflate_crc32(0, body, size) & 0x7FFFFFFF) if size > 0 else 0
 
 
+cdef inline int host_size(bint v6) noexcept nogil:
+    return HOST_V6_SIZE if v6 else HOST_V4_SIZE
+
+
+cdef inline int born_host_size(int32_t sys_flag) noexcept nogil:
+    return host_size(sys_flag & FLAG_BORN_V6)
+
+
+cdef inline int store_host_size(int32_t sys_flag) noexcept nogil:
+    return host_size(sys_flag & FLAG_STORE_V6)
+
+
 cdef inline bint _ends_open(const char *properties, int32_t size) noexcept nogil:
     # True if something stored behind these properties needs a separator first.
     return size > 0 and properties[size - 1] != 2
@@ -152,9 +154,9 @@ cdef inline int32_t record_prepare(RecordArgs *a) noexcept nogil:
     a.properties_total = total
     a.size = RECORD_FIXED_SIZE + a.body_size + a.topic_size + total
     if a.sys_flag & FLAG_BORN_V6:
-        a.size += 12
+        a.size += HOST_V6_MORE
     if a.sys_flag & FLAG_STORE_V6:
-        a.size += 12
+        a.size += HOST_V6_MORE
     if a.topic_size > TOPIC_SIZE_V1_MAX:
         a.size += 1
     return a.size
@@ -219,34 +221,32 @@ cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t q
     # Writes a.size bytes at `to`, the first eight, without which it is no record, with one store after all others: `to` may
     # lie in a mapped file, and a process that is killed in the middle leaves nothing of it. a went through record_prepare.
     cdef int64_t head = _head(a.size, MAGIC_V1 if a.topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
-    cdef unsigned char *p
-    rmq_put32(to + 8, a.body_crc)
-    rmq_put32(to + 12, a.queue_id)
-    rmq_put32(to + 16, a.flag)
-    rmq_put64(to + 20, queue_offset)
-    rmq_put64(to + 28, physical_offset)
-    rmq_put32(to + 36, a.sys_flag)
-    rmq_put64(to + 40, a.born_timestamp)
+    cdef unsigned char *p = to      # moved on by each IPv6 host, so that the fields behind it are where the layout says
+    rmq_put32(to + RECORD_AT_BODY_CRC, a.body_crc)
+    rmq_put32(to + RECORD_AT_QUEUE_ID, a.queue_id)
+    rmq_put32(to + RECORD_AT_FLAG, a.flag)
+    rmq_put64(to + RECORD_AT_QUEUE_OFFSET, queue_offset)
+    rmq_put64(to + RECORD_AT_PHYSICAL_OFFSET, physical_offset)
+    rmq_put32(to + RECORD_AT_SYS_FLAG, a.sys_flag)
+    rmq_put64(to + RECORD_AT_BORN_TIMESTAMP, a.born_timestamp)
     if a.sys_flag & FLAG_BORN_V6:
-        memcpy(to + 48, a.born_host, 20)
-        p = to + 68
+        memcpy(to + RECORD_AT_BORN_HOST, a.born_host, HOST_V6_SIZE)
+        p += HOST_V6_MORE
     else:
-        memcpy(to + 48, a.born_host, 8)
-        p = to + 56
-    rmq_put64(p, store_timestamp)
+        memcpy(to + RECORD_AT_BORN_HOST, a.born_host, HOST_V4_SIZE)
+    rmq_put64(p + RECORD_AT_STORE_TIMESTAMP, store_timestamp)
     if a.sys_flag & FLAG_STORE_V6:
-        memcpy(p + 8, a.store_host, 20)
-        p += 28
+        memcpy(p + RECORD_AT_STORE_HOST, a.store_host, HOST_V6_SIZE)
+        p += HOST_V6_MORE
     else:
-        memcpy(p + 8, a.store_host, 8)
-        p += 16
-    rmq_put32(p, a.reconsume_times)
-    rmq_put64(p + 4, a.prepared_transaction_offset)
-    rmq_put32(p + 12, a.body_size)
-    p += 16
+        memcpy(p + RECORD_AT_STORE_HOST, a.store_host, HOST_V4_SIZE)
+    rmq_put32(p + RECORD_AT_RECONSUME_TIMES, a.reconsume_times)
+    rmq_put64(p + RECORD_AT_PREPARED_OFFSET, a.prepared_transaction_offset)
+    rmq_put32(p + RECORD_AT_BODY_SIZE, a.body_size)
+    p += RECORD_AT_BODY
     memcpy(p, a.body, a.body_size)
     if a.body_crc < 0:
-        rmq_put32(to + 8, body_crc32(p, a.body_size))
+        rmq_put32(to + RECORD_AT_BODY_CRC, body_crc32(p, a.body_size))
     p += a.body_size
     if a.topic_size <= TOPIC_SIZE_V1_MAX:
         p[0] = <unsigned char> a.topic_size
@@ -266,8 +266,27 @@ cdef inline void record_encode(unsigned char *to, const RecordArgs *a, int64_t q
 
 
 cdef inline void blank_encode(unsigned char *to, int32_t rest) noexcept nogil:
-    # The end-of-file record: `rest` is all that is left of the file, only 8 bytes are written, with one store.
+    # The end-of-file record: `rest` is all that is left of the file, only its head is written, with one store.
     rmq_put64_last(to, _head(rest, MAGIC_BLANK))
+
+
+cdef inline int32_t head_size(const unsigned char *head) noexcept nogil:
+    # The fields that a look at a record's first bytes needs: totalSize, and below magicCode and physicalOffset.
+    return rmq_get32(head + RECORD_AT_SIZE)
+
+
+cdef inline int32_t head_magic(const unsigned char *head) noexcept nogil:
+    return rmq_get32(head + RECORD_AT_MAGIC)
+
+
+cdef inline int64_t head_physical(const unsigned char *head) noexcept nogil:
+    return rmq_get64(head + RECORD_AT_PHYSICAL_OFFSET)
+
+
+cdef inline int64_t head_store_timestamp(const unsigned char *head) noexcept nogil:
+    # storeTimestamp of a record of which the first RECORD_TIMED_SIZE bytes are there.
+    cdef int more = HOST_V6_MORE if rmq_get32(head + RECORD_AT_SYS_FLAG) & FLAG_BORN_V6 else 0
+    return rmq_get64(head + more + RECORD_AT_STORE_TIMESTAMP)
 
 
 cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available, RecordView *v) noexcept nogil:
@@ -278,10 +297,10 @@ cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available
     cdef int32_t n
     v.start = at
     v.size = 0
-    if available < 8:
+    if available < RECORD_HEAD_SIZE:
         return RECORD_BAD_SIZE
-    v.size = rmq_get32(at)
-    v.magic = rmq_get32(at + 4)
+    v.size = rmq_get32(at + RECORD_AT_SIZE)
+    v.magic = rmq_get32(at + RECORD_AT_MAGIC)
     if v.magic == MAGIC_BLANK:
         return RECORD_BLANK
     if v.magic != MAGIC_V1 and v.magic != MAGIC_V2:
@@ -289,24 +308,25 @@ cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available
     size = v.size
     if size < RECORD_FIXED_SIZE or size > available:
         return RECORD_BAD_SIZE
-    v.body_crc = rmq_get32(at + 8)
-    v.queue_id = rmq_get32(at + 12)
-    v.flag = rmq_get32(at + 16)
-    v.queue_offset = rmq_get64(at + 20)
-    v.physical_offset = rmq_get64(at + 28)
-    v.sys_flag = rmq_get32(at + 36)
-    v.born_timestamp = rmq_get64(at + 40)
-    v.born_host = at + 48
-    pos = 48 + (20 if v.sys_flag & FLAG_BORN_V6 else 8)
-    v.store_timestamp = rmq_get64(at + pos)
-    v.store_host = at + pos + 8
-    pos += 8 + (20 if v.sys_flag & FLAG_STORE_V6 else 8)
-    if pos + 16 > available:
+    v.body_crc = rmq_get32(at + RECORD_AT_BODY_CRC)
+    v.queue_id = rmq_get32(at + RECORD_AT_QUEUE_ID)
+    v.flag = rmq_get32(at + RECORD_AT_FLAG)
+    v.queue_offset = rmq_get64(at + RECORD_AT_QUEUE_OFFSET)
+    v.physical_offset = rmq_get64(at + RECORD_AT_PHYSICAL_OFFSET)
+    v.sys_flag = rmq_get32(at + RECORD_AT_SYS_FLAG)
+    v.born_timestamp = rmq_get64(at + RECORD_AT_BORN_TIMESTAMP)
+    v.born_host = at + RECORD_AT_BORN_HOST
+    pos = HOST_V6_MORE if v.sys_flag & FLAG_BORN_V6 else 0
+    v.store_timestamp = rmq_get64(at + pos + RECORD_AT_STORE_TIMESTAMP)
+    v.store_host = at + pos + RECORD_AT_STORE_HOST
+    if v.sys_flag & FLAG_STORE_V6:
+        pos += HOST_V6_MORE
+    if pos + RECORD_AT_BODY > available:
         return RECORD_BAD_SIZE
-    v.reconsume_times = rmq_get32(at + pos)
-    v.prepared_transaction_offset = rmq_get64(at + pos + 4)
-    n = rmq_get32(at + pos + 12)
-    pos += 16
+    v.reconsume_times = rmq_get32(at + pos + RECORD_AT_RECONSUME_TIMES)
+    v.prepared_transaction_offset = rmq_get64(at + pos + RECORD_AT_PREPARED_OFFSET)
+    n = rmq_get32(at + pos + RECORD_AT_BODY_SIZE)
+    pos += RECORD_AT_BODY
     if n < 0:
         n = 0
     if n > size or pos + n + 2 > available:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any
 
-from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
+from rmq_store.codec._layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError
 
 __all__ = ["INFLATED_SIZE_MAX", "CompressionType", "compression_type", "deflate", "inflate"]

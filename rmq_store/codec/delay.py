@@ -8,8 +8,9 @@ Source: CommitLog.asyncPutMessage (4.9.8), HookUtils.transformDelayLevelMessage 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._properties import decode_properties, encode_properties
-from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT, Compat
+from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal
 
 __all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "delay_rewrite", "deliver_timestamp", "parse_delay_level",

@@ -1,8 +1,8 @@
 """Byte layouts of every file of a store: field numbers, names, offsets, sizes, meanings, magic codes, flag bits.
 
-One table for the documents, for `rmqstore dump --hex` and for whoever reads bytes by hand; the C constants of _record.pxd are
-kept equal to it by a test. Pure data and pure functions, any thread. Nothing here raises because of what the bytes say:
-describing a broken record is what it is for.
+One table for the documents, for `rmqstore dump --hex` and for people who read bytes by hand. _layout.pxd names the offsets and
+the codes, for C and for Python; this table adds numbers, sizes and meanings. Pure data and pure functions, any thread. No
+function here raises because of what the bytes say: its job is to describe a broken record.
 
     CommitLog record, both hosts IPv4 (each IPv6 host moves what follows by 12 bytes):
 
@@ -26,48 +26,22 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
+from rmq_store.codec import _layout as c
 from rmq_store.codec.message_id import host_text
 
 Compat = Literal["4.9", "5.x"]  # whose rules to follow where the versions differ
 
-MAGIC_V1 = -626843481           # 0xDAA320A7
-MAGIC_V2 = -626843477           # 0xDAA320AB
-MAGIC_BLANK = -875286124        # 0xCBD43194
-MAGIC_NAMES = {MAGIC_V1: "message, version 1", MAGIC_V2: "message, version 2", MAGIC_BLANK: "end of file"}
-
-FLAG_COMPRESSED = 0x1
-FLAG_MULTI_TAGS = 0x2
-FLAG_TRANSACTION = 0xC
-TRANSACTION_PREPARED = 0x4
-TRANSACTION_COMMIT = 0x8
-TRANSACTION_ROLLBACK = 0xC
-FLAG_BORN_V6 = 0x10
-FLAG_STORE_V6 = 0x20
-FLAG_NEED_UNWRAP = 0x40
-FLAG_INNER_BATCH = 0x80
-FLAG_COMPRESSION_TYPE = 0x700
-TRANSACTION_NAMES = {TRANSACTION_PREPARED: "PREPARED", TRANSACTION_COMMIT: "COMMIT", TRANSACTION_ROLLBACK: "ROLLBACK"}
+MAGIC_NAMES = {c.MAGIC_V1: "message, version 1", c.MAGIC_V2: "message, version 2", c.MAGIC_BLANK: "end of file"}
+MAGIC_BYTES = tuple(code.to_bytes(4, "big", signed=True) for code in (c.MAGIC_V1, c.MAGIC_V2))     # as they lie in a record
+TRANSACTION_NAMES = {c.TRANSACTION_PREPARED: "PREPARED", c.TRANSACTION_COMMIT: "COMMIT", c.TRANSACTION_ROLLBACK: "ROLLBACK"}
 COMPRESSION_NAMES = {0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
 FLAG_NAMES = {
-    FLAG_COMPRESSED: "COMPRESSED", FLAG_MULTI_TAGS: "MULTI_TAGS", FLAG_BORN_V6: "BORNHOST_V6",
-    FLAG_STORE_V6: "STOREHOSTADDRESS_V6", FLAG_NEED_UNWRAP: "NEED_UNWRAP", FLAG_INNER_BATCH: "INNER_BATCH",
+    c.FLAG_COMPRESSED: "COMPRESSED", c.FLAG_MULTI_TAGS: "MULTI_TAGS", c.FLAG_BORN_V6: "BORNHOST_V6",
+    c.FLAG_STORE_V6: "STOREHOSTADDRESS_V6", c.FLAG_NEED_UNWRAP: "NEED_UNWRAP", c.FLAG_INNER_BATCH: "INNER_BATCH",
 }
 
-RECORD_FIXED_SIZE = 91          # a version 1 record with IPv4 hosts, no body, no topic, no properties
-BLANK_SIZE = 8
-CRC_PROPERTY_SIZE = 20          # __CRC32# 0x01 ten digits 0x02
-PROPERTIES_SIZE_MAX = 32767
-TOPIC_SIZE_V1_MAX = 127
-CONSUME_QUEUE_UNIT_SIZE = 20
-CONSUME_QUEUE_BLANK_SIZE = 0x7FFFFFFF   # size of the filler units before a queue's first message
-EXT_UNIT_SIZE_MIN = 20
-EXT_UNIT_SIZE_MAX = 32767
-EXT_END_OF_FILE = -1            # in place of a unit's size
-EXT_ADDRESS_MAX = -2147483649   # a tagsCode up to this one is an address in the extension files
-INDEX_HEADER_SIZE = 40
-INDEX_SLOT_SIZE = 4
-INDEX_ENTRY_SIZE = 20
-CHECKPOINT_SIZE = 4096
+EXT_ADDRESS_MAX = c.EXT_HASH_MIN - 1      # a tagsCode up to this one is an address in the extension files
+CHECKPOINT_SEAL = c.CHECKPOINT_SEAL_HIGH << 32 | c.CHECKPOINT_SEAL_LOW
 
 
 class Field(NamedTuple):
@@ -91,74 +65,77 @@ class FieldValue(NamedTuple):
 
 
 RECORD = (
-    Field(1, "totalSize", 0, 4, "length of the whole record, this field included"),
-    Field(2, "magicCode", 4, 4, "kind and version of the record"),
-    Field(3, "bodyCRC", 8, 4, "CRC-32 of the body & 0x7fffffff, 0 for an empty one"),
-    Field(4, "queueId", 12, 4, "queue of the topic"),
-    Field(5, "flag", 16, 4, "the user's, opaque to the store"),
-    Field(6, "queueOffset", 20, 8, "index in its queue; 0 in prepared and rollback records"),
-    Field(7, "physicalOffset", 28, 8, "where this record lies in the whole log"),
-    Field(8, "sysFlag", 36, 4, "compression, transaction, host widths"),
-    Field(9, "bornTimestamp", 40, 8, "milliseconds since 1970, the producer's clock"),
-    Field(10, "bornHost", 48, 8, "the producer's address and port; 20 bytes with IPv6"),
-    Field(11, "storeTimestamp", 56, 8, "milliseconds since 1970, taken under the put lock"),
-    Field(12, "storeHostAddress", 64, 8, "the store's address and port; 20 bytes with IPv6"),
-    Field(13, "reconsumeTimes", 72, 4, "how often it was consumed in vain"),
-    Field(14, "preparedTransactionOffset", 76, 8, "physical offset of the half message, else 0"),
-    Field(15, "bodyLength", 84, 4, "bytes of the body"),
-    Field(16, "body", 88, None, "as sent; compressed if sysFlag says so"),
+    Field(1, "totalSize", c.RECORD_AT_SIZE, 4, "length of the whole record, this field included"),
+    Field(2, "magicCode", c.RECORD_AT_MAGIC, 4, "kind and version of the record"),
+    Field(3, "bodyCRC", c.RECORD_AT_BODY_CRC, 4, "CRC-32 of the body & 0x7fffffff, 0 for an empty one"),
+    Field(4, "queueId", c.RECORD_AT_QUEUE_ID, 4, "queue of the topic"),
+    Field(5, "flag", c.RECORD_AT_FLAG, 4, "the user's, opaque to the store"),
+    Field(6, "queueOffset", c.RECORD_AT_QUEUE_OFFSET, 8, "index in its queue; 0 in prepared and rollback records"),
+    Field(7, "physicalOffset", c.RECORD_AT_PHYSICAL_OFFSET, 8, "where this record lies in the whole log"),
+    Field(8, "sysFlag", c.RECORD_AT_SYS_FLAG, 4, "compression, transaction, host widths"),
+    Field(9, "bornTimestamp", c.RECORD_AT_BORN_TIMESTAMP, 8, "milliseconds since 1970, the producer's clock"),
+    Field(10, "bornHost", c.RECORD_AT_BORN_HOST, 8, "the producer's address and port; 20 bytes with IPv6"),
+    Field(11, "storeTimestamp", c.RECORD_AT_STORE_TIMESTAMP, 8, "milliseconds since 1970, taken under the put lock"),
+    Field(12, "storeHostAddress", c.RECORD_AT_STORE_HOST, 8, "the store's address and port; 20 bytes with IPv6"),
+    Field(13, "reconsumeTimes", c.RECORD_AT_RECONSUME_TIMES, 4, "how often it was consumed in vain"),
+    Field(14, "preparedTransactionOffset", c.RECORD_AT_PREPARED_OFFSET, 8, "physical offset of the half message, else 0"),
+    Field(15, "bodyLength", c.RECORD_AT_BODY_SIZE, 4, "bytes of the body"),
+    Field(16, "body", c.RECORD_AT_BODY, None, "as sent; compressed if sysFlag says so"),
     Field(17, "topicLength", None, 1, "bytes of the topic; two bytes in a version 2 record"),
     Field(18, "topic", None, None, "UTF-8"),
     Field(19, "propertiesLength", None, 2, "bytes of the properties"),
     Field(20, "properties", None, None, "name 0x01 value 0x02 name 0x01 value ..."),
 )
 BLANK = (
-    Field(1, "totalSize", 0, 4, "all that is left of the file"),
-    Field(2, "magicCode", 4, 4, "end of file"),
+    Field(1, "totalSize", c.RECORD_AT_SIZE, 4, "all that is left of the file"),
+    Field(2, "magicCode", c.RECORD_AT_MAGIC, 4, "end of file"),
 )
 CONSUME_QUEUE_UNIT = (
-    Field(1, "commitLogOffset", 0, 8, "physical offset of the record"),
-    Field(2, "size", 8, 4, "totalSize of the record; 2147483647 in filler units"),
-    Field(3, "tagsCode", 12, 8, "hash of TAGS, or delivery time, or address in the extension files"),
+    Field(1, "commitLogOffset", c.UNIT_AT_PHYSICAL_OFFSET, 8, "physical offset of the record"),
+    Field(2, "size", c.UNIT_AT_SIZE, 4, "totalSize of the record; 2147483647 in filler units"),
+    Field(3, "tagsCode", c.UNIT_AT_TAGS_CODE, 8, "hash of TAGS, or delivery time, or address in the extension files"),
 )
 CONSUME_QUEUE_EXT_UNIT = (
-    Field(1, "size", 0, 2, "bytes of the unit, this field included; -1 ends the file"),
-    Field(2, "tagsCode", 2, 8, "hash of TAGS"),
-    Field(3, "msgStoreTime", 10, 8, "storeTimestamp of the record"),
-    Field(4, "bitMapSize", 18, 2, "bytes of the filter bit map"),
-    Field(5, "filterBitMap", 20, None, "bloom filter of the consumer groups"),
+    Field(1, "size", c.EXT_AT_SIZE, 2, "bytes of the unit, this field included; -1 ends the file"),
+    Field(2, "tagsCode", c.EXT_AT_TAGS_CODE, 8, "hash of TAGS"),
+    Field(3, "msgStoreTime", c.EXT_AT_STORE_TIMESTAMP, 8, "storeTimestamp of the record"),
+    Field(4, "bitMapSize", c.EXT_AT_BIT_MAP_SIZE, 2, "bytes of the filter bit map"),
+    Field(5, "filterBitMap", c.EXT_AT_BIT_MAP, None, "bloom filter of the consumer groups"),
 )
 INDEX_HEADER = (
-    Field(1, "beginTimestamp", 0, 8, "storeTimestamp of the first entry"),
-    Field(2, "endTimestamp", 8, 8, "storeTimestamp of the last entry"),
-    Field(3, "beginPhyOffset", 16, 8, "physical offset of the first entry"),
-    Field(4, "endPhyOffset", 24, 8, "physical offset of the last entry"),
-    Field(5, "hashSlotCount", 32, 4, "slots that were empty when used"),
-    Field(6, "indexCount", 36, 4, "number of the next entry, from 1"),
+    Field(1, "beginTimestamp", c.INDEX_AT_BEGIN_TIMESTAMP, 8, "storeTimestamp of the first entry"),
+    Field(2, "endTimestamp", c.INDEX_AT_END_TIMESTAMP, 8, "storeTimestamp of the last entry"),
+    Field(3, "beginPhyOffset", c.INDEX_AT_BEGIN_PHYSICAL, 8, "physical offset of the first entry"),
+    Field(4, "endPhyOffset", c.INDEX_AT_END_PHYSICAL, 8, "physical offset of the last entry"),
+    Field(5, "hashSlotCount", c.INDEX_AT_SLOT_COUNT, 4, "slots that were empty when used"),
+    Field(6, "indexCount", c.INDEX_AT_COUNT, 4, "number of the next entry, from 1"),
 )
 INDEX_SLOT = (
     Field(1, "newestEntry", 0, 4, "number of the newest entry of the slot, 0 none"),
 )
 INDEX_ENTRY = (
-    Field(1, "keyHash", 0, 4, "non-negative hash of topic#key"),
-    Field(2, "phyOffset", 4, 8, "physical offset of the record"),
-    Field(3, "timeDiff", 12, 4, "seconds from the file's beginTimestamp"),
-    Field(4, "prevIndex", 16, 4, "entry before this one in the slot, 0 none"),
+    Field(1, "keyHash", c.ENTRY_AT_KEY_HASH, 4, "non-negative hash of topic#key"),
+    Field(2, "phyOffset", c.ENTRY_AT_PHYSICAL_OFFSET, 8, "physical offset of the record"),
+    Field(3, "timeDiff", c.ENTRY_AT_TIME_DIFF, 4, "seconds from the file's beginTimestamp"),
+    Field(4, "prevIndex", c.ENTRY_AT_PREVIOUS, 4, "entry before this one in the slot, 0 none"),
 )
 CHECKPOINT = (
-    Field(1, "physicMsgTimestamp", 0, 8, "storeTimestamp of the newest record known to be flushed"),
-    Field(2, "logicsMsgTimestamp", 8, 8, "storeTimestamp of the newest record in a consume queue"),
-    Field(3, "indexMsgTimestamp", 16, 8, "endTimestamp of the newest full index file that was flushed"),
-    Field(4, "masterFlushedOffset", 24, 8, "flushed offset the master told; 5.x"),
-    Field(5, "confirmPhyOffset", 32, 8, "confirm offset; 5.x"),
+    Field(1, "physicMsgTimestamp", c.CHECKPOINT_AT_PHYSICAL, 8, "storeTimestamp of the newest record known to be flushed"),
+    Field(2, "logicsMsgTimestamp", c.CHECKPOINT_AT_LOGICS, 8, "storeTimestamp of the newest record in a consume queue"),
+    Field(3, "indexMsgTimestamp", c.CHECKPOINT_AT_INDEX, 8, "endTimestamp of the newest full index file that was flushed"),
+    Field(4, "masterFlushedOffset", c.CHECKPOINT_AT_MASTER_FLUSHED, 8, "flushed offset the master told; 5.x"),
+    Field(5, "confirmPhyOffset", c.CHECKPOINT_AT_CONFIRM, 8, "confirm offset; 5.x"),
+    Field(6, "flushedOffset", c.CHECKPOINT_AT_FLUSHED, 8, "this store alone: log offset up to which the log is on the device"),
+    Field(7, "flushedSeal", c.CHECKPOINT_AT_SEAL, 8,
+          f"this store alone: physicMsgTimestamp XOR flushedOffset XOR 0x{CHECKPOINT_SEAL:016X}, else no offset is known"),
 )
 BATCH_ELEMENT = (
-    Field(1, "totalSize", 0, 4, "length of the element, this field included"),
-    Field(2, "magicCode", 4, 4, "0"),
-    Field(3, "bodyCRC", 8, 4, "0: the store computes it"),
-    Field(4, "flag", 12, 4, "the user's, opaque to the store"),
-    Field(5, "bodyLength", 16, 4, "bytes of the body"),
-    Field(6, "body", 20, None, "never compressed"),
+    Field(1, "totalSize", c.ELEMENT_AT_SIZE, 4, "length of the element, this field included"),
+    Field(2, "magicCode", c.ELEMENT_AT_MAGIC, 4, "0"),
+    Field(3, "bodyCRC", c.ELEMENT_AT_BODY_CRC, 4, "0: the store computes it"),
+    Field(4, "flag", c.ELEMENT_AT_FLAG, 4, "the user's, opaque to the store"),
+    Field(5, "bodyLength", c.ELEMENT_AT_BODY_SIZE, 4, "bytes of the body"),
+    Field(6, "body", c.ELEMENT_AT_BODY, None, "never compressed"),
     Field(7, "propertiesLength", None, 2, "bytes of the properties"),
     Field(8, "properties", None, None, "name 0x01 value 0x02 name 0x01 value ..."),
 )
@@ -172,6 +149,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CRC_PROPERTY = b"__CRC32#\x01"
 
 
+def get32(data: bytes | bytearray | memoryview, at: int) -> int:
+    """The field of four bytes that begins at `at`."""
+    return int.from_bytes(data[at:at + 4], "big", signed=True)
+
+
+def get64(data: bytes | bytearray | memoryview, at: int) -> int:
+    """The field of eight bytes that begins at `at`."""
+    return int.from_bytes(data[at:at + 8], "big", signed=True)
+
+
 def describe(record: bytes | bytearray | memoryview) -> list[FieldValue]:
     """Names every byte of a CommitLog record (or of a blank one), field by field.
 
@@ -179,8 +166,8 @@ def describe(record: bytes | bytearray | memoryview) -> list[FieldValue]:
     number 0, the name "unreadable", the bytes that are left and the reason as meaning.
     """
     data = bytes(record)
-    if len(data) >= BLANK_SIZE and _int(data[4:8]) == MAGIC_BLANK:
-        return describe_fields(BLANK, data[:BLANK_SIZE])
+    if len(data) >= c.BLANK_SIZE and get32(data, c.RECORD_AT_MAGIC) == c.MAGIC_BLANK:
+        return describe_fields(BLANK, data[:c.BLANK_SIZE])
     rows: list[FieldValue] = []
     values: dict[str, int] = {}
     at = 0
@@ -195,13 +182,13 @@ def describe(record: bytes | bytearray | memoryview) -> list[FieldValue]:
             values[field.name] = _int(part)
         rows.append(FieldValue(field.number, field.name, at, part, _meaning(field, part)))
         at += size
-        if field.name == "magicCode" and values["magicCode"] not in (MAGIC_V1, MAGIC_V2):
+        if field.name == "magicCode" and values["magicCode"] not in (c.MAGIC_V1, c.MAGIC_V2):
             rows.append(FieldValue(0, "unreadable", at, data[at:at + 64], "not the magic code of a record"))
             return rows
     rows[2] = rows[2]._replace(meaning=_crc_meaning(values["bodyCRC"], rows[15].data))
     if at != values["totalSize"]:
         rows[0] = rows[0]._replace(meaning=f"{values['totalSize']} bytes, but its parts take {at}")
-    if rows[19].data[-CRC_PROPERTY_SIZE:].startswith(_CRC_PROPERTY):
+    if rows[19].data[-c.CRC_PROPERTY_SIZE:].startswith(_CRC_PROPERTY):
         rows[19] = rows[19]._replace(meaning=f"{rows[19].meaning} ({_record_crc_meaning(data[:at])})")
     return rows
 
@@ -224,9 +211,9 @@ def describe_fields(layout: tuple[Field, ...], data: bytes | bytearray | memoryv
 def sys_flag_text(sys_flag: int) -> str:
     """The set bits by name: `sys_flag_text(0x119)` is "COMPRESSED COMMIT BORNHOST_V6 LZ4"; "none" for 0."""
     names = [name for bit, name in FLAG_NAMES.items() if sys_flag & bit]
-    if sys_flag & FLAG_TRANSACTION:
-        names.insert(sum(sys_flag & bit != 0 for bit in (1, 2)), TRANSACTION_NAMES[sys_flag & FLAG_TRANSACTION])
-    kind = sys_flag & FLAG_COMPRESSION_TYPE
+    if sys_flag & c.FLAG_TRANSACTION:
+        names.insert(sum(sys_flag & bit != 0 for bit in (1, 2)), TRANSACTION_NAMES[sys_flag & c.FLAG_TRANSACTION])
+    kind = sys_flag & c.FLAG_COMPRESSION_TYPE
     if kind:
         names.append(COMPRESSION_NAMES.get(kind, f"compression type {kind >> 8}"))
     unused = sys_flag & ~0x7FF & 0xFFFFFFFF
@@ -250,11 +237,11 @@ def _int(data: bytes) -> int:
 def _record_field_size(field: Field, values: dict[str, int]) -> int:
     # In a record only the hosts, the topic length and what a length field announces differ from the table.
     if field.name == "bornHost":
-        return 20 if values["sysFlag"] & FLAG_BORN_V6 else 8
+        return c.HOST_V6_SIZE if values["sysFlag"] & c.FLAG_BORN_V6 else c.HOST_V4_SIZE
     if field.name == "storeHostAddress":
-        return 20 if values["sysFlag"] & FLAG_STORE_V6 else 8
+        return c.HOST_V6_SIZE if values["sysFlag"] & c.FLAG_STORE_V6 else c.HOST_V4_SIZE
     if field.name == "topicLength":
-        return 2 if values["magicCode"] == MAGIC_V2 else 1
+        return 2 if values["magicCode"] == c.MAGIC_V2 else 1
     if field.size is None:
         return values[field.name + "Length"]
     return field.size
@@ -288,5 +275,5 @@ def _crc_meaning(crc: int, body: bytes) -> str:
 
 def _record_crc_meaning(record: bytes) -> str:
     digits = record[-11:-1][::-1]
-    found = zlib.crc32(record[:-CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
+    found = zlib.crc32(record[:-c.CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
     return "record CRC right" if digits.isdigit() and int(digits) == found else f"record CRC WRONG: it is {found}"

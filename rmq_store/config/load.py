@@ -269,7 +269,8 @@ def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
         if result[name] is None:
             result[name] = value
             origins[name] = "derived"
-    result["consumequeue_file_size_bytes"] = -(-result["consumequeue_file_size_bytes"] // 20) * 20
+    entry = values.QUEUE_ENTRY_SIZE
+    result["consumequeue_file_size_bytes"] = -(-result["consumequeue_file_size_bytes"] // entry) * entry
 
 
 def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
@@ -284,7 +285,7 @@ def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
         raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
                           "out; a store that is open for writing shows all its own messages")
-    size = 40 + 4 * result["index_slots"] + 20 * result["index_entries_max"]
+    size = values.index_file_size(result["index_slots"], result["index_entries_max"])
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "
                           f"index file of {size} bytes, the limit is {INT_MAX}: lower one of the two")

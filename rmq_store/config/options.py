@@ -137,8 +137,8 @@ OPTIONS: tuple[Option, ...] = (
          "mappedFileSizeConsumeQueueExt", change="fixed"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
     _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
-    _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // 20, "Entries of an index file. The first entry is never "
-         "used.", "maxIndexNum", change="fixed"),
+    _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // values.INDEX_ENTRY_SIZE,
+         "Entries of an index file. The first entry is never used.", "maxIndexNum", change="fixed"),
 
     # what is taken
     _int("message_size_max_bytes", 4 * MIB, "bytes", 10, GIB, "Largest body. A whole record may be 64 KiB larger.",

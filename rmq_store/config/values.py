@@ -7,11 +7,21 @@ import operator
 import os
 import re
 
+# Sizes in RocketMQ's files that limit options. codec/_layout.pxd names them for the code that reads the files, but this room
+# imports no other; tests/codec/test_layout.py compares the two.
+QUEUE_ENTRY_SIZE, INDEX_ENTRY_SIZE = 20, 20
+_INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE = 40, 4
+
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 _FACTORS = {"bytes": {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
             "ms": {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}}
+
+
+def index_file_size(slots: int, entries: int) -> int:
+    """Bytes of an index file with so many hash slots and entries."""
+    return _INDEX_HEADER_SIZE + _INDEX_SLOT_SIZE * slots + INDEX_ENTRY_SIZE * entries
 
 
 def plain_number(text: str, unit: str) -> str:

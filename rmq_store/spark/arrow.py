@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.access.bulk._columns import Region, Split
+from rmq_store.codec._layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.codec.compression import inflate
-from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema, kernel_columns

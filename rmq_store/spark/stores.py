@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from rmq_store.access.bulk._queues import record_time
 from rmq_store.base.io.files import open_regular
-from rmq_store.codec.layout import FLAG_BORN_V6, MAGIC_V1, MAGIC_V2
 from rmq_store.config.options import INT_MAX
 from rmq_store.errors import ConfigError, CorruptionError
 
@@ -44,16 +44,8 @@ class LogFile:
         return self.start + self.size
 
     def first_time(self) -> int | None:
-        """storeTimestamp of its first record in ms; None where none lies there, or it was deleted. Reads 80 bytes."""
-        try:
-            with open(self.path, "rb", buffering=0, opener=open_regular) as file:
-                head = file.read(80)
-        except FileNotFoundError:
-            return None
-        if len(head) < 80 or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
-            return None
-        at = 68 if int.from_bytes(head[36:40], "big") & FLAG_BORN_V6 else 56
-        return int.from_bytes(head[at:at + 8], "big", signed=True)
+        """storeTimestamp of its first record in ms; None where none lies there, or it was deleted."""
+        return record_time(self.path, 0)
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)|(file):", re.ASCII | re.IGNORECASE)

@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 from rmq_store.access.bulk._queues import index_columns, queue_columns, record_time
 from rmq_store.base.io.files import open_regular
-from rmq_store.codec.layout import CHECKPOINT, INDEX_SLOT_SIZE, describe_fields
+from rmq_store.codec._layout import (
+    CHECKPOINT_AT_FLUSHED,
+    CHECKPOINT_AT_MASTER_FLUSHED,
+    INDEX_AT_BEGIN_TIMESTAMP,
+    INDEX_HEADER_SIZE,
+    INDEX_SLOT_SIZE,
+    UNIT_SIZE,
+)
+from rmq_store.codec.layout import CHECKPOINT, describe_fields, get64
 from rmq_store.errors import CorruptionError
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.spark.arrow import open_if_there
@@ -109,12 +117,12 @@ def _consumequeue(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
 
     for topic, queue_id, directory in task.what:
         for start, path, size in queue_files(directory):
-            for begin in range(0, size // 20, _ROWS):
+            for begin in range(0, size // UNIT_SIZE, _ROWS):
                 found = queue_columns(path, begin, _ROWS)
                 if found is None:
                     break
                 first, count, physical, sizes, codes = found
-                place = start // 20 + first
+                place = start // UNIT_SIZE + first
                 yield {"brokerName": _repeat(task.broker.name, count), "topic": _repeat(topic, count),
                        "queueId": _repeat(pa.scalar(queue_id, pa.int32()), count),
                        "queueOffset": list(range(place, place + count)),
@@ -129,7 +137,7 @@ def _queues(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
         low = high = None
         size, first_at, last_at = 0, -1, -1
         for start, path, length in queue_files(directory):
-            for begin in range(0, length // 20, _ROWS):
+            for begin in range(0, length // UNIT_SIZE, _ROWS):
                 found = queue_columns(path, begin, _ROWS)
                 if found is None:
                     break
@@ -138,8 +146,8 @@ def _queues(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
                     continue
                 places = memoryview(physical).cast("q")
                 if low is None:
-                    low, first_at = start // 20 + first, places[0]
-                high, last_at = start // 20 + first + count, places[count - 1]
+                    low, first_at = start // UNIT_SIZE + first, places[0]
+                high, last_at = start // UNIT_SIZE + first + count, places[count - 1]
                 size += sum(memoryview(sizes).cast("i"))
         if low is not None and high is not None:
             values = (task.broker.name, topic, queue_id, low, high, high - low, size, _moment(_time_at(logs, first_at)),
@@ -166,7 +174,7 @@ def _index(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
             continue
         slots, entries = shape
         for begin in range(1, entries, _ROWS):
-            found = index_columns(path, 40 + INDEX_SLOT_SIZE * slots, begin, _ROWS)
+            found = index_columns(path, INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots, begin, _ROWS)
             if found is None:
                 break
             count, hashes, physical, diffs, previous = found
@@ -200,8 +208,8 @@ def _files(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
             add("consumequeue", path, start, size, sealed=path != found[-1][1])
     for path in index_files(task.broker.root):
         with open(path, "rb", buffering=0, opener=open_regular) as handle:
-            head = handle.read(40)
-        add("index", path, None, os.path.getsize(path), first=int.from_bytes(head[:8], "big") or None)
+            head = handle.read(INDEX_HEADER_SIZE)
+        add("index", path, None, os.path.getsize(path), first=get64(head, INDEX_AT_BEGIN_TIMESTAMP) or None)
     for name in ("checkpoint", "abort", "lock"):
         path = os.path.join(task.broker.root, name)
         if os.path.exists(path):
@@ -214,8 +222,8 @@ def _checkpoint(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
     if not os.path.exists(path):
         return
     with open(path, "rb", buffering=0, opener=open_regular) as file:
-        data = file.read(40)
-    if len(data) < 24:
+        data = file.read(CHECKPOINT_AT_FLUSHED)
+    if len(data) < CHECKPOINT_AT_MASTER_FLUSHED:
         raise CorruptionError(path, 0, "three timestamps", f"{len(data)} bytes")
     row: dict[str, Any] = {"brokerName": [task.broker.name], "abort": [os.path.exists(os.path.join(task.broker.root, "abort"))]}
     for field in describe_fields(CHECKPOINT, data):

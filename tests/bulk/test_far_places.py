@@ -4,6 +4,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.access.bulk._queues import index_columns, queue_columns, record_time
 from rmq_store.access.bulk._rebuild import queue_part
+from rmq_store.codec._layout import RECORD_TIMED_SIZE
 
 FAR = [1 << 40, 1 << 58, (1 << 58) + 1, 1 << 60, (1 << 63) - 1, -1]
 
@@ -37,7 +38,7 @@ def test_what_cannot_be_read_is_named(root, at):
     try:
         found = record_time(path, at)
     except OSError as error:            # the kernel knows no such place
-        assert error.filename == path and f"80 bytes at {at}" in str(error)
+        assert error.filename == path and f"{RECORD_TIMED_SIZE} bytes at {at}" in str(error)
     else:
         assert (found is not None) is (at == 0)
 

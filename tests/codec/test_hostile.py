@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from rmq_store.codec import layout
+from rmq_store.codec import _layout, layout
 from rmq_store.codec._codec import Blank, decode_record, encode_record, java_hash
 from rmq_store.codec.batch import decode_batch, encode_batch, expand_batch
 from rmq_store.codec.properties import decode_properties
@@ -83,7 +83,7 @@ def test_noise_with_a_magic_code(before_the_wall):
         size = source.randint(8, 400)
         bad = bytearray(source.randbytes(size))
         bad[0:4] = source.choice((size, size - 1, size + 1, source.choice(LENGTHS))).to_bytes(4, "big")
-        bad[4:8] = source.choice((layout.MAGIC_V1, layout.MAGIC_V2, layout.MAGIC_BLANK)).to_bytes(4, "big", signed=True)
+        bad[4:8] = source.choice((_layout.MAGIC_V1, _layout.MAGIC_V2, _layout.MAGIC_BLANK)).to_bytes(4, "big", signed=True)
         for position in (84, 96, 108):
             if size > position + 4 and source.random() < 0.8:
                 bad[position:position + 3] = b"\0\0\0"

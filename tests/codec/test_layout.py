@@ -1,32 +1,88 @@
-"""The table of layout.py is the kernel's: constants of _record.pxd, positions of the encoder; and it reads broken bytes."""
+"""The constants of _layout.pxd are the only ones, the encoder keeps to them, and layout.py describes broken bytes."""
 import re
 from pathlib import Path
 
 import pytest
 
 import rmq_store.codec
-from rmq_store.codec import layout
+from rmq_store.codec import _layout, layout
 from rmq_store.codec._codec import encode_blank, encode_record
 from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.message_id import host_bytes
+from rmq_store.config import values
 
 CODEC = Path(rmq_store.codec.__path__[0])
 
 
-def enum_constants(name):
-    """NAME = number of every enum in a .pxd, comments left out."""
-    text = re.sub(r"#.*", "", (CODEC / name).read_text(encoding="utf-8"))
-    found = re.findall(r"^    ([A-Z][A-Z0-9_]+) = (-?(?:0x)?[0-9A-Fa-f]+)\s*$", text, re.M)
-    return {key: int(value, 0) for key, value in found}
+ROOT = CODEC.parent
+SOURCE = "rmq_store/codec/_layout.pxd"
+# A place in a record, an entry or a header that is written as a number; a magic code; the sizes of entries. Sizes that limit
+# options stand in config/values.py, and a test below compares them.
+LITERALS = {
+    ".pyx": [r"rmq_(?:get|put)(?:16|32|64)\([^,\n]*\+ \d+[,)]", r"\b(?:head|unit|entry|record|u) \+ \d+\b"],
+    ".py": [r"from_bytes\(\w+\[\d*:\d+\]", r"\b40 \+ 4 \*", r"(?<!\" )(?://|\*) 20\b", r"unpack_from\([^)]*, \d+\)"],
+    "": [r"(?i)0x(?:daa320a[7b]|cbd43194)\b", r"(?:626843481|626843477|875286124)\b", r"0x7FFFFFFF\)?\.to_bytes",
+         r"\\xda\\xa3\\x20", r"(?i)0x726d715f", r"20 if [^\n]*V6[^\n]* else 8"],
+}
 
 
-def test_constants_are_those_of_the_kernel():
-    kernel = enum_constants("_record.pxd")
-    assert {"MAGIC_V1", "MAGIC_V2", "MAGIC_BLANK", "FLAG_BORN_V6", "RECORD_FIXED_SIZE", "CRC_PROPERTY_SIZE"} <= set(kernel)
-    for name, value in kernel.items():
-        if not name.startswith("RECORD_") or name == "RECORD_FIXED_SIZE":
-            assert getattr(layout, name) == value, name
-    assert enum_constants("_batch.pxd")["BATCH_FIXED_SIZE"] == len(encode_batch([b""]))
+def test_python_sees_the_constants_of_c():
+    text = re.sub(r"#.*", "", (CODEC / "_layout.pxd").read_text(encoding="utf-8"))
+    rows = re.findall(r"^    ([A-Z][A-Z0-9_]+) = (-?(?:0x)?[0-9A-Fa-f]+)\s*$", text, re.M)
+    found = {name: int(value, 0) for name, value in rows}
+    assert {"MAGIC_V1", "RECORD_AT_BODY", "UNIT_AT_TAGS_CODE", "ENTRY_AT_PREVIOUS", "CHECKPOINT_AT_SEAL"} <= set(found)
+    assert {name: getattr(_layout, name) for name in found} == found
+    stub = (CODEC / "_layout.pyi").read_text(encoding="utf-8")
+    assert re.findall(r"^(\w+): int$", stub, re.M) == list(found)
+
+
+def test_sizes_follow_from_each_other():
+    body = _layout.RECORD_AT_BODY
+    assert body + 1 + 2 == _layout.RECORD_FIXED_SIZE and _layout.HOST_V6_SIZE - _layout.HOST_V4_SIZE == _layout.HOST_V6_MORE
+    assert _layout.RECORD_PLACED_SIZE == _layout.RECORD_AT_PHYSICAL_OFFSET + 8
+    assert _layout.RECORD_TIMED_SIZE == _layout.RECORD_AT_STORE_TIMESTAMP + _layout.HOST_V6_MORE + 8
+    assert len(encode_batch([b""])) == _layout.ELEMENT_FIXED_SIZE
+    assert all(code[0] == _layout.MAGIC_FIRST_BYTE for code in layout.MAGIC_BYTES)
+    assert layout.CHECKPOINT[-1].offset + 8 == _layout.CHECKPOINT_FIELDS_SIZE
+    assert layout.CHECKPOINT_SEAL.to_bytes(8, "big") == b"rmq_flus"
+
+
+def test_options_know_the_sizes_of_entries():
+    assert (values.QUEUE_ENTRY_SIZE, values.INDEX_ENTRY_SIZE) == (_layout.UNIT_SIZE, _layout.INDEX_ENTRY_SIZE)
+    assert values.index_file_size(0, 0) == _layout.INDEX_HEADER_SIZE
+    assert values.index_file_size(1, 0) - values.index_file_size(0, 0) == _layout.INDEX_SLOT_SIZE
+
+
+def code_of(path):
+    """A source without comments and docstrings, line by line."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'"""(?:(?!""")[\s\S])*"""', lambda m: "\n" * m[0].count("\n"), text)
+    return [line.split("  #")[0] if not line.lstrip().startswith("#") else "" for line in text.split("\n")]
+
+
+def literals(path, kind):
+    patterns = [re.compile(p) for p in LITERALS.get(".pyx" if kind == ".pxd" else kind, []) + LITERALS[""]]
+    return [(n, line.strip()) for n, line in enumerate(code_of(path), 1) if any(p.search(line) for p in patterns)]
+
+
+def test_no_other_file_has_a_place_or_a_code_as_a_number():
+    found = []
+    for path in sorted(ROOT.rglob("*")):
+        name = str(path.relative_to(ROOT.parent))
+        if path.suffix in (".py", ".pyx", ".pxd") and name != SOURCE and not name.startswith("rmq_store/bench/"):
+            found += [f"{name}:{n}: {line}" for n, line in literals(path, path.suffix)]
+    assert found == []
+
+
+@pytest.mark.parametrize(("kind", "line"), [
+    (".pyx", "    rmq_put32(data + 20, size)"), (".pyx", "code = rmq_get64(u + 12)"), (".pxd", "MAGIC = 0xDAA320A7"),
+    (".py", "if int.from_bytes(head[4:8], 'big') == 5:"), (".py", "size = 40 + 4 * slots + 20 * entries"),
+    (".py", "first = start // 20"), (".py", "MAGIC_V1 = -626843481"),
+])
+def test_such_a_number_is_found(tmp_path, kind, line):
+    path = tmp_path / f"x{kind}"
+    path.write_text(f"# {line}\n{line}\n", encoding="utf-8")
+    assert literals(path, kind) == [(2, line.strip())]
 
 
 @pytest.mark.parametrize("name", layout.LAYOUTS)
@@ -37,9 +93,9 @@ def test_fields_lie_one_behind_the_other(name):
         if at is not None:
             assert field.offset == at
             at = None if field.size is None else at + field.size
-    sizes = {"blank": layout.BLANK_SIZE, "consume_queue_unit": layout.CONSUME_QUEUE_UNIT_SIZE,
-             "index_header": layout.INDEX_HEADER_SIZE, "index_slot": layout.INDEX_SLOT_SIZE,
-             "index_entry": layout.INDEX_ENTRY_SIZE}
+    sizes = {"blank": _layout.BLANK_SIZE, "consume_queue_unit": _layout.UNIT_SIZE,
+             "index_header": _layout.INDEX_HEADER_SIZE, "index_slot": _layout.INDEX_SLOT_SIZE,
+             "index_entry": _layout.INDEX_ENTRY_SIZE}
     if name in sizes:
         assert at == sizes[name]
 
@@ -51,7 +107,7 @@ def test_the_encoder_puts_every_field_where_the_table_says():
                          store_host="6.7.8.9:10", reconsume_times=0x12345678, prepared_transaction_offset=0x1A2A3A4A5A6A7A0A,
                          properties={"k": "v"})
     values = {
-        "totalSize": len(data), "magicCode": layout.MAGIC_V1, "queueId": 0x11121314, "flag": 0x41424344,
+        "totalSize": len(data), "magicCode": _layout.MAGIC_V1, "queueId": 0x11121314, "flag": 0x41424344,
         "queueOffset": 0x2122232425262728, "physicalOffset": 0x3132333435363738, "sysFlag": 0x51525344,
         "bornTimestamp": 0x6162636465666768, "storeTimestamp": 0x7172737475767778, "reconsumeTimes": 0x12345678,
         "preparedTransactionOffset": 0x1A2A3A4A5A6A7A0A, "bodyLength": 9,

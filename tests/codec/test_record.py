@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_store.codec import layout
+from rmq_store.codec import _layout, layout
 from rmq_store.codec._codec import (
     Blank,
     body_crc32,
@@ -45,7 +45,7 @@ UNIQ = "7F00000135DC18B4AAC23C8E6C5B0000"       # any id of 32 digits
 ])
 def test_the_worked_record(properties, compat, properties_size, size):
     record = worked_record(properties, compat)
-    assert len(record) == size == layout.RECORD_FIXED_SIZE + 11 + 8 + properties_size
+    assert len(record) == size == _layout.RECORD_FIXED_SIZE + 11 + 8 + properties_size
     assert record[:4] == size.to_bytes(4, "big")
     assert record[4:8].hex() == "daa320a7"
     assert record[8:12].hex() == "16dffb70"                             # its body CRC
@@ -101,7 +101,7 @@ def test_round_trip(topic, body, properties, queue_id, offsets, flag, sys_flag, 
     assert len(data) == record_size(topic, body, **fields)
     record = decode_record(b"xyz" + data + b"behind", 3)
     assert record.size == len(data)
-    assert record.magic == (layout.MAGIC_V2 if len(topic) > 127 else layout.MAGIC_V1)
+    assert record.magic == (_layout.MAGIC_V2 if len(topic) > 127 else _layout.MAGIC_V1)
     assert (record.topic, bytes(record.body), record.body_crc) == (topic, body, body_crc32(body))
     assert record.sys_flag & ~0x30 == sys_flag & ~0x30
     for name in ("queue_id", "queue_offset", "physical_offset", "flag", "born_timestamp", "store_timestamp", "born_host",
@@ -197,7 +197,7 @@ def test_the_largest_properties_fit():
 
 
 def test_version_two_begins_above_127_bytes():
-    for size, magic, length in ((127, layout.MAGIC_V1, 1), (128, layout.MAGIC_V2, 2), (32767, layout.MAGIC_V2, 2)):
+    for size, magic, length in ((127, _layout.MAGIC_V1, 1), (128, _layout.MAGIC_V2, 2), (32767, _layout.MAGIC_V2, 2)):
         data = encode_record("a" * size, b"")
         assert decode_record(data).magic == magic
         assert len(data) == 90 + length + size

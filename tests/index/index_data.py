@@ -3,7 +3,7 @@ from array import array
 from pathlib import Path
 
 from rmq_store.codec._codec import Blank, decode_record
-from rmq_store.codec.layout import TRANSACTION_ROLLBACK
+from rmq_store.codec._layout import TRANSACTION_ROLLBACK
 
 HEADER, SLOT, ENTRY = 40, 4, 20
 

@@ -4,7 +4,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.access.bulk._staged import append_staged, check_staged, encode_rows
 from rmq_store.codec import compression
-from rmq_store.codec.layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
+from rmq_store.codec._layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.errors import MessageIllegal
 from tests.spark.staging_of import SMALL, numbers, text
 

@@ -16,8 +16,8 @@ from rmq_store.access.bulk._walk cimport (STEP_BAD, STEP_END, STEP_PAUSE, STEP_R
                                           walk_begin, walk_next, walk_take, window_close, window_open)
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport ENOMEM
-from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK,
-                                      PropertyView, RecordView, properties_scan)
+from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._record cimport PropertyView, RecordView, host_size, properties_scan
 from rmq_store.codec._text cimport Property, property_next
 
 from rmq_store.errors import ConfigError
@@ -581,7 +581,7 @@ cdef struct HostText:
 cdef inline void _host(HostText *h, const RecordView *v, bint born) noexcept nogil:
     cdef const unsigned char *wanted = v.born_host if born else v.store_host
     cdef bint v6 = (v.sys_flag & (FLAG_BORN_V6 if born else FLAG_STORE_V6)) != 0
-    if h.bytes != NULL and h.v6 == v6 and memcmp(h.bytes, wanted, 20 if v6 else 8) == 0:
+    if h.bytes != NULL and h.v6 == v6 and memcmp(h.bytes, wanted, host_size(v6)) == 0:
         return
     h.bytes = wanted
     h.v6 = v6

@@ -11,9 +11,9 @@ from libc.string cimport memcmp, memcpy
 from rmq_store.access.bulk._rows cimport Rows, rows_append, rows_begin, rows_check, rows_end
 from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.io._sync cimport rmq_load
-from rmq_store.codec._record cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, RECORD_OK,
-                                      TRANSACTION_COMMIT, RecordArgs, RecordView, record_crc_check, record_parse,
-                                      record_prepare)
+from rmq_store.codec._layout cimport CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._record cimport (RECORD_OK, RecordArgs, RecordView, born_host_size, record_crc_check, record_parse,
+                                      record_prepare, store_host_size)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue
 
@@ -47,7 +47,7 @@ cdef inline void _common(const RecordView *v, RecordArgs *a) noexcept nogil:
     a.flag = v.flag
     a.born_timestamp = v.born_timestamp
     a.reconsume_times = v.reconsume_times
-    memcpy(a.born_host, v.born_host, 20 if v.sys_flag & FLAG_BORN_V6 else 8)
+    memcpy(a.born_host, v.born_host, born_host_size(v.sys_flag))
 
 
 cdef int _as_new(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil:
@@ -64,7 +64,7 @@ cdef int _as_is(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil:
     a.crc_property = a.properties_size != v.properties_size     # as it had one
     a.sys_flag = v.sys_flag
     a.prepared_transaction_offset = v.prepared_transaction_offset
-    memcpy(a.store_host, v.store_host, 20 if v.sys_flag & FLAG_STORE_V6 else 8)
+    memcpy(a.store_host, v.store_host, store_host_size(v.sys_flag))
     record_prepare(a)
     return 0
 

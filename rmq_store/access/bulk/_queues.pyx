@@ -4,15 +4,16 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.codec._record cimport FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, rmq_get32, rmq_get64
+from rmq_store.codec._layout cimport (ENTRY_AT_TIME_DIFF, INDEX_AT_COUNT, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, MAGIC_V1,
+                                      MAGIC_V2, RECORD_TIMED_SIZE, UNIT_FILLER, UNIT_SIZE)
+from rmq_store.codec._record cimport head_magic, head_store_timestamp, rmq_get32
+from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
+from rmq_store.queues.index._file cimport entry_hash, entry_physical, entry_previous
+
 from rmq_store.base.io.files import open_regular
 
-cdef enum:
-    UNIT = 20
-    FILLER = 0x7FFFFFFF
-
 cdef int64_t PLACE_MAX = 1 << 58        # so that places in bytes stay numbers
-cdef int64_t ENTRIES_MAX = (1 << 31) // UNIT
+cdef int64_t ENTRIES_MAX = (1 << 31) // UNIT_SIZE
 
 
 def _piece(path, int64_t at, int64_t size):
@@ -41,14 +42,14 @@ def queue_columns(path, int64_t begin, int64_t count):
     """
     if not 0 <= begin <= PLACE_MAX or count < 0:
         return None                 # no file is so long
-    cdef bytes data = _piece(path, begin * UNIT, min(count, ENTRIES_MAX) * UNIT)
+    cdef bytes data = _piece(path, begin * UNIT_SIZE, min(count, ENTRIES_MAX) * UNIT_SIZE)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
-    cdef int64_t n = PyBytes_GET_SIZE(data) // UNIT
+    cdef int64_t n = PyBytes_GET_SIZE(data) // UNIT_SIZE
     cdef int64_t i = 0, used = 0, skipped = 0
     with nogil:
-        while used < n and rmq_get32(p + used * UNIT + 8) > 0 and rmq_get64(p + used * UNIT) >= 0:
+        while used < n and unit_bytes(p + used * UNIT_SIZE) > 0 and unit_physical(p + used * UNIT_SIZE) >= 0:
             used += 1
-        while skipped < used and rmq_get32(p + skipped * UNIT + 8) == FILLER:
+        while skipped < used and unit_bytes(p + skipped * UNIT_SIZE) == UNIT_FILLER:
             skipped += 1
     if used == 0:
         return None
@@ -60,11 +61,11 @@ def queue_columns(path, int64_t begin, int64_t count):
     cdef int32_t *to_size = <int32_t *> PyBytes_AS_STRING(sizes)
     cdef int64_t *to_code = <int64_t *> PyBytes_AS_STRING(codes)
     with nogil:
-        p += skipped * UNIT
+        p += skipped * UNIT_SIZE
         for i in range(n):
-            to_physical[i] = rmq_get64(p + i * UNIT)
-            to_size[i] = rmq_get32(p + i * UNIT + 8)
-            to_code[i] = rmq_get64(p + i * UNIT + 12)
+            to_physical[i] = unit_physical(p + i * UNIT_SIZE)
+            to_size[i] = unit_bytes(p + i * UNIT_SIZE)
+            to_code[i] = unit_code(p + i * UNIT_SIZE)
     return begin + skipped, n, physical, sizes, codes
 
 
@@ -73,29 +74,29 @@ def index_columns(path, int64_t base, int64_t begin, int64_t count):
 
     No further than the header's count of entries; None where nothing is left.
     """
-    cdef bytes head = _piece(path, 0, 40)
+    cdef bytes head = _piece(path, 0, INDEX_HEADER_SIZE)
     cdef int64_t n, i
-    if PyBytes_GET_SIZE(head) < 40:
+    if PyBytes_GET_SIZE(head) < INDEX_HEADER_SIZE:
         return None
-    n = rmq_get32(<const unsigned char *> PyBytes_AS_STRING(head) + 36) - begin
+    n = rmq_get32(<const unsigned char *> PyBytes_AS_STRING(head) + INDEX_AT_COUNT) - begin
     if n > count:
         n = count
     if n <= 0:
         return None
     if not (0 <= begin <= PLACE_MAX and 0 <= base <= PLACE_MAX):
         return None
-    cdef bytes data = _piece(path, base + begin * UNIT, n * UNIT)
+    cdef bytes data = _piece(path, base + begin * INDEX_ENTRY_SIZE, n * INDEX_ENTRY_SIZE)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
-    n = PyBytes_GET_SIZE(data) // UNIT
+    n = PyBytes_GET_SIZE(data) // INDEX_ENTRY_SIZE
     cdef bytes hashes = PyBytes_FromStringAndSize(NULL, n * 4)
     cdef bytes physical = PyBytes_FromStringAndSize(NULL, n * 8)
     cdef bytes diffs = PyBytes_FromStringAndSize(NULL, n * 4)
     cdef bytes previous = PyBytes_FromStringAndSize(NULL, n * 4)
     for i in range(n):
-        (<int32_t *> PyBytes_AS_STRING(hashes))[i] = rmq_get32(p + i * UNIT)
-        (<int64_t *> PyBytes_AS_STRING(physical))[i] = rmq_get64(p + i * UNIT + 4)
-        (<int32_t *> PyBytes_AS_STRING(diffs))[i] = rmq_get32(p + i * UNIT + 12)
-        (<int32_t *> PyBytes_AS_STRING(previous))[i] = rmq_get32(p + i * UNIT + 16)
+        (<int32_t *> PyBytes_AS_STRING(hashes))[i] = entry_hash(p + i * INDEX_ENTRY_SIZE)
+        (<int64_t *> PyBytes_AS_STRING(physical))[i] = entry_physical(p + i * INDEX_ENTRY_SIZE)
+        (<int32_t *> PyBytes_AS_STRING(diffs))[i] = rmq_get32(p + i * INDEX_ENTRY_SIZE + ENTRY_AT_TIME_DIFF)
+        (<int32_t *> PyBytes_AS_STRING(previous))[i] = entry_previous(p + i * INDEX_ENTRY_SIZE)
     return n, hashes, physical, diffs, previous
 
 
@@ -103,12 +104,12 @@ def record_time(path, int64_t at):
     """storeTimestamp in ms of the record at position `at` of a CommitLog file; None where no record's head lies there."""
     if at < 0:
         return None
-    cdef bytes data = _piece(path, at, 80)
+    cdef bytes data = _piece(path, at, RECORD_TIMED_SIZE)
     cdef const unsigned char *p = <const unsigned char *> PyBytes_AS_STRING(data)
     cdef int32_t magic
-    if PyBytes_GET_SIZE(data) < 80:
+    if PyBytes_GET_SIZE(data) < RECORD_TIMED_SIZE:
         return None
-    magic = rmq_get32(p + 4)
+    magic = head_magic(p)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return None
-    return rmq_get64(p + (68 if rmq_get32(p + 36) & FLAG_BORN_V6 else 56))
+    return head_store_timestamp(p)

@@ -17,9 +17,10 @@ from rmq_store.access.bulk._walk cimport (STEP_BAD, STEP_RECORD, VERIFY_NONE, Wa
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport EEXIST, ENOMEM
 from rmq_store.codec._delay cimport delay_tags_code
-from rmq_store.codec._record cimport (FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView, RecordView,
-                                      properties_scan, rmq_put32, rmq_put64, topic_fits)
+from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, UNIT_SIZE
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, topic_fits
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
+from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.index._file cimport (IndexFile, index_file_create, index_file_put, index_file_release, index_file_sync)
 
 from rmq_store.codec.delay import DELAY_LEVELS_MS as _LEVELS_MS
@@ -33,7 +34,6 @@ cdef extern from *:
     enum: O_RDWR, O_CREAT, O_NOFOLLOW
 
 cdef enum:
-    UNIT = 20
     RUN = 2048              # entries of a queue that gather before they are written
     PIECE = 1 << 20         # of the log, read at once: what stays in a core's cache while its records are looked at
     PATH_MAX = 4096
@@ -160,7 +160,7 @@ cdef int _write(Queues *q, const Run *r, const unsigned char *units, int64_t pos
 
 
 cdef int _flush(Queues *q, Run *r) noexcept nogil:
-    cdef int64_t position = r.first * UNIT, left = <int64_t> r.used * UNIT, size
+    cdef int64_t position = r.first * UNIT_SIZE, left = <int64_t> r.used * UNIT_SIZE, size
     cdef const unsigned char *units = r.units
     cdef int rc
     while left > 0:
@@ -180,13 +180,12 @@ cdef int _flush(Queues *q, Run *r) noexcept nogil:
 cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     cdef PropertyView p
     cdef Run *r
-    cdef unsigned char *unit
     cdef int kind = v.sys_flag & FLAG_TRANSACTION
     cdef int rc
     if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
         return 0
     if (not topic_fits(v.topic, v.topic_size) or v.queue_id < 0
-            or not 0 <= v.queue_offset <= INT64_MAX // UNIT - q.file_size):
+            or not 0 <= v.queue_offset <= INT64_MAX // UNIT_SIZE - q.file_size):
         return 0
     r = _run(q, v.topic, v.topic_size, v.queue_id)
     if r == NULL:
@@ -194,7 +193,7 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     if v.physical_offset < r.removed_below:
         return 0
     if r.units == NULL:
-        r.units = <unsigned char *> malloc(RUN * UNIT)
+        r.units = <unsigned char *> malloc(RUN * UNIT_SIZE)
         if r.units == NULL:
             return -ENOMEM
     if r.count > 0 and v.queue_offset != r.high + 1:
@@ -209,10 +208,7 @@ cdef int _entry(Queues *q, const RecordView *v) noexcept nogil:
     if r.used == 0:
         r.first = v.queue_offset
     properties_scan(v.properties, v.properties_size, &p)
-    unit = r.units + r.used * UNIT
-    rmq_put64(unit, v.physical_offset)
-    rmq_put32(unit + 8, v.size)
-    rmq_put64(unit + 12, delay_tags_code(v, &p, q.delay_ms, q.delay_levels))
+    unit_put(r.units + r.used * UNIT_SIZE, v.physical_offset, v.size, delay_tags_code(v, &p, q.delay_ms, q.delay_levels))
     r.used += 1
     if r.count == 0:
         r.low = v.queue_offset

@@ -11,9 +11,10 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from rmq_store.access.bulk._rows cimport ROW_NO_RECORD, Rows, rows_append, rows_begin, rows_check, rows_end
 from rmq_store.access.writer._put cimport StorePut
 from rmq_store.codec._delay cimport delay_level
-from rmq_store.codec._record cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION,
-                                      PROPERTIES_SIZE_MAX, RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32,
-                                      properties_scan, record_crc_check, record_encode, record_parse, record_prepare, rmq_get32,
+from rmq_store.codec._layout cimport (BLANK_SIZE, CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION,
+                                      HOST_V4_SIZE, PROPERTIES_SIZE_MAX)
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordArgs, RecordView, body_crc32, born_host_size, head_size,
+                                      properties_scan, record_crc_check, record_encode, record_parse, record_prepare,
                                       topic_fits)
 
 from rmq_store.errors import CorruptionError, MessageIllegal, PropertiesSizeExceeded, exceeds
@@ -271,9 +272,9 @@ cdef int _place(const RecordView *v, RecordArgs *a, bint record_crc) noexcept no
     a.born_timestamp = v.born_timestamp
     a.reconsume_times = v.reconsume_times
     a.sys_flag = (v.sys_flag & SYS_FLAG_KEPT) | (a.sys_flag & (FLAG_STORE_V6 | FLAG_BORN_V6))
-    if v.sys_flag & FLAG_BORN_V6 or memcmp(v.born_host, _NO_HOST, 8) != 0:
+    if v.sys_flag & FLAG_BORN_V6 or memcmp(v.born_host, _NO_HOST, HOST_V4_SIZE) != 0:
         a.sys_flag = (a.sys_flag & ~FLAG_BORN_V6) | (v.sys_flag & FLAG_BORN_V6)
-        memcpy(a.born_host, v.born_host, 20 if v.sys_flag & FLAG_BORN_V6 else 8)
+        memcpy(a.born_host, v.born_host, born_host_size(v.sys_flag))
     a.trailing_separator = False        # stored as it was staged
     a.crc_property = record_crc
     a.topic = v.topic
@@ -376,7 +377,7 @@ def whole_records(const unsigned char[::1] data not None):
     cdef int64_t at = 0, size = data.shape[0], length
     with nogil:
         while size - at >= 4:
-            length = rmq_get32(&data[at])
+            length = head_size(&data[at])
             if length <= 0 or length > size - at:
                 break
             at += length

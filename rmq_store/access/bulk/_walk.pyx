@@ -5,9 +5,12 @@ from libc.string cimport memchr
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all
 from rmq_store.base.io._sync cimport ENOMEM
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2,
-                                      RECORD_BAD_MAGIC, RECORD_FIXED_SIZE, RECORD_OK, RecordStatus, RecordView, body_crc32,
-                                      record_crc_check, record_parse, rmq_get16, rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, HOST_V6_MORE, MAGIC_BLANK, MAGIC_FIRST_BYTE,
+                                      MAGIC_V1, MAGIC_V2, RECORD_AT_BODY, RECORD_AT_BODY_SIZE, RECORD_AT_MAGIC,
+                                      RECORD_AT_SYS_FLAG, RECORD_FIXED_SIZE, RECORD_HEAD_SIZE, RECORD_PLACED_SIZE)
+from rmq_store.codec._record cimport (RECORD_BAD_MAGIC, RECORD_OK, RecordStatus, RecordView, body_crc32, head_magic,
+                                      head_physical, head_size, record_crc_check, record_parse, rmq_get16, rmq_get32,
+                                      topic_fits)
 
 
 cdef extern from *:
@@ -114,11 +117,14 @@ cdef int64_t _field(Walk *k, int64_t at, int size) noexcept nogil:
 cdef int _adds_up(Walk *k, int64_t at, const unsigned char *head, int64_t size) noexcept nogil:
     # 1 where the lengths of the parts sum up to `size`, as record_parse asks, 0, -errno. Told without the bytes between them: a
     # head may claim gibibytes of nothing, and so may the next one, some bytes on.
-    cdef int32_t hosts = rmq_get32(head + 36)
-    cdef int length = 1 if rmq_get32(head + 4) == MAGIC_V1 else 2       # of the topic's length
+    cdef int32_t hosts = rmq_get32(head + RECORD_AT_SYS_FLAG)
+    cdef int length = 1 if head_magic(head) == MAGIC_V1 else 2       # of the topic's length
     cdef int64_t end = at + size
-    at += 84 + (12 if hosts & FLAG_BORN_V6 else 0) + (12 if hosts & FLAG_STORE_V6 else 0)
-    at += 4 + _field(k, at, 4)
+    if hosts & FLAG_BORN_V6:
+        at += HOST_V6_MORE
+    if hosts & FLAG_STORE_V6:
+        at += HOST_V6_MORE
+    at += RECORD_AT_BODY + _field(k, at + RECORD_AT_BODY_SIZE, 4)
     if at < end:
         at += length + _field(k, at, length)
     if at < end:
@@ -135,8 +141,8 @@ cdef int64_t _record_at(Walk *k, int64_t at, RecordView *v) noexcept nogil:
         return k.w.error if k.w.error != 0 else SHORT
     if available < RECORD_FIXED_SIZE:
         return 0
-    size = rmq_get32(p)
-    if size < RECORD_FIXED_SIZE or size > k.w.size - at or rmq_get64(p + 28) != k.start + at:
+    size = head_size(p)
+    if size < RECORD_FIXED_SIZE or size > k.w.size - at or head_physical(p) != k.start + at:
         return 0
     if size > available:
         rc = _adds_up(k, at, p, size)
@@ -159,25 +165,25 @@ cdef int64_t _next_magic(Walk *k, int64_t begin, int64_t end) noexcept nogil:
     cdef bint fresh = True
     while at < end:
         if fresh:
-            data = k.w.io.next_data(k.w.io.ctx, k.w.fd, at + 4)
-            if data - 8 > at:       # an error is negative, and no reason to stop: what is read decides
-                at = data - 8
+            data = k.w.io.next_data(k.w.io.ctx, k.w.fd, at + RECORD_AT_MAGIC)
+            if data - RECORD_HEAD_SIZE > at:       # an error is negative, and no reason to stop: what is read decides
+                at = data - RECORD_HEAD_SIZE
                 if at >= end:
                     return end
-        p = window_at(&k.w, at, 8, &available)         # and what else is there: to ask for more would read it again
+        p = window_at(&k.w, at, RECORD_HEAD_SIZE, &available)      # and what else is there: to ask for more would read it again
         if p == NULL:
             return k.w.error
-        if available < 8:
+        if available < RECORD_HEAD_SIZE:
             return end
         if available > CHUNK:
             available = CHUNK
-        hit = <const unsigned char *> memchr(p + 4, 0xDA, available - 7)
+        hit = <const unsigned char *> memchr(p + RECORD_AT_MAGIC, MAGIC_FIRST_BYTE, available - (RECORD_HEAD_SIZE - 1))
         if hit == NULL:
-            at += available - 7
+            at += available - (RECORD_HEAD_SIZE - 1)
             fresh = True
             continue
         fresh = False
-        at += hit - p - 4
+        at += hit - p - RECORD_AT_MAGIC
         if at >= end:
             return end
         magic = rmq_get32(hit)
@@ -216,7 +222,7 @@ cdef int _blank_at(Walk *k, int64_t at) noexcept nogil:
     cdef const unsigned char *p = window_at(&k.w, at, BLANK_SIZE, &available)
     if p == NULL:
         return k.w.error
-    return available >= BLANK_SIZE and rmq_get32(p + 4) == MAGIC_BLANK
+    return available >= BLANK_SIZE and head_magic(p) == MAGIC_BLANK
 
 
 cdef int _look_back(Walk *k, int64_t begin) noexcept nogil:
@@ -302,16 +308,16 @@ cdef int _followed(Walk *k, int64_t at) noexcept nogil:
     # Whether another record begins at `at`, or the file ends: 1, 0, SHORT, -errno. The next record is begun when this one is
     # whole, so its head is enough.
     cdef int64_t available
-    cdef const unsigned char *p = window_at(&k.w, at, 36, &available)
+    cdef const unsigned char *p = window_at(&k.w, at, RECORD_PLACED_SIZE, &available)
     cdef int32_t magic
     if p == NULL:
         return k.w.error if k.w.error != 0 else SHORT
     if available < BLANK_SIZE:
         return 1
-    magic = rmq_get32(p + 4)
+    magic = head_magic(p)
     if magic == MAGIC_BLANK:
         return 1
-    return (magic == MAGIC_V1 or magic == MAGIC_V2) and available >= 36 and rmq_get64(p + 28) == k.start + at
+    return (magic == MAGIC_V1 or magic == MAGIC_V2) and available >= RECORD_PLACED_SIZE and head_physical(p) == k.start + at
 
 
 cdef int _bad(Walk *k, int kind, int64_t begin) noexcept nogil:
@@ -347,11 +353,11 @@ cdef int walk_next(Walk *k, RecordView *v) noexcept nogil:
         return k.w.error if k.w.error != 0 else STEP_PAUSE
     if available < BLANK_SIZE:
         return STEP_END
-    if rmq_get32(p + 4) == MAGIC_BLANK:
+    if head_magic(p) == MAGIC_BLANK:
         k.at = k.w.size
         return STEP_END
-    size = rmq_get32(p)
-    if size > available >= RECORD_FIXED_SIZE and size <= k.w.size - k.at and rmq_get32(p + 4) in (MAGIC_V1, MAGIC_V2):
+    size = head_size(p)
+    if size > available >= RECORD_FIXED_SIZE and size <= k.w.size - k.at and head_magic(p) in (MAGIC_V1, MAGIC_V2):
         followed = _adds_up(k, k.at, p, size)
         if followed <= 0:
             return followed if followed < 0 else _bad(k, BAD_SIZE, k.at)

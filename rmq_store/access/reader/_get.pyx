@@ -14,10 +14,12 @@ from rmq_store.access.reader._message cimport Message, lease_new, message_new
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
-from rmq_store.codec._record cimport record_in_place, rmq_get32, rmq_get64
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._record cimport record_in_place
 from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable, queue_read, queue_read_ext, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_read, queue_read_ext, queues_find
 
 from rmq_store import errors
 from rmq_store.status import GetStatus
@@ -38,7 +40,6 @@ cdef enum:
     GETS_A_SAMPLE = 16          # one get in so many is timed
     CODES_MAX = 64
 
-cdef int64_t EXT_ADDRESS_MAX = -2147483649      # at or below it a tags code is the address of an extension unit
 cdef tuple _STATUS = tuple(GetStatus)
 
 
@@ -117,12 +118,12 @@ cdef bint _bounds_met(GetRequest *r, Queue *q, int64_t *at) noexcept nogil:
 
 cdef inline void _fetch_ahead(const LogFile *f, const unsigned char *unit) noexcept nogil:
     # Of the record that an entry leads to: its head, and its end, where topic and properties stand.
-    cdef int64_t at = rmq_get64(unit)
+    cdef int64_t at = unit_physical(unit)
     if f.start <= at < f.start + f.size - 64:
         at -= f.start
         rmq_prefetch(f.map + at)
         rmq_prefetch(f.map + at + 64)
-        at += <int64_t> rmq_get32(unit + 8) - 64
+        at += <int64_t> unit_bytes(unit) - 64
         if 0 <= at < f.size:
             rmq_prefetch(f.map + at)
 
@@ -137,10 +138,10 @@ cdef inline bint _is_full(const GetRequest *r, int64_t physical, int64_t size) n
 
 cdef bint _is_tagged(const GetRequest *r, QueueTable *queues, Queue *q, int64_t code) noexcept nogil:
     cdef int64_t store_time
-    if code <= EXT_ADDRESS_MAX:
+    if is_ext_address(code):
         if not r.ext_enabled or queue_read_ext(queues, q, code, &code, &store_time, NULL, 0) < 0:
             return True             # no extension unit: its name decides
-        if code <= EXT_ADDRESS_MAX:
+        if is_ext_address(code):
             return True
     return _coded(r, code)
 
@@ -178,15 +179,15 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
             unit = units + i * UNIT_SIZE
             if f != NULL and i + AHEAD < n:
                 _fetch_ahead(f, unit + AHEAD * UNIT_SIZE)
-            physical = rmq_get64(unit)
-            size = rmq_get32(unit + 8)
+            physical = unit_physical(unit)
+            size = unit_bytes(unit)
             if skip_below >= 0 and physical < skip_below:
                 scanned += 1
                 continue
             full = _is_full(r, physical, size)
             if full:
                 break
-            if r.codes != NULL and not _is_tagged(r, queues, q, rmq_get64(unit + 12)):
+            if r.codes != NULL and not _is_tagged(r, queues, q, unit_code(unit)):
                 if r.found_count == 0:
                     r.status = NO_MATCHED_MESSAGE
                 scanned += 1

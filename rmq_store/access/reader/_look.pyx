@@ -7,11 +7,11 @@ from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._message cimport LeaseCount, lease_new, message_new
 from rmq_store.base.io._sync cimport EIO, rmq_load
 from rmq_store.base.segment._file cimport (LogFile, log_file_copied, log_file_lost, log_file_release, row_find, row_start)
-from rmq_store.codec._record cimport (BLANK_SIZE, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse, rmq_get32,
-                                      rmq_get64)
+from rmq_store.codec._layout cimport BLANK_SIZE, UNIT_SIZE
+from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse
+from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log, log_copy
-from rmq_store.queues.consumequeue._queue cimport (UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_at, queues_count,
-                                                   queues_find)
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 
 from rmq_store import errors
 from rmq_store.codec.message_id import decode_message_id
@@ -23,7 +23,7 @@ cdef LogFile *log_recent(Log *log, int64_t offset, int64_t size) noexcept nogil:
     if size == 0:
         if not log_copy(log, offset, 4, head):
             return NULL
-        size = rmq_get32(head)
+        size = head_size(head)
     if size <= 0 or offset < rmq_load(&log.reusable) or size > rmq_load(&log.committed) - offset:
         return NULL
     f = log_file_copied(log.io, offset, size)
@@ -202,7 +202,7 @@ cdef class StoreLook(StorePutMany):
             raise OSError(-n, os.strerror(-n), self.path)
         if n == 0:
             return None
-        return rmq_get64(unit), rmq_get32(unit + 8), rmq_get64(unit + 12)
+        return unit_physical(unit), unit_bytes(unit), unit_code(unit)
 
     def ext_unit(self, topic, queue_id, address):
         """Returns (found, tags code, store timestamp, filter bit map) of the ConsumeQueueExt unit at this address."""

@@ -11,8 +11,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._properties cimport properties_dict
-from rmq_store.codec._record cimport (FLAG_BORN_V6, FLAG_STORE_V6, RECORD_OK, PropertyView, RecordView, body_crc32,
-                                      properties_scan, record_parse)
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, body_crc32, born_host_size, properties_scan,
+                                      record_parse, store_host_size)
 
 from rmq_store import errors
 from rmq_store.codec.compression import inflate
@@ -252,12 +252,12 @@ cdef class Message:
     @property
     def born_host(self):
         """"ip:port", IPv6 as "[ip]:port": str."""
-        return host_text(self.v.born_host[:20 if self.v.sys_flag & FLAG_BORN_V6 else 8])
+        return host_text(self.v.born_host[:born_host_size(self.v.sys_flag)])
 
     @property
     def store_host(self):
         """"ip:port", IPv6 as "[ip]:port": str."""
-        return host_text(self.v.store_host[:20 if self.v.sys_flag & FLAG_STORE_V6 else 8])
+        return host_text(self.v.store_host[:store_host_size(self.v.sys_flag)])
 
     @property
     def reconsume_times(self):
@@ -272,7 +272,7 @@ cdef class Message:
     @property
     def msg_id(self):
         """Offset message id: store host and physical offset in upper-case hex: str."""
-        cdef bytes host = self.v.store_host[:20 if self.v.sys_flag & FLAG_STORE_V6 else 8]
+        cdef bytes host = self.v.store_host[:store_host_size(self.v.sys_flag)]
         return (host + self.v.physical_offset.to_bytes(8, "big")).hex().upper()
 
     def inflated(self, max_size=None):

@@ -16,11 +16,13 @@ from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.reader._message cimport lease_new, message_new
 from rmq_store.base.io._sync cimport EIO, ENOENT, RMQ_SWEEP_THREADS, rmq_load, rmq_sweep_all
 from rmq_store.base.segment._file cimport LogFile, log_file_lost, log_file_release, row_find, row_start
-from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, rmq_get64
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 from rmq_store.codec._text cimport Keys, key_next, keys_of
+from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_read, queue_same_topic, queues_at,
-                                                   queues_count, queues_find, queues_of_topic)
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_read, queue_same_topic, queues_at, queues_count,
+                                                   queues_find, queues_of_topic)
 from rmq_store.queues.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.queues.index._index cimport index_query_message
 
@@ -89,7 +91,7 @@ cdef int _find_oldest(void *ctx, int64_t i) noexcept nogil:
     got = queue_read(o.table, q, rmq_load(&q.min_offset), unit, 1)
     o.times[i] = -1
     if got > 0:
-        got = o.times[i] = _store_time(o.log, rmq_get64(unit), 0)
+        got = o.times[i] = _store_time(o.log, unit_physical(unit), 0)
     return <int> got if got < -1 else 0
 
 

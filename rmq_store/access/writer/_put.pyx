@@ -21,8 +21,8 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
                                                  TAGS, TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
                                                  arguments_plain)
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX,
-                                      RecordArgs, body_crc32, record_prepare, topic_fits)
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
+from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
                                            log_dispatch, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait

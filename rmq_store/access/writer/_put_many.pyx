@@ -15,7 +15,8 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, checked_wait,
                                            find_property, joined_keys, place_locked, without_crc)
-from rmq_store.codec._record cimport FLAG_TRANSACTION, RecordArgs, body_crc32, record_prepare
+from rmq_store.codec._layout cimport FLAG_TRANSACTION
+from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
 from rmq_store.queues.consumequeue._queue cimport Queue
 

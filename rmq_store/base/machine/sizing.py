@@ -8,6 +8,7 @@ from typing import Any
 
 from rmq_store.base.machine.limits import free_bytes, memory_limit
 from rmq_store.config.load import Options
+from rmq_store.config.values import index_file_size
 from rmq_store.events import Event, emit
 
 __all__ = ["DISK_SHARE", "INDEX_SHARE", "MEMORY_SHARE", "cut_index", "fit", "say_large"]
@@ -45,7 +46,7 @@ def say_large(options: Options, root: str) -> None:
     """Of a store that was just made: what it takes from the start, where that is upstream's size and nobody chose it."""
     if any(options.origin(name) != "default" for name in ("segment_size_bytes", "index_slots", "index_entries_max")):
         return
-    index = 40 + 4 * options.index_slots + 20 * options.index_entries_max if options.index_enabled else 0
+    index = index_file_size(options.index_slots, options.index_entries_max) if options.index_enabled else 0
     emit(Event.SIZES_LARGE, path=root, size=f"{2 * options.segment_size_bytes >> 20:,} MiB", index=f"{index >> 20:,} MiB")
 
 
@@ -69,7 +70,7 @@ def _index(options: Options, free: int) -> dict[str, Any]:
 
 def _halved(options: Options, size: int) -> tuple[int, int]:
     slots, entries = options.index_slots, options.index_entries_max
-    while 40 + 4 * slots + 20 * entries > size and slots // 2 >= _SLOTS_LEAST:
+    while index_file_size(slots, entries) > size and slots // 2 >= _SLOTS_LEAST:
         slots, entries = slots // 2, max(entries // 2, 2)
     return slots, entries
 
@@ -77,7 +78,7 @@ def _halved(options: Options, size: int) -> tuple[int, int]:
 def cut_index(options: Options, size: int) -> tuple[int, int] | None:
     """Slots and entries of an index file that was cut to its disk, by its size alone: what a power cut may leave of it."""
     slots, entries = _halved(options, size)
-    return (slots, entries) if 40 + 4 * slots + 20 * entries == size else None
+    return (slots, entries) if index_file_size(slots, entries) == size else None
 
 
 def _files(directory: str) -> bool:

@@ -11,7 +11,8 @@ from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_co
                                       rmq_put_lock_release, rmq_put_lock_try, rmq_publish, rmq_publish32, rmq_waiters_pass)
 from rmq_store.base.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take, allocator_wait)
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT, RecordArgs, blank_encode, record_encode)
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._record cimport RecordArgs, blank_encode, record_encode
 from rmq_store.log.pool._pool cimport Pool, pool_at
 from rmq_store.queues.consumequeue._queue cimport Queue
 

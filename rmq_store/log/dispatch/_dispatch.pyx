@@ -10,8 +10,8 @@ from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rm
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK,
-                                      RECORD_SIZE_MISMATCH, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, PropertyView,
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at

@@ -15,8 +15,8 @@ from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq
                                       rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_open, log_file_release, row_count, row_end,
                                            row_find, row_pop, row_push, row_shift, row_start)
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
-                                      TRANSACTION_ROLLBACK, RecordStatus, RecordView, record_in_place, record_of_queue,
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
                                       record_parse, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher

@@ -8,9 +8,6 @@ from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport pthread_t, rmq_event
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 
-cdef enum:
-    CHECKPOINT_SIZE = 4096
-
 cdef struct CheckpointTimes:
     int64_t physical                # newest message known flushed in the log
     int64_t logics                  # newest message whose queue entry is on the device

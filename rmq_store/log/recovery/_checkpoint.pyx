@@ -13,16 +13,15 @@ from libc.stdlib cimport calloc
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.codec._layout cimport (CHECKPOINT_AT_CONFIRM, CHECKPOINT_AT_FLUSHED, CHECKPOINT_AT_INDEX, CHECKPOINT_AT_LOGICS,
+                                      CHECKPOINT_AT_MASTER_FLUSHED, CHECKPOINT_AT_PHYSICAL, CHECKPOINT_AT_SEAL,
+                                      CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SEAL_HIGH, CHECKPOINT_SEAL_LOW)
 from rmq_store.codec._record cimport rmq_put64
 from rmq_store.log.commitlog._log cimport FENCE_SYNC, Log, log_fence
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._queue cimport queues_sync
 from rmq_store.queues.index._index cimport index_sync
 
-cdef enum:
-    FIELDS_SIZE = 56
-
-cdef int64_t SEAL = 0x726d715f666c7573         # checkpoint.py reads it
 cdef int64_t TICK_NS = 250_000_000
 cdef int64_t FLUSHED_EVERY_NS = 1_000_000_000       # what lies behind it a recovery writes again
 cdef int64_t LOCK_WARN_MS = 500
@@ -30,16 +29,17 @@ cdef int64_t LOCK_WARN_MS = 500
 
 cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil:
     # All inside one sector: a power cut leaves the old or the new ones.
-    cdef unsigned char[FIELDS_SIZE] data
+    cdef unsigned char[CHECKPOINT_FIELDS_SIZE] data
+    cdef int64_t seal = <int64_t> CHECKPOINT_SEAL_HIGH << 32 | CHECKPOINT_SEAL_LOW
     cdef int rc
-    rmq_put64(data, times.physical)
-    rmq_put64(data + 8, times.logics)
-    rmq_put64(data + 16, times.index)
-    rmq_put64(data + 24, times.master_flushed)
-    rmq_put64(data + 32, times.confirm)
-    rmq_put64(data + 40, times.flushed)
-    rmq_put64(data + 48, times.physical ^ times.flushed ^ SEAL)
-    rc = rmq_pwrite_all(io, fd, data, FIELDS_SIZE, 0)
+    rmq_put64(data + CHECKPOINT_AT_PHYSICAL, times.physical)
+    rmq_put64(data + CHECKPOINT_AT_LOGICS, times.logics)
+    rmq_put64(data + CHECKPOINT_AT_INDEX, times.index)
+    rmq_put64(data + CHECKPOINT_AT_MASTER_FLUSHED, times.master_flushed)
+    rmq_put64(data + CHECKPOINT_AT_CONFIRM, times.confirm)
+    rmq_put64(data + CHECKPOINT_AT_FLUSHED, times.flushed)
+    rmq_put64(data + CHECKPOINT_AT_SEAL, times.physical ^ times.flushed ^ seal)
+    rc = rmq_pwrite_all(io, fd, data, CHECKPOINT_FIELDS_SIZE, 0)
     return rc if rc < 0 else io.fdatasync(io.ctx, fd)
 
 

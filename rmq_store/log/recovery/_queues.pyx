@@ -5,13 +5,14 @@ from libc.string cimport memset
 
 from rmq_store.base.io._sync cimport EIO, RMQ_SWEEP_THREADS, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
+from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
-                                      rmq_get64, topic_light)
+                                      topic_light)
+from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
                                                    queue_destroy, queue_find_end, queue_first, queue_read, queue_truncate,
                                                    queues_at, queues_count, queues_log_begins)
-from rmq_store.queues.consumequeue._state cimport unit_blank, unit_valid
 
 
 cdef enum:
@@ -46,7 +47,7 @@ cdef int _leads_there(QueueTable *t, Queue *q, int64_t index, int64_t physical) 
     cdef int64_t got = queue_read(t, q, index, u, 1) if index >= queue_first(q) else 0
     if got < 1:
         return <int> got
-    return unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical
+    return unit_valid(u) and not unit_blank(u) and unit_physical(u) >= physical
 
 
 cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint exact, bint *misnamed) noexcept nogil:
@@ -63,13 +64,13 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
         return <int> got if got < 0 else -EIO
     if not unit_valid(u):
         return 0
-    at = rmq_get64(u)
+    at = unit_physical(u)
     if unit_blank(u):
         return 1
     if at < row_start(row):
         there = _leads_there(t, q, index - 1, row_start(row))
         return there if there < 0 else not there        # what stands behind one of a message that is there is no older
-    f = _record_at(row, at, rmq_get32(u + 8), &v, &error)
+    f = _record_at(row, at, unit_bytes(u), &v, &error)
     if f == NULL:
         return error
     right = _belongs(q, index, &v, exact)
@@ -93,10 +94,10 @@ cdef int _torn_high(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
     got = queue_read(t, q, index, u, 1)
     if got < 1 or rmq_get32(u) != 0 or not unit_valid(u) or unit_blank(u):
         return <int> got if got < 0 else 0
-    at = rmq_get64(u)
+    at = unit_physical(u)
     while at < row_end(row) - four_gib and not found and error == 0:
         at += four_gib
-        f = _record_at(row, at, rmq_get32(u + 8), &v, &error) if at >= row_start(row) else NULL
+        f = _record_at(row, at, unit_bytes(u), &v, &error) if at >= row_start(row) else NULL
         if f != NULL:
             found = record_in_place(&v, q.topic, q.topic_size, q.queue_id, index)
             log_file_release(f)
@@ -112,11 +113,11 @@ cdef int _begins_behind(QueueTable *t, FileRow *row, Queue *q, int64_t end, int6
     if queue_first(q) > 0 or q.min_offset > 0 or q.max_offset == 0:
         return 0
     got = queue_read(t, q, 0, u, 1)
-    if got < 1 or not unit_valid(u) or unit_blank(u) or rmq_get64(u) + rmq_get32(u + 8) <= end:
+    if got < 1 or not unit_valid(u) or unit_blank(u) or unit_physical(u) + unit_bytes(u) <= end:
         return <int> got if got < 0 else 0          # as a rule: then its record is not looked at
     rc = _believable(t, row, q, 0, True, &misnamed)
     if rc == 1:
-        physical[0] = rmq_get64(u)
+        physical[0] = unit_physical(u)
     return rc if rc < 0 else 0
 
 
@@ -126,7 +127,7 @@ cdef int _lost(QueueTable *t, FileRow *row, Queue *q, int64_t index, int64_t log
     cdef int64_t got = queue_read(t, q, index, u, 1)
     if got < 1:
         return <int> got if got < 0 else -EIO
-    return log_end <= rmq_get64(u) < row_end(row)
+    return log_end <= unit_physical(u) < row_end(row)
 
 
 cdef int _settle(QueueTable *t, FileRow *row, Queue *q, bint exact, int64_t log_end) noexcept nogil:

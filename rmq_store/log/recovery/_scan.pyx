@@ -3,9 +3,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_BORN_V6, MAGIC_V1, MAGIC_V2, RECORD_BAD_MAGIC, RECORD_BLANK,
-                                      RECORD_FIXED_SIZE, RECORD_OK, RecordStatus, RecordView, body_crc32, record_crc_check,
-                                      record_parse, rmq_get32, rmq_get64)
+from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
+from rmq_store.codec._record cimport (RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, body_crc32,
+                                      head_magic, head_store_timestamp, record_crc_check, record_parse, rmq_get64)
 
 import os
 from typing import NamedTuple
@@ -135,7 +135,7 @@ cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint 
     cdef int32_t magic
     cdef RecordView v
     while at < stop and end - at >= RECORD_FIXED_SIZE:
-        magic = rmq_get32(f.map + (at - f.start) + 4)
+        magic = head_magic(f.map + (at - f.start))
         if magic == MAGIC_V1 or magic == MAGIC_V2:
             if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK and _check(&v, at, True, crc_property) == 0:
                 return at
@@ -195,13 +195,10 @@ cdef class LogRecovery:
     def first_record(self, int64_t start):
         """(magic code, store time in ms) of the first record of the file at `start`, as the matching test reads them."""
         cdef LogFile *f = self._file(start)
-        cdef int64_t at = 56
         try:
-            if f.size < 80:
+            if f.size < RECORD_TIMED_SIZE:
                 return 0, 0
-            if rmq_get32(f.map + 36) & FLAG_BORN_V6:
-                at = 68
-            return rmq_get32(f.map + 4), rmq_get64(f.map + at)
+            return head_magic(f.map), head_store_timestamp(f.map)
         finally:
             log_file_release(f)
 

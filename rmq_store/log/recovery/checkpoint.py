@@ -2,12 +2,21 @@
 import os
 
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec._layout import (
+    CHECKPOINT_AT_CONFIRM,
+    CHECKPOINT_AT_FLUSHED,
+    CHECKPOINT_AT_INDEX,
+    CHECKPOINT_AT_LOGICS,
+    CHECKPOINT_AT_MASTER_FLUSHED,
+    CHECKPOINT_AT_PHYSICAL,
+    CHECKPOINT_AT_SEAL,
+    CHECKPOINT_FIELDS_SIZE,
+    CHECKPOINT_SIZE,
+)
+from rmq_store.codec.layout import CHECKPOINT_SEAL, get64
 from rmq_store.events import Event, emit
 
 __all__ = ["Times", "open_whole", "read", "take_back"]
-
-SIZE = 4096
-SEAL = 0x726d715f666c7573
 
 # Times in ms: physical, logics, index; offsets: master flushed, confirm; ours: how far the log is flushed, 0: unknown.
 Times = tuple[int, int, int, int, int, int]
@@ -20,15 +29,16 @@ def read(files: ControlFiles, path: str) -> Times:
     except FileNotFoundError:
         return (0, 0, 0, 0, 0, 0)
     try:
-        data = files.read(fd, 0, 56)
+        data = files.read(fd, 0, CHECKPOINT_FIELDS_SIZE)
     finally:
         files.close(fd)
-    if len(data) < 40:
-        emit(Event.FOREIGN_FILE_SKIPPED, file=path, reason=f"it has {len(data)} bytes, a checkpoint has {SIZE}")
+    if len(data) < CHECKPOINT_AT_FLUSHED:       # where RocketMQ's fields end
+        emit(Event.FOREIGN_FILE_SKIPPED, file=path, reason=f"it has {len(data)} bytes, a checkpoint has {CHECKPOINT_SIZE}")
         return (0, 0, 0, 0, 0, 0)
-    n = [int.from_bytes(data[i:i + 8], "big", signed=True) for i in range(0, 56, 8)]
-    flushed = n[5] if n[5] > 0 and n[6] == n[0] ^ n[5] ^ SEAL else 0
-    return n[0], n[1], n[2], n[3], n[4], flushed
+    physical, flushed = get64(data, CHECKPOINT_AT_PHYSICAL), get64(data, CHECKPOINT_AT_FLUSHED)
+    sealed = flushed > 0 and get64(data, CHECKPOINT_AT_SEAL) == physical ^ flushed ^ CHECKPOINT_SEAL
+    return (physical, get64(data, CHECKPOINT_AT_LOGICS), get64(data, CHECKPOINT_AT_INDEX),
+            get64(data, CHECKPOINT_AT_MASTER_FLUSHED), get64(data, CHECKPOINT_AT_CONFIRM), flushed if sealed else 0)
 
 
 def take_back(files: ControlFiles, path: str, times: Times) -> None:
@@ -38,9 +48,9 @@ def take_back(files: ControlFiles, path: str, times: Times) -> None:
         return
     fd = files.open(path, os.O_RDWR)
     try:
-        files.write(fd, 8, b"".join(t.to_bytes(8, "big", signed=True) for t in times[1:3]))
+        files.write(fd, CHECKPOINT_AT_LOGICS, b"".join(t.to_bytes(8, "big", signed=True) for t in times[1:3]))
         if said[5] != times[5]:
-            files.write(fd, 40, bytes(16))
+            files.write(fd, CHECKPOINT_AT_FLUSHED, bytes(CHECKPOINT_FIELDS_SIZE - CHECKPOINT_AT_FLUSHED))
         files.sync(fd)
     finally:
         files.close(fd)
@@ -49,7 +59,7 @@ def take_back(files: ControlFiles, path: str, times: Times) -> None:
 def open_whole(files: ControlFiles, path: str) -> int:
     """Opens the checkpoint for writing, made whole where it is missing or short. Raises OSError."""
     times = read(files, path)
-    if not os.path.exists(path) or os.stat(path).st_size != SIZE:
+    if not os.path.exists(path) or os.stat(path).st_size != CHECKPOINT_SIZE:
         data = b"".join(t.to_bytes(8, "big", signed=True) for t in times[:5])
-        files.write_new(os.path.dirname(path), "checkpoint", data.ljust(SIZE, b"\0"))
+        files.write_new(os.path.dirname(path), "checkpoint", data.ljust(CHECKPOINT_SIZE, b"\0"))
     return files.open(path, os.O_RDWR)

@@ -10,19 +10,20 @@ from typing import Any
 
 from rmq_store.base.io.files import open_regular
 from rmq_store.base.machine.sizing import cut_index, fit
+from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
+from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
+from rmq_store.config.values import index_file_size
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 
-__all__ = ["EXT_ADDRESS_MAX", "Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+__all__ = ["Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
            "numbered", "root_of"]
 
 SIZES_LOOKED_AT = 16
-INDEX_FILE_SIZE_DEFAULT = 40 + 4 * 5_000_000 + 20 * 20_000_000
-UNIT_SIZE = 20
-EXT_ADDRESS_MAX = -(1 << 31) - 1        # tags codes up to here are addresses of extension units (ConsumeQueueExt.isExtAddr)
+INDEX_FILE_SIZE_DEFAULT = index_file_size(5_000_000, 20_000_000)
 _EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
 _QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
 
@@ -133,7 +134,7 @@ def infer_sizes(root: str, options: Options) -> dict[str, Any]:
             found["segment_size_bytes"] = size
     if not options.given("consumequeue_file_size_bytes"):
         size = _queue_file_size(places.consumequeue)
-        if size and size % 20 == 0:
+        if size and size % UNIT_SIZE == 0:
             found["consumequeue_file_size_bytes"] = size
     if not options.given("index_slots") and not options.given("index_entries_max"):
         geometry = _index_geometry(places.index, options)
@@ -240,5 +241,5 @@ def _newest_tags_code(queue: str) -> int:
             data = file.read(_QUEUE_FILE_MOST).rstrip(b"\0")
             if data:
                 at = (len(data) - 1) // UNIT_SIZE * UNIT_SIZE
-                return int.from_bytes(data[at + 12:at + UNIT_SIZE].ljust(8, b"\0"), "big", signed=True)
+                return get64(data[at:].ljust(UNIT_SIZE, b"\0"), UNIT_AT_TAGS_CODE)
     return 0

@@ -6,9 +6,10 @@ entries are there already, so a file that recovery fills with what it held befor
 import os
 from typing import NamedTuple
 
+from rmq_store.codec._layout import UNIT_SIZE
+
 __all__ = ["keep_times", "restore_times"]
 
-UNIT_SIZE = 20
 Ends = dict[tuple[str, int], int]
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery._scan import LogRecovery, Scan
@@ -16,7 +17,6 @@ from rmq_store.log.recovery.salvage import keep_stretch
 
 __all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
 
-MAGIC_V1, MAGIC_V2 = -626843481, -626843477
 MARGIN_MS = 3000
 OFFSET_MAX = (1 << 63) - 1
 

@@ -1,15 +1,22 @@
 """Records of a version of the format that this library does not know are no damage: they are told apart, and left alone."""
 import os
-import struct
 from collections.abc import Callable
 
+from rmq_store.codec._layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_AT_MAGIC,
+    RECORD_AT_PHYSICAL_OFFSET,
+    RECORD_AT_SIZE,
+    RECORD_FIXED_SIZE,
+    RECORD_PLACED_SIZE,
+)
+from rmq_store.codec.layout import get32, get64
 from rmq_store.errors import UnknownVersion
 
 __all__ = ["code_text", "other_version", "refusal"]
 
-KNOWN = {0xDAA320A7: "version 1", 0xDAA320AB: "version 2"}
-_HEAD = struct.Struct(">iI20xq")        # size, magic code, the record's own log offset: so in every version
-_LEAST = 91                             # bytes of a record without body, topic and properties
+KNOWN = {MAGIC_V1: "version 1", MAGIC_V2: "version 2"}
 
 
 def other_version(read: Callable[[int, int], bytes], at: int, end: int) -> int | None:
@@ -18,14 +25,16 @@ def other_version(read: Callable[[int, int], bytes], at: int, end: int) -> int |
     unknown magic code is one of ours whose bits have rotted. read(begin, end): bytes of the log. Reads only."""
     magic = 0
     for _ in range(2):
-        head = read(at, min(at + _HEAD.size, end))
-        if len(head) < _HEAD.size:
+        head = read(at, min(at + RECORD_PLACED_SIZE, end))      # size, magic code, its own log offset: so in every version
+        if len(head) < RECORD_PLACED_SIZE:
             return None
-        size, found, place = _HEAD.unpack(head)
-        if found in KNOWN or found == 0 or found != (magic or found) or place != at or not _LEAST <= size <= end - at:
+        size, found, place = get32(head, RECORD_AT_SIZE), get32(head, RECORD_AT_MAGIC), get64(head, RECORD_AT_PHYSICAL_OFFSET)
+        if found in KNOWN or found == 0 or found != (magic or found) or place != at:
+            return None
+        if not RECORD_FIXED_SIZE <= size <= end - at:
             return None
         magic, at = found, at + size
-    return magic
+    return magic & 0xFFFFFFFF
 
 
 def refusal(commitlog: str, start: int, offset: int, magic: int) -> UnknownVersion:
@@ -37,4 +46,4 @@ def refusal(commitlog: str, start: int, offset: int, magic: int) -> UnknownVersi
 
 def code_text(magic: int) -> str:
     """A magic code as RocketMQ's sources write it."""
-    return f"0x{magic:08X}"
+    return f"0x{magic & 0xFFFFFFFF:08X}"

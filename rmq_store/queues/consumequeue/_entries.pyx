@@ -7,15 +7,16 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._sync cimport (EIO, EROFS, RMQ_SWEEP_ALONE, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
                                       rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32, rmq_sweep_all)
-from rmq_store.codec._record cimport RECORD_FIXED_SIZE, topic_light
+from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec._record cimport topic_light
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_put
 from rmq_store.queues.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut,
                                                    files_flush, files_grow, files_sync, files_sync_dirs)
-from rmq_store.queues.consumequeue._state cimport (BLANK_SIZE_FIELD, FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting,
-                                                   entry_append, state_of)
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
+from rmq_store.queues.consumequeue._state cimport (FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting, entry_append,
+                                                   state_of)
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at
 
 cdef enum:
@@ -295,7 +296,7 @@ cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t 
         rc = _room(t, q, s)
         if rc < 0:
             return rc
-        entry_append(s, 0, BLANK_SIZE_FIELD, 0)
+        entry_append(s, 0, UNIT_FILLER, 0)
     if cq_offset != 0 and cq_offset < s.next_index:
         return 0
     if t.filling == FILLING_BACK and cq_offset > s.next_index:

@@ -2,10 +2,12 @@
 from libc.stdint cimport int16_t, int64_t
 
 from rmq_store.base.io._sync cimport ENOENT, rmq_load, rmq_publish
+from rmq_store.codec._layout cimport (EXT_AT_BIT_MAP_SIZE, EXT_AT_SIZE, EXT_AT_STORE_TIMESTAMP, EXT_AT_TAGS_CODE,
+                                      EXT_END_OF_FILE, EXT_END_SIZE, EXT_UNIT_SIZE_MIN)
 from rmq_store.codec._record cimport rmq_get16, rmq_get64, rmq_put16, rmq_put64
+from rmq_store.codec._unit cimport ext_address, ext_offset, is_ext_address
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_drop_first, files_flush, files_grow, files_read
-from rmq_store.queues.consumequeue._state cimport EXT_END_SIZE, EXT_UNIT_SIZE, ext_address, ext_offset, is_ext_address
 
 cdef enum:
     WALK_SIZE = 8192
@@ -18,7 +20,7 @@ cdef int _close_file(FileCache *c, UnitFiles *f) noexcept nogil:
     # fullFillToEnd: the mark behind the last unit, then the next file. Done again after a failure it writes the same bytes.
     cdef int rc = files_flush(c, f)
     if rc >= 0 and f.end - f.written >= 2:      # less only where a foreign unit broke the rule
-        rmq_put16(f.buffer, -1)
+        rmq_put16(f.buffer, EXT_END_OF_FILE)
         f.used = 2
         rc = files_flush(c, f)
         f.used = 0
@@ -31,9 +33,9 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
     cdef int64_t at = f.written + f.used
     cdef unsigned char *u
     cdef int rc
-    if at + EXT_UNIT_SIZE > OFFSET_MAX or f.file_size < EXT_UNIT_SIZE + EXT_END_SIZE:
+    if at + EXT_UNIT_SIZE_MIN > OFFSET_MAX or f.file_size < EXT_UNIT_SIZE_MIN + EXT_END_SIZE:
         return 0
-    if f.end > f.first and at < f.end and EXT_UNIT_SIZE > f.end - at - EXT_END_SIZE:
+    if f.end > f.first and at < f.end and EXT_UNIT_SIZE_MIN > f.end - at - EXT_END_SIZE:
         rc = _close_file(c, f)
         if rc < 0:
             return rc
@@ -52,45 +54,45 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
         rc = files_grow(c, f)
         if rc < 0:
             return rc
-    if f.used + EXT_UNIT_SIZE > BUFFER_SIZE:
+    if f.used + EXT_UNIT_SIZE_MIN > BUFFER_SIZE:
         rc = files_flush(c, f)
         if rc < 0:
             return rc
     u = f.buffer + f.used
-    rmq_put16(u, EXT_UNIT_SIZE)
-    rmq_put64(u + 2, tags_code)
-    rmq_put64(u + 10, store_timestamp)
-    rmq_put16(u + 18, 0)
-    f.used += EXT_UNIT_SIZE
+    rmq_put16(u + EXT_AT_SIZE, EXT_UNIT_SIZE_MIN)
+    rmq_put64(u + EXT_AT_TAGS_CODE, tags_code)
+    rmq_put64(u + EXT_AT_STORE_TIMESTAMP, store_timestamp)
+    rmq_put16(u + EXT_AT_BIT_MAP_SIZE, 0)
+    f.used += EXT_UNIT_SIZE_MIN
     address[0] = ext_address(at)
     return 0
 
 
 cdef int64_t ext_read(FileCache *c, UnitFiles *f, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                       unsigned char *bit_map, int64_t bit_map_max) noexcept nogil:
-    cdef unsigned char[EXT_UNIT_SIZE] head
+    cdef unsigned char[EXT_UNIT_SIZE_MIN] head
     cdef int64_t offset, got, n
     cdef int16_t size
     if not is_ext_address(address):
         return -ENOENT
     offset = ext_offset(address)
-    got = files_read(c, f, head, EXT_UNIT_SIZE, offset)
+    got = files_read(c, f, head, EXT_UNIT_SIZE_MIN, offset)
     if got < 0:
         return got
-    size = rmq_get16(head) if got == EXT_UNIT_SIZE else 0
+    size = rmq_get16(head) if got == EXT_UNIT_SIZE_MIN else 0
     if size < 1:
         return -ENOENT
-    tags_code[0] = rmq_get64(head + 2)
-    store_timestamp[0] = rmq_get64(head + 10)
-    n = rmq_get16(head + 18)
+    tags_code[0] = rmq_get64(head + EXT_AT_TAGS_CODE)
+    store_timestamp[0] = rmq_get64(head + EXT_AT_STORE_TIMESTAMP)
+    n = rmq_get16(head + EXT_AT_BIT_MAP_SIZE)
     if n < 1:
         return 0
-    if EXT_UNIT_SIZE + n > size or offset % f.file_size + size > f.file_size:
+    if EXT_UNIT_SIZE_MIN + n > size or offset % f.file_size + size > f.file_size:
         return -ENOENT
     if n < bit_map_max:
         bit_map_max = n
     if bit_map_max > 0:
-        got = files_read(c, f, bit_map, bit_map_max, offset + EXT_UNIT_SIZE)
+        got = files_read(c, f, bit_map, bit_map_max, offset + EXT_UNIT_SIZE_MIN)
         if got < bit_map_max:
             return got if got < 0 else -ENOENT
     return n

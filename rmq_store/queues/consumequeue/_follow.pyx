@@ -9,13 +9,15 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_publish, rmq_swap32
-from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_fits, topic_light
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._record cimport topic_fits, topic_light
+from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of, unit_blank, unit_valid
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_find
 
 cdef extern from *:
@@ -118,8 +120,8 @@ cdef int _begins_anew(TableState *t, Queue *q, int64_t index, int64_t physical, 
     rmq_publish(&f.end, _start_of(f, index))
     got = _units(t, q, index, units)
     rc = 0
-    if got > 0 and unit_valid(units) and rmq_get64(units) == physical:
-        rc = leads(ctx, q, index, physical, rmq_get32(units + 8))
+    if got > 0 and unit_valid(units) and unit_physical(units) == physical:
+        rc = leads(ctx, q, index, physical, unit_bytes(units))
     if got < 0 or rc <= 0:
         rmq_publish(&f.end, end)
         return <int> got if got < 0 else rc
@@ -162,7 +164,7 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                     s.new_min = s.next_index + 1
                 s.next_index += 1
                 continue
-            physical, size = rmq_get64(u), rmq_get32(u + 8)
+            physical, size = unit_physical(u), unit_bytes(u)
             if not unit_valid(u) or physical + size > below:
                 return 0
             rc = leads(ctx, q, s.next_index, physical, size)

@@ -9,13 +9,14 @@ from libc.string cimport strlen
 
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_load
-from rmq_store.codec._record cimport rmq_get32, rmq_get64
-from rmq_store.queues.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_add_ext_file, queue_add_file,
-                                                   queue_correct_min, queue_cut, queue_destroy, queue_file_at, queue_file_count,
-                                                   queue_find_end, queue_put, queue_read, queue_read_ext, queue_truncate,
-                                                   queues_at, queues_count, queues_find, queues_free, queues_gaps, queues_new,
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_ext_file, queue_add_file, queue_correct_min,
+                                                   queue_cut, queue_destroy, queue_file_at, queue_file_count, queue_find_end,
+                                                   queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
+                                                   queues_count, queues_find, queues_free, queues_gaps, queues_new,
                                                    queues_publish, queues_sync)
-from rmq_store.queues.consumequeue._state cimport TableState, is_ext_address
+from rmq_store.queues.consumequeue._state cimport TableState
 
 cdef extern from "rmq_queue_dirs.h" nogil:
     ctypedef struct rmq_queue_dir:
@@ -258,8 +259,8 @@ cdef class QueueTableOwner:
             with nogil:
                 got = queue_read(self.table, q, from_offset, units, count)
             self.check(got, topic, queue_id)
-            return [(rmq_get64(units + i * UNIT_SIZE), rmq_get32(units + i * UNIT_SIZE + 8),
-                     rmq_get64(units + i * UNIT_SIZE + 12)) for i in range(got)]
+            return [(unit_physical(units + i * UNIT_SIZE), unit_bytes(units + i * UNIT_SIZE),
+                     unit_code(units + i * UNIT_SIZE)) for i in range(got)]
         finally:
             free(units)
 

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.segment._allocator cimport Allocator
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue, QueueTable     # for other rooms, too
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 # ---- life. Paths are copied. `tmp_dir` is <root>/.alloc: files are made there, sized, synced and renamed into place.
 # ext_file_size 0: no ConsumeQueueExt. Returns NULL when out of memory.

@@ -11,7 +11,8 @@ from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
-from rmq_store.codec._record cimport RECORD_FIXED_SIZE, rmq_get32
+from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
+from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                                      entries_put, entries_sync)
@@ -266,7 +267,7 @@ cdef bint _there(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
     cdef UnitFiles *f = &state_of(q).entries
     descriptor_forget(t.state.cache, f, index * UNIT_SIZE - index * UNIT_SIZE % f.file_size)
     return (files_read(t.state.cache, f, u, UNIT_SIZE, index * UNIT_SIZE) == UNIT_SIZE
-            and rmq_get32(u + 8) != 0)
+            and unit_bytes(u) != 0)
 
 
 cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const unsigned char *units, int64_t n,
@@ -275,7 +276,7 @@ cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const u
     # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
     cdef QueueState *s = state_of(q)
     cdef int64_t i = 0
-    while i < n and rmq_get32(units + i * UNIT_SIZE + 8) != 0:
+    while i < n and unit_bytes(units + i * UNIT_SIZE) != 0:
         i += 1
     if i == n or _there(t, q, end - 1):
         return n

@@ -10,12 +10,14 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memcpy, memset
 
 from rmq_store.base.io._sync cimport EIO, rmq_load, rmq_publish
-from rmq_store.codec._record cimport rmq_get32, rmq_get64, topic_light
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._record cimport topic_light
+from rmq_store.codec._unit cimport is_ext_address, unit_blank, unit_bytes, unit_code, unit_physical, unit_valid
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_drop_before, ext_recover
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, is_ext_address, unit_blank, unit_valid
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._structs cimport Queue
 
 cdef enum:
     BLOCK_SIZE = 8160               # of one read while walking
@@ -36,6 +38,12 @@ cdef struct Window:
     int64_t start                   # of the file whose first page it has; -1: it has none
     bint hollow                     # nothing but a hole is behind that page
     unsigned char[PAGE + UNIT_SIZE] bytes
+
+
+cdef inline void _end_behind(End *end, const unsigned char *u) noexcept nogil:     # u: the last real entry so far
+    end.physical = unit_physical(u) + unit_bytes(u)
+    end.ext_address = unit_code(u) if is_ext_address(unit_code(u)) else end.ext_address
+
 
 cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
     cdef int64_t got = files_read(t.cache, f, u, UNIT_SIZE, position)
@@ -80,7 +88,7 @@ cdef int _unit(TableState *t, UnitFiles *f, const Window *w, unsigned char *u, i
 
 cdef inline bint _leads_back(const unsigned char *u, int64_t physical) noexcept nogil:
     # One record may have several entries in a row: in the places of others that are lost (_entries.pyx).
-    return rmq_get64(u) < physical and rmq_get64(u) + rmq_get32(u + 8) != physical
+    return unit_physical(u) < physical and unit_physical(u) + unit_bytes(u) != physical
 
 
 cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int64_t below, bint ordered,
@@ -96,14 +104,12 @@ cdef int _walk(TableState *t, UnitFiles *f, int64_t position, int64_t stop, int6
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
             if not unit_valid(u) or (not unit_blank(u) and ((ordered and _leads_back(u, out.physical)) or (
-                    below >= 0 and rmq_get64(u) > below - rmq_get32(u + 8)))):
+                    below >= 0 and unit_physical(u) > below - unit_bytes(u)))):
                 out.position = position + i * UNIT_SIZE
                 return 0
             if not unit_blank(u):
                 out.before = out.physical
-                out.physical = rmq_get64(u) + rmq_get32(u + 8)
-                if is_ext_address(rmq_get64(u + 12)):
-                    out.ext_address = rmq_get64(u + 12)
+                _end_behind(out, u)
         position += got // UNIT_SIZE * UNIT_SIZE
     out.position = position
     return 0
@@ -151,9 +157,7 @@ cdef int _bisect(TableState *t, UnitFiles *f, Window *w, int64_t start, End *out
     if rc < 0:
         return rc
     if not unit_blank(u):
-        out.physical = rmq_get64(u) + rmq_get32(u + 8)
-        if is_ext_address(rmq_get64(u + 12)):
-            out.ext_address = rmq_get64(u + 12)
+        _end_behind(out, u)
     return 0
 
 
@@ -167,7 +171,7 @@ cdef int64_t _first_at(TableState *t, UnitFiles *f, int64_t low, int64_t high, i
         rc = _read(t, f, u, middle * UNIT_SIZE)
         if rc < 0:
             return rc
-        if unit_blank(u) or rmq_get64(u) < physical:
+        if unit_blank(u) or unit_physical(u) < physical:
             low = middle + 1
         else:
             high = middle
@@ -188,7 +192,7 @@ cdef int64_t _before(TableState *t, UnitFiles *f, int64_t low, int64_t high, int
         high = found
         for i in range(got // UNIT_SIZE):
             u = units + i * UNIT_SIZE
-            if unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical:
+            if unit_valid(u) and not unit_blank(u) and unit_physical(u) >= physical:
                 found = begin + i
                 break
         if found == high:
@@ -245,7 +249,7 @@ cdef int64_t _safe_file(TableState *t, UnitFiles *f, int64_t safe) noexcept nogi
         rc = _read(t, f, u, start)
         if rc < 0:
             return rc
-        if unit_valid(u) and rmq_get64(u) < safe:
+        if unit_valid(u) and unit_physical(u) < safe:
             break
         start -= f.file_size
     return start
@@ -289,7 +293,7 @@ cdef int _safe_entry_behind(TableState *t, UnitFiles *f, int64_t position, int64
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if unit_valid(u) and not unit_blank(u) and max(end.before, 1) <= rmq_get64(u) < safe:
+            if unit_valid(u) and not unit_blank(u) and max(end.before, 1) <= unit_physical(u) < safe:
                 return 1
         position += got // UNIT_SIZE * UNIT_SIZE
     return 0
@@ -326,12 +330,10 @@ cdef int _last_valid(TableState *t, UnitFiles *f, int64_t below, End *end) noexc
             return <int> got if got < 0 else -EIO
         for i in range(got // UNIT_SIZE):
             u = block + i * UNIT_SIZE
-            if (unit_valid(u) and not unit_blank(u) and rmq_get64(u) > 0
-                    and (below < 0 or rmq_get64(u) <= below - rmq_get32(u + 8))):
+            if (unit_valid(u) and not unit_blank(u) and unit_physical(u) > 0
+                    and (below < 0 or unit_physical(u) <= below - unit_bytes(u))):
                 end.position = position + (i + 1) * UNIT_SIZE
-                end.physical = rmq_get64(u) + rmq_get32(u + 8)
-                if is_ext_address(rmq_get64(u + 12)):
-                    end.ext_address = rmq_get64(u + 12)
+                _end_behind(end, u)
         position += got // UNIT_SIZE * UNIT_SIZE
     return 0
 
@@ -374,7 +376,7 @@ cdef int _leads_there(TableState *t, UnitFiles *f, int64_t low, int64_t index, i
         rc = _read(t, f, u, index * UNIT_SIZE)
         if rc < 0:
             return rc
-        if unit_valid(u) and not unit_blank(u) and rmq_get64(u) >= physical:
+        if unit_valid(u) and not unit_blank(u) and unit_physical(u) >= physical:
             return 1
     return 0
 
@@ -386,7 +388,7 @@ cdef int _falls_back(TableState *t, UnitFiles *f, const Window *w, const End *en
     if end.physical < 0 or end.position <= f.first:
         return 0
     rc = _unit(t, f, w, u, end.position - UNIT_SIZE)
-    if rc < 0 or unit_blank(u) or rmq_get64(u) >= t.log_begin:
+    if rc < 0 or unit_blank(u) or unit_physical(u) >= t.log_begin:
         return rc
     return _leads_there(t, f, f.first // UNIT_SIZE, end.position // UNIT_SIZE - 1, t.log_begin)
 
@@ -432,9 +434,7 @@ cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noe
         if rc < 0:
             return rc
         if not unit_blank(u):
-            end.physical = rmq_get64(u) + rmq_get32(u + 8)
-            if is_ext_address(rmq_get64(u + 12)):
-                end.ext_address = rmq_get64(u + 12)
+            _end_behind(&end, u)
     if t.ext_file_size > 0:
         rc = ext_recover(t.cache, &s.ext, end.ext_address, False, False)
         if rc < 0:
@@ -474,7 +474,7 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
             rc = _read(t, f, u, start)
             if rc < 0:
                 return rc
-            if unit_valid(u) and rmq_get64(u) < physical:
+            if unit_valid(u) and unit_physical(u) < physical:
                 break
         start -= f.file_size
     end = End(f.first, -1, 1, -1)
@@ -515,7 +515,7 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     rc = _read(t, f, u, (end - 1) * UNIT_SIZE)
     if rc < 0:
         return rc
-    if unit_blank(u) or rmq_get64(u) < physical_min:
+    if unit_blank(u) or unit_physical(u) < physical_min:
         rc = 0 if unit_blank(u) else _leads_there(t, f, low, end - 1, physical_min)
         if rc == 0:
             rmq_publish(&q.min_offset, end)       # 5.x: the queue counts as empty and keeps its offset
@@ -530,7 +530,7 @@ cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     if t.ext_file_size == 0 or t.readonly:
         return 0
     rc = _read(t, f, u, found * UNIT_SIZE)
-    return rc if rc < 0 else ext_drop_before(t.cache, &s.ext, rmq_get64(u + 12))
+    return rc if rc < 0 else ext_drop_before(t.cache, &s.ext, unit_code(u))
 
 
 cdef int recover_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
@@ -546,7 +546,7 @@ cdef int recover_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_m
         if (behind >= rmq_load(&f.end) or behind > rmq_load(&q.min_offset) * UNIT_SIZE or behind > rmq_load(&f.synced)):
             break
         rc = _read(t, f, u, behind - UNIT_SIZE)
-        if rc < 0 or (not unit_blank(u) and rmq_get64(u) >= physical_min):
+        if rc < 0 or (not unit_blank(u) and unit_physical(u) >= physical_min):
             break
         rc = files_drop_first(t.cache, f)
         if rc >= 0:

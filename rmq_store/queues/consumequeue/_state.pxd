@@ -1,21 +1,16 @@
-# What is behind Queue.files and QueueTable (contract: _queue.pxd): state and the rules of one unit, shared by the files of this
-# room. Whose is what: `dispatch` the dispatcher's thread (recovery before it starts), `sync` under sync_lock, the rest any
-# thread.
-#
-#   entry   0 commitLogOffset 8   8 size 4   12 tagsCode 8
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t
+# What is behind Queue.files and QueueTable (contract: _queue.pxd): state, shared by the files of this room. Whose is what:
+# `dispatch` the dispatcher's thread (recovery before it starts), `sync` under sync_lock, the rest any thread.
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport rmq_mutex
-from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.queues.consumequeue._spares cimport Spares
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Hub, Interest, Queue
+from rmq_store.queues.consumequeue._structs cimport Hub, Interest, Queue
 
 cdef enum:
-    BLANK_SIZE_FIELD = 0x7FFFFFFF       # size of a filler entry before the first one of a queue
-    EXT_UNIT_SIZE = 20                  # of a unit without bit map
-    EXT_END_SIZE = 4                    # bytes that stay free at the end of an ext file
     BUFFER_STRIDE = 4096
     BUFFER_COUNT = 1024                 # 4 MiB of address space; memory is touched as it is lent
 
@@ -105,32 +100,6 @@ cdef inline QueueState *state_of(const Queue *q) noexcept nogil:
 
 cdef inline void entry_append(QueueState *s, int64_t physical, int32_t size, int64_t tags_code) noexcept nogil:
     # Room was made before.
-    cdef unsigned char *u = s.entries.buffer + s.entries.used
-    rmq_put64(u, physical)
-    rmq_put32(u + 8, size)
-    rmq_put64(u + 12, tags_code)
+    unit_put(s.entries.buffer + s.entries.used, physical, size, tags_code)
     s.entries.used += UNIT_SIZE
     s.next_index += 1
-
-
-cdef inline bint unit_valid(const unsigned char *u) noexcept nogil:
-    # Unwritten space is zeros: its size is 0. A record that would end beyond all offsets is none.
-    cdef int32_t size = rmq_get32(u + 8)
-    return size > 0 and 0 <= rmq_get64(u) <= INT64_MAX - size
-
-
-cdef inline bint unit_blank(const unsigned char *u) noexcept nogil:
-    return rmq_get32(u + 8) == BLANK_SIZE_FIELD and rmq_get64(u) == 0
-
-
-cdef inline bint is_ext_address(int64_t address) noexcept nogil:
-    # ConsumeQueueExt.isExtAddr: below every sign-extended 32-bit hash.
-    return address < -2147483648
-
-
-cdef inline int64_t ext_address(int64_t offset) noexcept nogil:
-    return offset + INT64_MIN
-
-
-cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
-    return address - INT64_MIN

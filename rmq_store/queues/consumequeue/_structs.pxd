@@ -3,9 +3,6 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._sync cimport rmq_event
 
-cdef enum:
-    UNIT_SIZE = 20
-
 cdef struct QueueFiles              # private to this room (_state.pxd)
 
 cdef struct Queue:

@@ -10,12 +10,13 @@ from libc.string cimport memcmp, memcpy
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_new_lines, rmq_publish
 from rmq_store.base.segment._file cimport text_copy
+from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
 from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
 from rmq_store.queues.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, Directory, QueueState, TableState, state_of
 from rmq_store.queues.consumequeue._structs cimport QueueFiles
-from rmq_store.queues.consumequeue._structs cimport UNIT_SIZE, Queue
+from rmq_store.queues.consumequeue._structs cimport Queue
 
 cdef enum:
     DIRECTORY_FIRST = 64

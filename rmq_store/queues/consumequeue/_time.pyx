@@ -2,9 +2,10 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._sync cimport EIO, rmq_load
-from rmq_store.codec._record cimport rmq_get32, rmq_get64
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport (UNIT_SIZE, Queue, QueueTable, queue_file_at, queue_file_count, queue_read)
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_file_at, queue_file_count, queue_read
 from rmq_store.queues.consumequeue._state cimport state_of
 
 cdef enum:
@@ -44,10 +45,10 @@ cdef int64_t _time_at(Search *x, int64_t index, bint look_first, int64_t physica
             x.block_count = 0
             return -1
     u = x.block + (index - x.block_from) * UNIT_SIZE
-    x.physical = rmq_get64(u)
+    x.physical = unit_physical(u)
     if look_first and x.physical < physical_min:
         return -2
-    when = x.store_time(x.ctx, x.physical, rmq_get32(u + 8))
+    when = x.store_time(x.ctx, x.physical, unit_bytes(u))
     if when < -2:               # no answer about the record: it could not be read
         x.error = when
         return -1

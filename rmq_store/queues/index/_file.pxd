@@ -13,11 +13,23 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io, rmq_lost
+from rmq_store.codec._layout cimport ENTRY_AT_KEY_HASH, ENTRY_AT_PHYSICAL_OFFSET, ENTRY_AT_PREVIOUS
+from rmq_store.codec._record cimport rmq_get32, rmq_get64
 
-cdef enum:
-    INDEX_HEADER_SIZE = 40
-    INDEX_SLOT_SIZE = 4
-    INDEX_ENTRY_SIZE = 20
+
+cdef inline int32_t entry_hash(const unsigned char *e) noexcept nogil:
+    return rmq_get32(e + ENTRY_AT_KEY_HASH)
+
+
+cdef inline int64_t entry_physical(const unsigned char *e) noexcept nogil:
+    # Log offset of the record.
+    return rmq_get64(e + ENTRY_AT_PHYSICAL_OFFSET)
+
+
+cdef inline int32_t entry_previous(const unsigned char *e) noexcept nogil:
+    # The entry before it in its slot, 0: none.
+    return rmq_get32(e + ENTRY_AT_PREVIOUS)
+
 
 # Store timestamp of the record at a log offset; -1: there is no record; -errno: it cannot be read.
 ctypedef int64_t (*StoreTime)(void *ctx, int64_t physical) noexcept nogil

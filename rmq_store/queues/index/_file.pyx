@@ -11,6 +11,10 @@ from libc.string cimport memset, strlen
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_publish, rmq_publish32,
                                       rmq_swap32)
+from rmq_store.codec._layout cimport (ENTRY_AT_KEY_HASH, ENTRY_AT_PHYSICAL_OFFSET, ENTRY_AT_PREVIOUS, ENTRY_AT_TIME_DIFF,
+                                      INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_BEGIN_TIMESTAMP, INDEX_AT_COUNT, INDEX_AT_END_PHYSICAL,
+                                      INDEX_AT_END_TIMESTAMP, INDEX_AT_SLOT_COUNT, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE,
+                                      INDEX_SLOT_SIZE)
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put32, rmq_put64
 
 
@@ -33,12 +37,6 @@ cdef extern from *:
 
 cdef enum:
     NAME_DIGITS = 17
-    AT_BEGIN_TIMESTAMP = 0
-    AT_END_TIMESTAMP = 8
-    AT_BEGIN_PHYSICAL = 16
-    AT_END_PHYSICAL = 24
-    AT_SLOT_COUNT = 32
-    AT_COUNT = 36
 
 
 # ---- life
@@ -72,16 +70,16 @@ cdef void _destroy(IndexFile *f) noexcept nogil:
 cdef void _read_header(IndexFile *f) noexcept nogil:
     cdef int64_t last
     # IndexHeader.load: a count of zero (a file without a key) stands for 1.
-    f.begin_timestamp = rmq_get64(f.map + AT_BEGIN_TIMESTAMP)
-    f.end_timestamp = rmq_get64(f.map + AT_END_TIMESTAMP)
-    f.begin_physical = rmq_get64(f.map + AT_BEGIN_PHYSICAL)
-    f.end_physical = rmq_get64(f.map + AT_END_PHYSICAL)
-    f.slot_count = rmq_get32(f.map + AT_SLOT_COUNT)
-    f.count = _bounded(f, index_word_load(f.map + AT_COUNT))
+    f.begin_timestamp = rmq_get64(f.map + INDEX_AT_BEGIN_TIMESTAMP)
+    f.end_timestamp = rmq_get64(f.map + INDEX_AT_END_TIMESTAMP)
+    f.begin_physical = rmq_get64(f.map + INDEX_AT_BEGIN_PHYSICAL)
+    f.end_physical = rmq_get64(f.map + INDEX_AT_END_PHYSICAL)
+    f.slot_count = rmq_get32(f.map + INDEX_AT_SLOT_COUNT)
+    f.count = _bounded(f, index_word_load(f.map + INDEX_AT_COUNT))
     f.sealed = f.count >= f.entries_max
     if f.count > 1:
         # Records below the end are skipped as known: one damaged number must not keep all later ones out.
-        last = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1) + 4)
+        last = entry_physical(f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1))
         if last < f.end_physical:
             f.end_physical = last
 
@@ -133,7 +131,7 @@ cdef void _heal(IndexFile *f) noexcept nogil:
     if e >= f.entries_max:
         return
     entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
-    hash = rmq_get32(entry)
+    hash = entry_hash(entry)
     if hash < 0:
         return
     slot = _slot(f, hash)
@@ -182,11 +180,11 @@ cdef int _prepare(IndexFile *f, const char *tmp, int64_t seed_physical, int64_t 
     if rc >= 0 and (seed_physical > 0 or seed_timestamp > 0):
         memset(header, 0, INDEX_HEADER_SIZE)
         if seed_physical > 0:
-            rmq_put64(header + AT_BEGIN_PHYSICAL, seed_physical)
-            rmq_put64(header + AT_END_PHYSICAL, seed_physical)
+            rmq_put64(header + INDEX_AT_BEGIN_PHYSICAL, seed_physical)
+            rmq_put64(header + INDEX_AT_END_PHYSICAL, seed_physical)
         if seed_timestamp > 0:
-            rmq_put64(header + AT_BEGIN_TIMESTAMP, seed_timestamp)
-            rmq_put64(header + AT_END_TIMESTAMP, seed_timestamp)
+            rmq_put64(header + INDEX_AT_BEGIN_TIMESTAMP, seed_timestamp)
+            rmq_put64(header + INDEX_AT_END_TIMESTAMP, seed_timestamp)
         rc = rmq_pwrite_all(io, f.fd, header, INDEX_HEADER_SIZE, 0)
     if rc >= 0:
         rc = io.fsync(io.ctx, f.fd)
@@ -270,15 +268,15 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
     # Without a branch: the slot is likely not in the cache, and nothing here has to wait for it.
     fresh = (<uint32_t> prev - <uint32_t> 1) >= (<uint32_t> e - <uint32_t> 1)
     prev = 0 if fresh else prev
-    rmq_put32(entry, hash)
-    rmq_put64(entry + 4, physical)
-    rmq_put32(entry + 12, _seconds(f.begin_timestamp, store_timestamp))
-    rmq_put32(entry + 16, prev)
+    rmq_put32(entry + ENTRY_AT_KEY_HASH, hash)
+    rmq_put64(entry + ENTRY_AT_PHYSICAL_OFFSET, physical)
+    rmq_put32(entry + ENTRY_AT_TIME_DIFF, _seconds(f.begin_timestamp, store_timestamp))
+    rmq_put32(entry + ENTRY_AT_PREVIOUS, prev)
     if e <= 1:
         f.begin_physical = physical
         rmq_publish(&f.begin_timestamp, store_timestamp)
-        rmq_put64(f.map + AT_BEGIN_PHYSICAL, physical)
-        rmq_put64(f.map + AT_BEGIN_TIMESTAMP, store_timestamp)
+        rmq_put64(f.map + INDEX_AT_BEGIN_PHYSICAL, physical)
+        rmq_put64(f.map + INDEX_AT_BEGIN_TIMESTAMP, store_timestamp)
     f.slot_count = <int32_t> (<uint32_t> f.slot_count + <uint32_t> fresh)
     rmq_publish(&f.end_physical, physical)
     rmq_publish(&f.end_timestamp, store_timestamp)
@@ -286,10 +284,10 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
     _announce(f, entry, INDEX_ENTRY_SIZE)
     index_word_store(slot, e)
     _announce(f, slot, INDEX_SLOT_SIZE)
-    rmq_put64(f.map + AT_END_PHYSICAL, physical)
-    rmq_put64(f.map + AT_END_TIMESTAMP, store_timestamp)
-    rmq_put32(f.map + AT_SLOT_COUNT, f.slot_count)
-    index_word_store(f.map + AT_COUNT, e + 1)
+    rmq_put64(f.map + INDEX_AT_END_PHYSICAL, physical)
+    rmq_put64(f.map + INDEX_AT_END_TIMESTAMP, store_timestamp)
+    rmq_put32(f.map + INDEX_AT_SLOT_COUNT, f.slot_count)
+    index_word_store(f.map + INDEX_AT_COUNT, e + 1)
     _announce(f, f.map, INDEX_HEADER_SIZE)
     # Last, so that a sync that sees these marks syncs all of the stores above.
     rmq_publish32(&f.dirty, 1)
@@ -313,10 +311,10 @@ cdef void index_file_header(IndexFile *f, IndexHeader *out) noexcept nogil:
         out.end_timestamp = rmq_load(&f.end_timestamp)
         out.end_physical = rmq_load(&f.end_physical)
     else:
-        out.count = _bounded(f, index_word_load(f.map + AT_COUNT))
-        out.begin_timestamp = rmq_get64(f.map + AT_BEGIN_TIMESTAMP)
-        out.end_timestamp = rmq_get64(f.map + AT_END_TIMESTAMP)
-        out.end_physical = rmq_get64(f.map + AT_END_PHYSICAL)
+        out.count = _bounded(f, index_word_load(f.map + INDEX_AT_COUNT))
+        out.begin_timestamp = rmq_get64(f.map + INDEX_AT_BEGIN_TIMESTAMP)
+        out.end_timestamp = rmq_get64(f.map + INDEX_AT_END_TIMESTAMP)
+        out.end_physical = rmq_get64(f.map + INDEX_AT_END_PHYSICAL)
 
 
 cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_t end, int64_t *out, int64_t n,
@@ -335,14 +333,14 @@ cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_
         return n
     while n < max:
         entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
-        diff = rmq_get32(entry + 12)
+        diff = rmq_get32(entry + ENTRY_AT_TIME_DIFF)
         if diff < 0:
             break
         time = <int64_t> (<uint64_t> header.begin_timestamp + <uint64_t> diff * 1000)
-        if rmq_get32(entry) == hash and begin <= time <= end:
-            out[n] = rmq_get64(entry + 4)
+        if entry_hash(entry) == hash and begin <= time <= end:
+            out[n] = entry_physical(entry)
             n += 1
-        prev = rmq_get32(entry + 16)
+        prev = entry_previous(entry)
         if prev <= 0 or prev >= e or time < begin:
             break
         e = prev
@@ -353,7 +351,7 @@ cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_
 
 cdef inline int32_t _chained(const unsigned char *entry, int32_t e) noexcept nogil:
     # The entry's predecessor, 0 if it says nothing usable.
-    cdef int32_t prev = rmq_get32(entry + 16)
+    cdef int32_t prev = entry_previous(entry)
     return prev if 0 < prev < e else 0
 
 
@@ -364,22 +362,22 @@ cdef int _sync_now(IndexFile *f) noexcept nogil:
 cdef void _cut_header(IndexFile *f, int32_t kept, int32_t freed, StoreTime store_time, void *ctx) noexcept nogil:
     cdef const unsigned char *entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * kept
     cdef int64_t time = -1
-    f.end_physical = rmq_get64(entry + 4)
+    f.end_physical = entry_physical(entry)
     if kept == 1:
         time = f.begin_timestamp
     elif store_time != NULL:
         time = store_time(ctx, f.end_physical)
     if time < 0:
         # The file alone knows it to the second; a query cannot tell the difference, its entries know no better.
-        time = <int64_t> (<uint64_t> f.begin_timestamp + <uint64_t> rmq_get32(entry + 12) * 1000)
+        time = <int64_t> (<uint64_t> f.begin_timestamp + <uint64_t> rmq_get32(entry + ENTRY_AT_TIME_DIFF) * 1000)
     f.end_timestamp = time
     f.slot_count = <int32_t> (<uint32_t> f.slot_count - <uint32_t> freed)
     f.count = kept + 1
     f.sealed = 0
-    rmq_put64(f.map + AT_END_TIMESTAMP, f.end_timestamp)
-    rmq_put64(f.map + AT_END_PHYSICAL, f.end_physical)
-    rmq_put32(f.map + AT_SLOT_COUNT, f.slot_count)
-    index_word_store(f.map + AT_COUNT, f.count)
+    rmq_put64(f.map + INDEX_AT_END_TIMESTAMP, f.end_timestamp)
+    rmq_put64(f.map + INDEX_AT_END_PHYSICAL, f.end_physical)
+    rmq_put32(f.map + INDEX_AT_SLOT_COUNT, f.slot_count)
+    index_word_store(f.map + INDEX_AT_COUNT, f.count)
     _announce(f, f.map, INDEX_HEADER_SIZE)
 
 
@@ -388,13 +386,13 @@ cdef int64_t index_file_cut(IndexFile *f, int64_t physical, StoreTime store_time
     cdef unsigned char *entry
     cdef int32_t e, hash, prev, kept = f.count - 1, old = f.count - 1, freed = 0
     cdef int rc
-    while kept > 0 and rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * kept + 4) >= physical:
+    while kept > 0 and entry_physical(f.entries + <int64_t> INDEX_ENTRY_SIZE * kept) >= physical:
         kept -= 1
     if kept == 0 or kept == old:
         return kept
     for e in range(old, kept, -1):
         entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
-        hash = rmq_get32(entry)
+        hash = entry_hash(entry)
         prev = _chained(entry, e)
         freed += prev == 0
         if hash >= 0:

@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport EDQUOT, EINVAL, ENOSPC
-from rmq_store.queues.index._file cimport INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE, StoreTime
+from rmq_store.codec._layout cimport INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from rmq_store.queues.index._file cimport StoreTime
 from rmq_store.queues.index._index cimport (Index, index_add_file, index_destroy, index_drop_after, index_end_physical,
                                             index_file_count, index_free, index_new, index_put, index_query,
                                             index_query_message, index_sync, index_truncate)

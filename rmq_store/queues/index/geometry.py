@@ -9,7 +9,17 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 
-from rmq_store.codec.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from rmq_store.codec._layout import (
+    ENTRY_AT_KEY_HASH,
+    ENTRY_AT_PHYSICAL_OFFSET,
+    ENTRY_AT_PREVIOUS,
+    INDEX_AT_COUNT,
+    INDEX_AT_END_PHYSICAL,
+    INDEX_ENTRY_SIZE,
+    INDEX_HEADER_SIZE,
+    INDEX_SLOT_SIZE,
+)
+from rmq_store.codec.layout import get32, get64
 
 __all__ = ["find_geometry", "geometry_of"]
 
@@ -49,11 +59,11 @@ def find_geometry(read: Read, size: int, data: Callable[[int], int] = lambda at:
     header = read(0, INDEX_HEADER_SIZE)
     if len(header) < INDEX_HEADER_SIZE:
         return None
-    last = struct.unpack_from(">i", header, 36)[0] - 1
+    last = get32(header, INDEX_AT_COUNT) - 1
     if last < 1:
         return None
-    for at in _places(read, size, header[24:32], data):
-        slots, rest = divmod(at - 4 - INDEX_ENTRY_SIZE * last - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE)
+    for at in _places(read, size, header[INDEX_AT_END_PHYSICAL:INDEX_AT_END_PHYSICAL + 8], data):
+        slots, rest = divmod(at - ENTRY_AT_PHYSICAL_OFFSET - INDEX_ENTRY_SIZE * last - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE)
         entries, odd = divmod(size - INDEX_HEADER_SIZE - INDEX_SLOT_SIZE * slots, INDEX_ENTRY_SIZE)
         if slots > 0 and rest == odd == 0 and last < entries and _fits(read, slots, entries, last, header):
             return slots, entries
@@ -77,22 +87,22 @@ def _fits(read: Read, slots: int, count: int, last: int, header: bytes) -> bool:
     """Whether the first slots are empty or lead to an entry of theirs, and the first entries are possible ones."""
     entries = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slots
     # One may not be counted yet; no more than fit.
-    newest = min(max(last, struct.unpack_from(">i", read(0, INDEX_HEADER_SIZE), 36)[0]), count - 1)
-    key_hash = struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * last, 4))[0]
+    newest = min(max(last, get32(read(0, INDEX_HEADER_SIZE), INDEX_AT_COUNT)), count - 1)
+    key_hash = get32(read(entries + INDEX_ENTRY_SIZE * last + ENTRY_AT_KEY_HASH, 4), 0)
     if key_hash < 0:
         return False
-    n = struct.unpack(">i", read(INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % slots), 4))[0]
+    n = get32(read(INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % slots), 4), 0)
     while last < n <= newest:               # added since the header was read
-        newest, n = n - 1, struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n + 16, 4))[0]
+        newest, n = n - 1, get32(read(entries + INDEX_ENTRY_SIZE * n + ENTRY_AT_PREVIOUS, 4), 0)
     if n != last:
         return False            # first, as zeros are almost everywhere
     raw = read(INDEX_HEADER_SIZE, min(slots, _CHECKED_SLOTS) * INDEX_SLOT_SIZE)
     for slot, (n,) in enumerate(struct.iter_unpack(">i", raw)):
         if not 0 <= n <= newest:
             return False
-        if n and struct.unpack(">i", read(entries + INDEX_ENTRY_SIZE * n, 4))[0] % slots != slot:
+        if n and get32(read(entries + INDEX_ENTRY_SIZE * n + ENTRY_AT_KEY_HASH, 4), 0) % slots != slot:
             return False
-    end = struct.unpack_from(">q", header, 24)[0]
+    end = get64(header, INDEX_AT_END_PHYSICAL)
     raw = read(entries + INDEX_ENTRY_SIZE, min(last, _CHECKED_ENTRIES) * INDEX_ENTRY_SIZE)
     return all(key_hash >= 0 and 0 <= offset <= end and 0 <= previous <= n
                for n, (key_hash, offset, _, previous) in enumerate(_ENTRY.iter_unpack(raw)))

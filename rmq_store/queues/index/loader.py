@@ -11,7 +11,8 @@ import re
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import open_regular
-from rmq_store.codec.layout import INDEX_HEADER_SIZE
+from rmq_store.codec._layout import INDEX_AT_COUNT, INDEX_HEADER_SIZE
+from rmq_store.codec.layout import get32
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.queues.index._owner import IndexOwner
@@ -44,7 +45,7 @@ def _has_nothing(path: str) -> bool:
     """Whether an index file has no entry yet."""
     with open(path, "rb", buffering=0, opener=open_regular) as file:
         header = file.read(INDEX_HEADER_SIZE)
-    return len(header) == INDEX_HEADER_SIZE and int.from_bytes(header[36:40], "big", signed=True) in (0, 1)
+    return len(header) == INDEX_HEADER_SIZE and get32(header, INDEX_AT_COUNT) in (0, 1)
 
 
 def _names(path: str) -> list[int]:

@@ -16,6 +16,8 @@ from typing import Any
 from rmq_store.access.bulk._columns import Split
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular, read_text
+from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED, CHECKPOINT_AT_PHYSICAL, INDEX_AT_END_TIMESTAMP
+from rmq_store.codec.layout import CHECKPOINT_SEAL, get64
 from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery.lockfile import in_use, set_abort
@@ -119,7 +121,7 @@ class Image:
     def _newest_time(self, path: str) -> int:
         fd = self.files.open(path, os.O_RDONLY)
         try:
-            return int.from_bytes(self.files.read(fd, 8, 8), "big", signed=True)
+            return get64(self.files.read(fd, INDEX_AT_END_TIMESTAMP, 8), 0)
         finally:
             self.files.close(fd)
 
@@ -166,8 +168,9 @@ class Image:
             return
         fd = self.files.open(path, os.O_RDWR)
         try:
-            self.files.write(fd, 0, struct.pack(">q", self._last_time))
-            self.files.write(fd, 40, struct.pack(">qq", self.end, self._last_time ^ self.end ^ checkpoint.SEAL))
+            self.files.write(fd, CHECKPOINT_AT_PHYSICAL, struct.pack(">q", self._last_time))
+            seal = self._last_time ^ self.end ^ CHECKPOINT_SEAL
+            self.files.write(fd, CHECKPOINT_AT_FLUSHED, struct.pack(">qq", self.end, seal))
             self.files.sync(fd)
         finally:
             self.files.close(fd)

@@ -24,13 +24,15 @@ from rmq_store.base.io._sync cimport (ENOMEM, ENOSPC, ETIMEDOUT, rmq_add, rmq_ev
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._delay cimport SCHEDULE_TOPIC_SIZE
-from rmq_store.codec._record cimport (BLANK_SIZE, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX, RecordArgs, RecordView, body_crc32,
-                                      record_prepare, rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._layout cimport BLANK_SIZE, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX, UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec._record cimport (RecordArgs, RecordView, body_crc32, born_host_size, record_prepare, store_host_size,
+                                      topic_fits)
+from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append,
                                            log_dispatch_wake, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
-from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_find
 
 from rmq_store.errors import no_thread
 
@@ -73,12 +75,10 @@ cdef extern from * nogil:
 
 cdef enum:
     UNITS_AT_ONCE = 64
-    BLANK_SIZE_FIELD = 0x7FFFFFFF
     RETRY_MS = 100              # upstream's DELAY_FOR_A_WHILE
     SKIPPED = 1
     WAITS_MAX = 100             # for room or for a file, before it is tried again later
 
-cdef int64_t EXT_ADDRESS_MAX = -2147483649
 cdef int64_t SLICE_NS = 100_000_000
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
@@ -136,8 +136,8 @@ cdef int _copy(Timer *t, const RecordView *v, RecordArgs *a) noexcept nogil:
     a.sys_flag = v.sys_flag
     a.born_timestamp = v.born_timestamp
     a.reconsume_times = v.reconsume_times
-    memcpy(a.born_host, v.born_host, 20 if v.sys_flag & 0x10 else 8)
-    memcpy(a.store_host, v.store_host, 20 if v.sys_flag & 0x20 else 8)
+    memcpy(a.born_host, v.born_host, born_host_size(v.sys_flag))
+    memcpy(a.store_host, v.store_host, store_host_size(v.sys_flag))
     a.properties = v.properties
     a.properties_size = v.properties_size
     if t.record_crc:
@@ -277,12 +277,12 @@ cdef int64_t _level(Timer *t, Level *level) noexcept nogil:
         for i in range(n):
             if rmq_load32(&t.stop) != 0:
                 break
-            physical = rmq_get64(units + i * UNIT_SIZE)
-            size = rmq_get32(units + i * UNIT_SIZE + 8)
-            code = rmq_get64(units + i * UNIT_SIZE + 12)
+            physical = unit_physical(units + i * UNIT_SIZE)
+            size = unit_bytes(units + i * UNIT_SIZE)
+            code = unit_code(units + i * UNIT_SIZE)
             rc = SKIPPED
-            if size > 0 and size != BLANK_SIZE_FIELD:
-                if level.ext and code <= EXT_ADDRESS_MAX:
+            if size > 0 and size != UNIT_FILLER:
+                if level.ext and is_ext_address(code):
                     code = _extended(t, level, code, physical, size)
                 now = t.log.io.wall_ms(t.log.io.ctx)
                 due = _due(t, level, offset, code, now, t.log.io.mono_ns(t.log.io.ctx))

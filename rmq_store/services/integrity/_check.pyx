@@ -12,20 +12,23 @@ from libc.stdlib cimport calloc, free, realloc
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_open, log_file_release, row_find, row_free, row_new,
                                            row_push, row_start)
+from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad
 from rmq_store.codec._delay cimport delay_tags_code
-from rmq_store.codec._record cimport (BLANK_SIZE, FLAG_TRANSACTION, RECORD_BLANK, RECORD_OK, TRANSACTION_PREPARED,
-                                      TRANSACTION_ROLLBACK, PropertyView, RecordStatus, RecordView, body_crc32, properties_scan,
-                                      record_crc_check, record_in_place, record_parse, rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_TRANSACTION, INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_COUNT,
+                                      INDEX_AT_END_PHYSICAL, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE,
+                                      RECORD_HEAD_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, UNIT_SIZE)
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan,
+                                      record_in_place, record_parse, rmq_get32, rmq_get64, topic_fits)
 from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
+from rmq_store.codec._unit cimport is_ext_address, unit_blank, unit_bytes, unit_code, unit_physical
 from rmq_store.log.recovery._scan cimport scan_next_good
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, queue_read, queue_read_ext, queues_find
-from rmq_store.queues.consumequeue._state cimport is_ext_address, unit_blank
-from rmq_store.queues.index._file cimport INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, IndexFile, index_file_open, index_file_release
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_find
+from rmq_store.queues.index._file cimport (IndexFile, entry_hash, entry_physical, entry_previous, index_file_open,
+                                           index_file_release)
 
 cdef enum:
     NOTES_MAX = 512
-    MARGIN = 8              # size and magic of a record
     PIECE = 1 << 20
     UNITS = 64
 
@@ -251,10 +254,10 @@ cdef class Checker:
         # scan_next_good without the holes. A record's first bytes may be zeros, at the end of one.
         cdef int64_t stop, data, good
         while at < end:
-            data = self._data(f, at) - MARGIN
+            data = self._data(f, at) - RECORD_HEAD_SIZE
             if data > at:
                 at = data
-            if f.start + f.size - at <= MARGIN:
+            if f.start + f.size - at <= RECORD_HEAD_SIZE:
                 return -1
             stop = at + PIECE if end - at > PIECE else end
             good = scan_next_good(f, at, stop, self.crc_property)
@@ -305,14 +308,13 @@ cdef class Checker:
             self._note(TAIL, at, last, 0, 0)
 
     cdef void _record(self, RecordView *v) noexcept nogil:
+        cdef Bad bad = crc_bad(v, self.crc_property)
         cdef int kind = v.sys_flag & FLAG_TRANSACTION
         cdef PropertyView p
-        if v.store_timestamp > self.last_timestamp:
-            self.last_timestamp = v.store_timestamp
-        if v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
-            self._note_queue(BODY_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
-        elif record_crc_check(v) == 0 or (self.crc_property and record_crc_check(v) < 0):
-            self._note_queue(RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+        self.last_timestamp = max(self.last_timestamp, v.store_timestamp)
+        if bad != BAD_NOT:
+            self._note_queue(BODY_CRC if bad == BAD_BODY_CRC else RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0,
+                             v.topic, v.topic_size, v.queue_id)
         elif v.queue_id < 0 or v.queue_offset < 0 or not topic_fits(v.topic, v.topic_size):
             # No checksum of upstream's covers the header. Dispatch steps over such a record.
             self._note_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
@@ -335,13 +337,13 @@ cdef class Checker:
         if n == 0:
             self._note_queue(QUEUE_MISSING, v.physical_offset, v.queue_offset, 0, 0, v.topic, v.topic_size, v.queue_id)
             return
-        if rmq_get64(u) != v.physical_offset or rmq_get32(u + 8) != v.size:
-            self._note_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, rmq_get64(u), rmq_get32(u + 8), v.topic,
+        if unit_physical(u) != v.physical_offset or unit_bytes(u) != v.size:
+            self._note_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, unit_physical(u), unit_bytes(u), v.topic,
                              v.topic_size, v.queue_id)
             return
-        code = rmq_get64(u + 12)
+        code = unit_code(u)
         if is_ext_address(code) and queue_read_ext(self.queues.table, q, code, &code, &when, NULL, 0) < 0:
-            code = rmq_get64(u + 12)
+            code = unit_code(u)
         expected = delay_tags_code(v, p, self.delay_ms, self.delay_levels)
         if code != expected:
             self._note_queue(QUEUE_TAGS, v.physical_offset, v.queue_offset, code, expected, v.topic, v.topic_size, v.queue_id)
@@ -375,10 +377,9 @@ cdef class Checker:
 
     cdef int64_t _about(self, IndexFile *f, int32_t entry) noexcept nogil:
         # Where entry and the two behind it lead, the middle one: a single wrong entry leads no search astray.
-        cdef int64_t a = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * entry + 4)
-        cdef int64_t b = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 1) + 4)
-        cdef int64_t c = rmq_get64(f.entries + <int64_t> INDEX_ENTRY_SIZE * (entry + 2) + 4)
-        return max(min(a, b), min(max(a, b), c))
+        cdef const unsigned char *e = f.entries + <int64_t> INDEX_ENTRY_SIZE * entry
+        cdef int64_t a = entry_physical(e), b = entry_physical(e + INDEX_ENTRY_SIZE)
+        return max(min(a, b), min(max(a, b), entry_physical(e + 2 * INDEX_ENTRY_SIZE)))
 
     cdef const unsigned char *_entry(self) noexcept nogil:
         # The entry the walk is at; NULL behind the last one.
@@ -395,8 +396,8 @@ cdef class Checker:
         cdef int32_t entry = self.at_entry
         cdef const unsigned char *e = self._entry()
         cdef bint found = False
-        while e != NULL and rmq_get64(e + 4) == offset and not found:
-            found = rmq_get32(e) == hash
+        while e != NULL and entry_physical(e) == offset and not found:
+            found = entry_hash(e) == hash
             self.at_entry += 1
             e = self._entry()
         self.at_file = file
@@ -408,11 +409,11 @@ cdef class Checker:
         cdef const unsigned char *after
         cdef Keys keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
         cdef int32_t prefix, hash
-        while e != NULL and rmq_get64(e + 4) != v.physical_offset:
-            if rmq_get64(e + 4) > v.physical_offset:
+        while e != NULL and entry_physical(e) != v.physical_offset:
+            if entry_physical(e) > v.physical_offset:
                 # One entry out of order is damage of its own; two in order are the records that follow.
                 after = e + INDEX_ENTRY_SIZE if self.at_entry + 1 < self.index[self.at_file].count else NULL
-                if after == NULL or rmq_get64(after + 4) > v.physical_offset:
+                if after == NULL or entry_physical(after) > v.physical_offset:
                     break
             self.at_entry += 1
             e = self._entry()
@@ -421,7 +422,7 @@ cdef class Checker:
                 self.first_unindexed = v.physical_offset
             self.unindexed += 1
             return              # the index's end is judged by whoever knows the state of the store
-        if self.at_file == 0 and self.at_entry == 1 and rmq_get64(e + 4) > v.physical_offset:
+        if self.at_file == 0 and self.at_entry == 1 and entry_physical(e) > v.physical_offset:
             return              # its index file was deleted with the log's older files
         prefix = topic_hash(v.topic, v.topic_size)
         while key_next(&keys):
@@ -471,9 +472,9 @@ cdef class Checker:
         cdef int rc
         while e < f.count and self.count < NOTES_MAX - 8 and self.error == 0:
             entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
-            rc = self._at(rmq_get64(entry + 4), 0, &v, &file)
-            if rc == 0 or (rc == 1 and not self._keyed(&v, rmq_get32(entry))):
-                self._note(INDEX_WRONG, rmq_get64(entry + 4), e, rmq_get32(entry), 0)
+            rc = self._at(entry_physical(entry), 0, &v, &file)
+            if rc == 0 or (rc == 1 and not self._keyed(&v, entry_hash(entry))):
+                self._note(INDEX_WRONG, entry_physical(entry), e, entry_hash(entry), 0)
             if rc == 1:
                 log_file_release(file)
             self.index_entries += 1
@@ -497,24 +498,23 @@ cdef class Checker:
             return -1
         for e in range(1, f.count):
             entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
-            slot = <int32_t> (<uint32_t> rmq_get32(entry) % <uint32_t> f.slots)
-            if rmq_get32(entry + 16) != last[slot] and self.count < NOTES_MAX - 8:
-                self._note(INDEX_CHAIN, rmq_get64(entry + 4), e, rmq_get32(entry + 16), last[slot])
+            slot = <int32_t> (<uint32_t> entry_hash(entry) % <uint32_t> f.slots)
+            if entry_previous(entry) != last[slot] and self.count < NOTES_MAX - 8:
+                self._note(INDEX_CHAIN, entry_physical(entry), e, entry_previous(entry), last[slot])
             used += last[slot] == 0
             last[slot] = e
         for slot in range(f.slots):
-            e = rmq_get32(f.map + INDEX_HEADER_SIZE + 4 * <int64_t> slot)
+            e = rmq_get32(f.map + INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * <int64_t> slot)
             if e != last[slot] and self.count < NOTES_MAX - 8:
                 self._note(INDEX_SLOT, 0, slot, e, last[slot])
         free(last)
-        self._header(f, 16, rmq_get64(f.map + 16), rmq_get64(f.entries + INDEX_ENTRY_SIZE + 4))
-        if f.count > 1:
-            entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1)
-            self._header(f, 24, rmq_get64(f.map + 24), rmq_get64(entry + 4))
-            self._header(f, 36, rmq_get32(f.map + 36), f.count)
+        self._header(f, INDEX_AT_BEGIN_PHYSICAL, entry_physical(f.entries + INDEX_ENTRY_SIZE))
+        self._header(f, INDEX_AT_END_PHYSICAL, entry_physical(f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1)))
+        self._header(f, INDEX_AT_COUNT, f.count)
         return 0
 
-    cdef void _header(self, IndexFile *f, int field, int64_t found, int64_t expected) noexcept nogil:
+    cdef void _header(self, IndexFile *f, int field, int64_t expected) noexcept nogil:
+        cdef int64_t found = rmq_get32(f.map + field) if field == INDEX_AT_COUNT else rmq_get64(f.map + field)
         if f.count > 1 and found != expected:
             self._note(INDEX_HEADER, 0, field, found, expected)
 
@@ -548,9 +548,9 @@ cdef class Checker:
                 self.units += 1
                 if unit_blank(u):
                     continue
-                rc = self._at(rmq_get64(u), rmq_get32(u + 8), &v, &f)
+                rc = self._at(unit_physical(u), unit_bytes(u), &v, &f)
                 if rc == 0 or (rc == 1 and not record_in_place(&v, q.topic, q.topic_size, q.queue_id, at + i)):
-                    self._note_queue(QUEUE_WRONG, rmq_get64(u), at + i, rmq_get32(u + 8), 0, q.topic, q.topic_size, q.queue_id)
+                    self._note_queue(QUEUE_WRONG, unit_physical(u), at + i, unit_bytes(u), 0, q.topic, q.topic_size, q.queue_id)
                 if rc == 1:
                     log_file_release(f)
             at += n

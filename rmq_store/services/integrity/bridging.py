@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_blank, encode_record
-from rmq_store.codec.layout import BLANK_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._layout import BLANK_SIZE, RECORD_AT_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec.layout import get32
 from rmq_store.errors import CorruptionError
 
 __all__ = ["DAMAGED", "Lost", "Misfit", "Stretch", "fill", "find_lost", "records"]
@@ -53,7 +54,7 @@ def records(read: Read, begin: int, end: int) -> Iterator[tuple[int, DecodedReco
     while at + BLANK_SIZE <= end:
         for want in (HEADER_MAX, 0):
             if want == 0:
-                want = max(int.from_bytes(chunk[at - chunk_at:at - chunk_at + 4], "big", signed=True), BLANK_SIZE)
+                want = max(get32(chunk, at - chunk_at + RECORD_AT_SIZE), BLANK_SIZE)
             if at + min(want, end - at) > chunk_at + len(chunk):
                 chunk, chunk_at = read(at, min(max(want, CHUNK), end - at)), at
         raw = memoryview(chunk)[at - chunk_at:]

@@ -14,7 +14,15 @@ from typing import Any
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._codec import DecodedRecord, decode_record
-from rmq_store.codec.layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._layout import (
+    FLAG_BORN_V6,
+    FLAG_STORE_V6,
+    RECORD_AT_MAGIC,
+    RECORD_FIXED_SIZE,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from rmq_store.codec.layout import MAGIC_BYTES
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import lockfile
 from rmq_store.log.recovery.places import Places
@@ -382,8 +390,8 @@ class _Repair:
         if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return 0
         store.put(record.topic, bytes(record.body), queue_id=record.queue_id, properties=record.properties_bytes,
-                  flag=record.flag, sys_flag=record.sys_flag & ~0x30, born_timestamp=record.born_timestamp,
-                  born_host=record.born_host, reconsume_times=record.reconsume_times,
+                  flag=record.flag, sys_flag=record.sys_flag & ~(FLAG_BORN_V6 | FLAG_STORE_V6),
+                  born_timestamp=record.born_timestamp, born_host=record.born_host, reconsume_times=record.reconsume_times,
                   prepared_transaction_offset=record.prepared_transaction_offset, wait=False)
         return 1
 
@@ -391,9 +399,9 @@ class _Repair:
 def _whole_records(data: bytes, start: int) -> Iterator[tuple[int, DecodedRecord]]:
     """Records of exactly their place in bytes that begin at log offset `start`; damage between them is stepped over."""
     at = 0
-    while at + 91 <= len(data):
-        at = min((i for i in (data.find(b"\xda\xa3\x20\xa7", at + 4), data.find(b"\xda\xa3\x20\xab", at + 4)) if i >= 0),
-                 default=-1) - 4
+    while at + RECORD_FIXED_SIZE <= len(data):
+        at = min((i for i in (data.find(magic, at + RECORD_AT_MAGIC) for magic in MAGIC_BYTES) if i >= 0),
+                 default=-1) - RECORD_AT_MAGIC
         if at < 0:
             return
         try:

@@ -11,7 +11,10 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.codec._layout import CHECKPOINT_SIZE
+from rmq_store.codec.layout import CHECKPOINT, get64
 from rmq_store.config.load import Options, resolve
+from rmq_store.config.values import index_file_size
 from rmq_store.errors import CorruptionError
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import Places, infer_sizes, need_store, root_of
@@ -211,7 +214,7 @@ class Verification:
 
     def _load_index(self) -> Iterator[Finding]:
         o, directory = self.options, self.places.index
-        size = 40 + 4 * o.index_slots + 20 * o.index_entries_max
+        size = index_file_size(o.index_slots, o.index_entries_max)
         names = sorted(e.name for e in os.scandir(directory)) if os.path.isdir(directory) else []
         for name in names:
             path = os.path.join(directory, name)
@@ -431,13 +434,13 @@ class Verification:
             if self.starts:
                 yield self._finding("checkpoint", path, detail=f"{data.strerror}: after a crash all of the log is recovered")
             return
-        if len(data) != 4096:
-            yield self._finding("checkpoint", path, expected=4096, found=len(data),
-                                detail=f"the file has {len(data)} bytes, not 4096")
+        if len(data) != CHECKPOINT_SIZE:
+            yield self._finding("checkpoint", path, expected=CHECKPOINT_SIZE, found=len(data),
+                                detail=f"the file has {len(data)} bytes, not {CHECKPOINT_SIZE}")
             return
         assert self.checker is not None
-        for n, name in enumerate(("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")):
-            value = int.from_bytes(data[8 * n:8 * n + 8], "big", signed=True)
+        for field in CHECKPOINT[:3]:
+            name, value = field.name, get64(data, field.offset or 0)
             ahead = self.unknown is None and self.starts and value > self.checker.last_timestamp > 0
             if value < 0 or ahead:
                 yield self._finding("checkpoint", path, expected=self.checker.last_timestamp, found=value,

@@ -10,6 +10,8 @@ from typing import Any
 
 from rmq_store.access.bulk._rebuild import count_keys, index_part
 from rmq_store.base.io.files import open_regular
+from rmq_store.codec._layout import INDEX_AT_BEGIN_TIMESTAMP, INDEX_HEADER_SIZE
+from rmq_store.codec.layout import get64
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
@@ -111,7 +113,7 @@ def _rename(directory: str, count: int) -> None:
     for number in range(count):
         made = os.path.join(directory, f"{number:017d}")
         with open(made, "rb", buffering=0, opener=open_regular) as file:
-            begin = int.from_bytes(file.read(8), "big", signed=True)
+            begin = get64(file.read(INDEX_HEADER_SIZE), INDEX_AT_BEGIN_TIMESTAMP)
         moment = time.localtime(max(0, begin) // 1000)
         name = max(last + 1, int(time.strftime("%Y%m%d%H%M%S", moment)) * 1000 + max(0, begin) % 1000)
         os.rename(made, os.path.join(directory, f"{name:017d}"))

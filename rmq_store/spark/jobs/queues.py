@@ -16,6 +16,8 @@ from rmq_store.access.bulk._queues import record_time
 from rmq_store.access.bulk._rebuild import queue_part
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.codec._layout import UNIT_AT_PHYSICAL_OFFSET, UNIT_AT_SIZE, UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec.layout import get64
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.log.recovery import lockfile
 from rmq_store.services.cleaning.removing import removed_queues
@@ -29,7 +31,7 @@ __all__ = ["RebuiltQueues", "rebuild_queues"]
 COLUMNS = {"path": "STRING", "begin": "BIGINT", "first": "BIGINT", "position": "BIGINT", "topic": "STRING", "queueId": "INT",
            "low": "BIGINT", "high": "BIGINT", "entries": "BIGINT"}
 _SYNCS = 16
-_FILLER = (0).to_bytes(8, "big") + (0x7FFFFFFF).to_bytes(4, "big") + bytes(8)
+_FILLER = UNIT_FILLER.to_bytes(UNIT_AT_SIZE + 4, "big").ljust(UNIT_SIZE, b"\0")
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,18 @@ def present_file_size(root: str) -> int:
 
 def _fillers(directory: str, low: int, file_size: int) -> None:
     """What dispatch writes before the first message of a queue that does not begin at 0."""
-    begin = low * 20 - low * 20 % file_size
-    if begin < low * 20:
+    begin = low * UNIT_SIZE - low * UNIT_SIZE % file_size
+    if begin < low * UNIT_SIZE:
         with open(os.path.join(directory, f"{begin:020d}"), "r+b", opener=open_regular) as file:
-            file.write(_FILLER * (low - begin // 20))
+            file.write(_FILLER * (low - begin // UNIT_SIZE))
 
 
 def _times(directory: str, high: int, logs: list[LogFile]) -> None:
     """RocketMQ 4.9 finds the queue file of a time by when files were modified: after their newest message was stored."""
     for start, path, size in queue_files(directory):
         with open(path, "rb", buffering=0, opener=open_regular) as file:
-            newest = os.pread(file.fileno(), 8, min(high * 20, start + size - 20) - start)
-        offset = int.from_bytes(newest, "big")
+            newest = os.pread(file.fileno(), UNIT_SIZE, min(high * UNIT_SIZE, start + size - UNIT_SIZE) - start)
+        offset = get64(newest, UNIT_AT_PHYSICAL_OFFSET)
         log = next(f for f in logs if f.start <= offset < f.end)
         stored = record_time(log.path, offset - log.start)
         if stored is not None:

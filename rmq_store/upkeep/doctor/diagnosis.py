@@ -13,6 +13,7 @@ import psutil
 
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.config.load import Options, resolve
+from rmq_store.config.values import index_file_size
 from rmq_store.errors import DiskFull
 from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import fit_sizes, infer_sizes, no_directory, root_of
@@ -134,7 +135,7 @@ def _no_copy_on_write(c: Capability) -> bool:
 
 
 def _space(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
-    need = 2 * o.segment_size_bytes + (40 + 4 * o.index_slots + 20 * o.index_entries_max if o.index_enabled else 0)
+    need = 2 * o.segment_size_bytes + (index_file_size(o.index_slots, o.index_entries_max) if o.index_enabled else 0)
     fact = f"{_size(c.free)} free of {_size(c.total)} ({c.used_pct:.0f} % used); a new store reserves {_size(need)}"
     if c.free < need:
         yield Verdict("finding", "space", fact, "the next commit-log file cannot be made: puts will be refused with DiskFull",

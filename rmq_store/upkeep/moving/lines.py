@@ -20,6 +20,13 @@ from typing import IO, Any
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec._codec import decode_record, encode_record
+from rmq_store.codec._layout import (
+    FLAG_BORN_V6,
+    FLAG_STORE_V6,
+    FLAG_TRANSACTION,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.properties import encode_properties
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
@@ -30,7 +37,7 @@ from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.upkeep.moving.rules import PREPARED, ROLLBACK, TRANSACTION, Rules, topic_names
+from rmq_store.upkeep.moving.rules import Rules, topic_names
 
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
@@ -39,7 +46,7 @@ PIECE, LINE_MAX = 8 << 20, 1 << 30
 DISPATCH_TIMEOUT_S = 600
 NUMBERS = {"queue_id": (0, (1 << 31) - 1), "flag": (-(1 << 31), (1 << 31) - 1), "sys_flag": (-(1 << 31), (1 << 31) - 1),
            "born_timestamp": (-(1 << 63), (1 << 63) - 1), "reconsume_times": (-(1 << 31), (1 << 31) - 1)}
-V6 = 0x30                       # bits of sys_flag that the hosts decide
+V6 = FLAG_BORN_V6 | FLAG_STORE_V6       # bits of sys_flag that the hosts decide
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,7 @@ class _Import:
     def _taken(self, line: bytes) -> bytes:
         """Empty for what a copy as new messages leaves out, too: as a new message consumers would see it."""
         record, sys_flag = _record(line, self.number + 1, self.born)
-        if sys_flag & TRANSACTION not in (PREPARED, ROLLBACK):
+        if sys_flag & FLAG_TRANSACTION not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return record
         self.left["transaction"] += 1
         return b""

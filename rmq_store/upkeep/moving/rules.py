@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmq_store.codec._codec import DecodedRecord, decode_record
+from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.errors import ConfigError
 from rmq_store.services.backup.source import Block
 from rmq_store.services.cleaning.removing import is_system_topic
 
-__all__ = ["LEFT", "PREPARED", "ROLLBACK", "TRANSACTION", "Rules", "topic_names"]
-
-PREPARED, ROLLBACK, TRANSACTION = 0x4, 0xC, 0xC
+__all__ = ["LEFT", "Rules", "topic_names"]
 
 # Why a message was left out, and how that is said.
 LEFT = {
@@ -63,7 +62,7 @@ class Rules:
         if self.topics is not None and topic not in self.topics:
             return False
         if not self.as_is:
-            if (block.flags[i] & TRANSACTION) in (PREPARED, ROLLBACK):
+            if (block.flags[i] & FLAG_TRANSACTION) in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
                 return self._leave("transaction")
             if topic not in self._plain:
                 self._plain[topic] = self._why(topic.decode("utf-8", "replace"))
