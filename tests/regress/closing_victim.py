@@ -1,8 +1,8 @@
 """A store that is closed in the middle of one of its own calls, in a process of its own: `closing_victim HOW CALL DIRECTORY`.
 
-HOW: "argument" = the conversion of an argument closes the store; "trace" = the n-th step of Python code inside the call does, as
-a signal handler may; "gc" = the n-th allocation inside the call begins a collection, whose finalizer does. Prints one line for
-each try: what the call raised, or "returned".
+HOW: "argument" = the conversion of an argument closes the store; "trace" = the n-th step of Python code inside the call does,
+as a signal handler may; "gc" = the n-th allocation inside the call begins a collection, whose finalizer does. Prints one line
+for each try: what the call raised, or "returned".
 """
 import gc
 import itertools
@@ -14,8 +14,8 @@ from typing import Any
 from rmq_store import MessageStore
 from rmq_store.access.waiting._arrivals import Arrivals
 
-SMALL: dict[str, Any] = {"segment_size_bytes": 1 << 16, "index_slots": 100, "index_entries_max": 1000, "duplication_enabled": True,
-                         "consumequeue_ext_enabled": True, "close_timeout_ms": 1000}
+SMALL: dict[str, Any] = {"segment_size_bytes": 1 << 16, "index_slots": 100, "index_entries_max": 1000,
+                         "duplication_enabled": True, "consumequeue_ext_enabled": True, "close_timeout_ms": 1000}
 STEPS = 16      # tries of "trace" and "gc"
 BATCH = bytes.fromhex("00000017 00000000 00000000 00000000 00000001 78 0000")
 
@@ -233,7 +233,7 @@ def by_trace(call: Callable[..., Any], arguments: list[Any], root: Path) -> Iter
             if next(left, None) is None:
                 sys.settrace(None)
                 store.close()
-            return tracer       # noqa: B023
+            return tracer
 
         print(f"step {step}: ", end="", flush=True)
         sys.settrace(tracer)

@@ -1,5 +1,5 @@
-"""A fork while another thread imports a module that a call of the store loads late: the child keeps that module's lock for good,
-so a call there has to say whose the store is before it imports."""
+"""A fork while another thread imports a module that a call of the store loads late. In the child nobody releases the lock of
+that module, so a call has to say whose the store is before it imports."""
 import subprocess
 import sys
 

@@ -333,8 +333,7 @@ cdef class Split:
         columns: names out of INT32_COLUMNS, INT64_COLUMNS (bytes of native integers; timestamps in microseconds),
         TEXT_COLUMNS, BYTES_COLUMNS (TextBuffers) and "properties" (MapBuffers). max_bytes: of the records, soft.
         """
-        cdef int64_t n = 0
-        cdef int rc
+        cdef int64_t n = 0, rc
         cdef tuple names = tuple(columns)       # before the look at `ended`: it may be Python code that closes this
         cdef bint want_map = MAP_COLUMN in names
         cdef bint scan = any(c in names for c in ("tags", "keys", "msgId")) or self.tags != NULL

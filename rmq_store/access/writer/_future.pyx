@@ -489,15 +489,14 @@ cdef class Completer:
         return 0
 
     cdef bint _loop_here(self, Awaited a) except -1:
-        cdef tuple last
         # Gives `a` the loop that runs here, and its sink; False: the store closes. A task that resolve() has woken is in that
         # one's loop: asyncio's own answer would cost a system call, getpid, up to Python 3.11.
+        cdef tuple last = self._last
         if self._turn_thread == <void *> PyThreadState_Get():
             a._loop, a._waited = self._turn_loop, self._turn_waited
             return True
         if _running_loop is None:
             _find_running_loop()
-        last = self._last
         a._loop = _running_loop()
         if last is None or last[0] is not a._loop:
             hub = self._store._loop_hub(a._loop)

@@ -197,8 +197,7 @@ cdef class StorePut(StoreCore):
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
         topic = PyUnicode_FromObject(topic)     # what a subclass says of its hash and of being equal does not count
-        found = self.topics.get(topic)
-        if found is not None:
+        if (found := self.topics.get(topic)) is not None:
             return <Topic> found
         if not topic:
             raise errors.MessageIllegal("topic is empty: name one")
