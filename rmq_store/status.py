@@ -50,10 +50,8 @@ class PutStatus(_Status):
     FLUSH_SLAVE_TIMEOUT = 2, "The message is stored, but a replica did not confirm it in time."
     SLAVE_NOT_AVAILABLE = 3, "The message is stored, but no replica was available."
     SERVICE_NOT_AVAILABLE = (
-        4, "The store takes no puts now: it is closed, read-only, too full or failed, or it refuses this kind of message. The "
-        "message is not stored. After a DurabilityError from a failed write or sync it may be in the log.",
-        "Read the text of the exception; it names the cause and the cure. After a DurabilityError, open the store again and "
-        "look for the message before you put it again.")
+        4, "The message is not stored: the store is closed, read-only, full or failed, or refuses this kind of message.",
+        "Follow the text of the exception. After a DurabilityError, look for the message before you put it again.")
     CREATE_MAPPED_FILE_FAILED = (
         5, "The message is not stored: the next commit-log file was not made in time, or the disk has no space for it.",
         "Make room on the disk, or check the device. Then put the message again.")
@@ -90,9 +88,8 @@ class GetStatus(_Status):
         2, "The queue has entries, but their messages are deleted or damaged.",
         "Get again from next_offset. If the messages were not deleted, run `rmqstore verify`.")
     OFFSET_FOUND_NULL = (
-        3, "The offset was in the queue, but its entries were deleted while the get looked (cleaning, or a deleted topic), or "
-        "a queue file of an open read-only store is gone. A file that cannot be read raises OSError instead.",
-        "Get again from next_offset, the start of the next queue file. Its status says whether the queue still exists.")
+        3, "The queue file of the offset was deleted while the get read it: by cleaning, or with its topic.",
+        "Get again from next_offset, the start of the next queue file.")
     OFFSET_OVERFLOW_BADLY = (
         4, "The offset lies beyond the end of the queue.",
         "Continue at next_offset, the end of the queue. Check where the offset came from.")

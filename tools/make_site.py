@@ -25,18 +25,6 @@ def slug(title: str, separator: str = "-") -> str:
     return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", separator)
 
 
-def present(nav: list[object]) -> list[object]:
-    """The nav without the pages that are not there."""
-    kept: list[object] = []
-    for item in nav:
-        (title, below), = item.items()                                          # type: ignore[attr-defined]
-        if isinstance(below, list):
-            kept.append({title: present(below)})
-        elif (ROOT / below).exists():
-            kept.append(item)
-    return kept
-
-
 def links(page: pathlib.Path) -> Iterator[pathlib.Path]:
     """What a page links to in the repository."""
     for target in LINK.findall(CODE.sub("", page.read_text())):
@@ -74,7 +62,6 @@ def build() -> None:
     from mkdocs.config import load_config
 
     config = load_config(str(CONFIG), strict=True)
-    config["nav"] = present(config["nav"])
     config["mdx_configs"]["toc"] = {"slugify": slug, "permalink": True}
     make(config)
 

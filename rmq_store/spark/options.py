@@ -246,13 +246,13 @@ class ReadOptions:
         if stream:
             self._check_stream()
         elif self.starting_offsets == "latest":
-            raise ConfigError("option startingOffsets is latest: a batch read ends there, only a stream can begin there")
+            raise ConfigError("option startingOffsets is latest: a batch read ends there: use a stream, or begin earlier")
         elif self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None:
             raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger are for streams")
 
     def _check_stream(self) -> None:
         if self.view != "messages":
-            raise ConfigError(f"option view is {self.view!r}: a stream has messages only")
+            raise ConfigError(f"option view is {self.view!r}: a stream has only messages: read views in a batch")
         for f in fields(self):
             if f.name.startswith("ending_") and getattr(self, f.name) is not None:
                 raise ConfigError(f"option {camel(f.name)} is given to a stream, which has no end: use a batch read")

@@ -69,7 +69,7 @@ class LogPositions:
         self._stopped = file.path, region
         if self._told != self._stopped:
             self._told = self._stopped
-            log.warning("%s: the log ends at %d (%s), though whole records lie behind, at %d: a crash left them, or damage",
+            log.warning("%s: the log ends at %d (%s), but whole records follow at %d: a crash or damage left them there",
                         file.path, region.begin, region.kind, region.end)
         return region.begin
 
@@ -77,7 +77,7 @@ class LogPositions:
         """Raises CorruptionError where the end that end() found is damage with good records behind it."""
         if self._stopped is not None and self._stopped[1].kind not in _UNWRITTEN:
             path, region = self._stopped
-            error = CorruptionError(path, region.begin, "a whole record", f"{region.kind}, good records go on at {region.end}")
+            error = CorruptionError(path, region.begin, "a whole record", f"{region.kind}, good records follow at {region.end}")
             error.cure = "look at it with `rmqstore dump`, mend it with `rmqstore repair`, or read with onCorrupt=skip or emit"
             raise error
 
@@ -155,7 +155,7 @@ class LogPositions:
                 else f"the log ends at {end}: it was cut, or is another one")
         if self.options.fail_on_data_loss:
             error = CorruptionError(self.broker.root, position, what, lost)
-            error.cure = f"read with failOnDataLoss=false to go on with what is there, or {anew}"
+            error.cure = f"read with failOnDataLoss=false to continue with the messages that are left, or {anew}"
             raise error
         return first if position < first else end
 
@@ -187,7 +187,7 @@ def begin_of_new(logs: Sequence[LogPositions], known: Mapping[str, int]) -> dict
     names = ", ".join(f"{p.broker.name} ({p.broker.root})" for p in new)
     away = sorted(set(known) - {p.broker.name for p in logs})
     if given == "fail" or (given is None and away):
-        why = f", while {', '.join(away)} is away: it may be the same store under another name" if away else ""
+        why = f", and {', '.join(away)} is missing: it may be the same store under another name" if away else ""
         raise ConfigError(f"broker {names} was not read before{why}: name stores as before, with path as JSON "
                           '{"broker name": "directory"}, or say where a new one begins, with newBrokers=earliest or latest')
     return {p.broker.name: p.end() if given == "latest" else p.first() for p in new}

@@ -26,7 +26,7 @@ def present(store: MessageStore, staged: Callable[[], Iterable[memoryview]], beg
     """
     first, end = store.min_log_offset, store.max_log_offset
     if end < begin:
-        raise StoreStateError(f"the log ends at {end}, and ended at {begin} when the commit was decided: is it another one "
+        raise StoreStateError(f"the log ends at {end}, but it ended at {begin} when the commit was decided: is it another log "
                               "(store.commitlog_path), or was it cut?")
     if first <= begin:
         return _run(_records_from(store, begin), staged())
@@ -39,8 +39,8 @@ def present(store: MessageStore, staged: Callable[[], Iterable[memoryview]], beg
             break
     found = _run(_records_from(store, first), behind(staged(), gone))
     if not found:
-        raise StoreStateError(f"the log begins at {first} now, and the records of the commit at {begin}: cleaning took those "
-                              "that would tell how many of them were stored")
+        raise StoreStateError(f"the log begins at {first} now, but the records of the commit begin at {begin}: cleaning "
+                              "deleted the records that show how many of them were stored")
     return gone + found
 
 

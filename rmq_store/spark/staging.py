@@ -249,7 +249,7 @@ def located(root: str, path: str) -> str:
     """Where that staging file, or new store, is now. Raises ConfigError for what is not in the directory of a job."""
     inner = _below(path)
     if inner is None:
-        raise ConfigError(f"{path} is not below {os.path.join(root, '.spark')}: tasks stage there")
+        raise ConfigError(f"{path} is not below {os.path.join(root, '.spark')}, where tasks stage")
     return os.path.join(root, ".spark", inner)
 
 
@@ -358,8 +358,8 @@ def refuse_bulk(root: str) -> None:
         raise ConfigError(f"{root} holds the stores of a bulk load: name one of them, or write with shards=N again")
     for entry in journals(root):
         if entry.get("pending") is not None and "shards" in entry:
-            raise ConfigError(f"{root} is to hold the stores of a bulk load, version {entry['pending']} of application "
-                              f"{entry['app']!r}, which broke off: write with shards=N again, which completes it, or elsewhere")
+            raise ConfigError(f"{root} is for the stores of a bulk load, version {entry['pending']} of application "
+                              f"{entry['app']!r}, which was interrupted: complete it with shards=N, or write to another path")
 
 
 def is_done(root: str, app: str, version: int, query: str | None, rows: int | None) -> bool:
@@ -372,21 +372,21 @@ def is_done(root: str, app: str, version: int, query: str | None, rows: int | No
     last = -1 if done is None else int(done)
     # A journal of an older release does not tell whose the batches are: the last one may come again, others are new.
     if noted != query and ((noted and query) or (version <= last and "query" in entry)):
-        raise ConfigError(f"option txnAppId is {app!r}, under which {root} has versions of {_who(noted)}, and this is version "
-                          f"{version} of {_who(query)}: give it a txnAppId of its own. A query with a new checkpoint is "
-                          "another query: its batches begin at 0 again, and have other rows")
+        raise ConfigError(f"option txnAppId is {app!r}, and {root} has versions of {_who(noted)} under this name, but this "
+                          f"is version {version} of {_who(query)}: give this write a txnAppId of its own. A query with a new "
+                          "checkpoint is another query: its batches begin at 0 again, and have other rows")
     if query is None:
         return version <= last
     if version < (newest := last if entry.get("pending") is None else entry["pending"]):
-        raise StoreStateError(f"{root} has batch {newest} of {_who(query)} as txnAppId {app!r}, and batch {version} comes "
-                              "again: its checkpoint is older than the store, so that its batches may have other rows: put the "
-                              "newer one back, or begin anew with another checkpoint and another txnAppId")
+        raise StoreStateError(f"{root} has batch {newest} of {_who(query)} as txnAppId {app!r}, and Spark writes batch "
+                              f"{version} again: the checkpoint is older than the store, and its batches may have other rows: "
+                              "restore the newer checkpoint, or begin anew with another checkpoint and another txnAppId")
     if version > last:
         return False
     if rows is not None and entry.get("records") not in (None, rows):
-        raise StoreStateError(f"{root} has batch {last} of {_who(query)} as txnAppId {app!r} with {entry['records']} rows, and "
-                              f"it comes again with {rows}: its source or its checkpoint is not what it was: begin anew with "
-                              "another checkpoint and another txnAppId")
+        raise StoreStateError(f"{root} has batch {last} of {_who(query)} as txnAppId {app!r} with {entry['records']} rows, "
+                              f"and Spark writes it again with {rows} rows: its source or its checkpoint has changed: begin "
+                              "anew with another checkpoint and another txnAppId")
     return True
 
 
@@ -402,8 +402,8 @@ def _refuse_other_log(root: str, options: dict[str, Any]) -> str:
     for entry in journals(root):
         noted = os.path.normpath(os.path.join(root, entry.get("log") or place))
         if noted != place and (os.path.isdir(noted) or not os.path.isdir(place)):
-            raise ConfigError(f"the log of {root} is {noted}, where application {entry['app']!r} has written, and not {place}: "
-                              f"give store.commitlog_path={noted}, or where it was moved to")
+            raise ConfigError(f"application {entry['app']!r} has written to the log {noted} of {root}, and this write names "
+                              f"{place}: give store.commitlog_path={noted}, or the path to which that log was moved")
     inside = os.path.relpath(place, root)
     return place if inside.startswith("..") else inside
 
@@ -418,9 +418,9 @@ def _finish_pending(root: str, store: MessageStore, fsync: bool, app: str) -> No
             entry = _count(root, store, entry)
         except (CorruptionError, FileNotFoundError, StoreStateError) as error:
             unfinished = StoreStateError(
-                f"{root}: version {entry['pending']} of application {entry['app']!r} was decided when its commit broke off, "
-                f"and cannot be completed: {error}; to forget it, move {journal_of(root, entry['app'])} away, and write those "
-                "rows again that the store lacks")
+                f"{root}: version {entry['pending']} of application {entry['app']!r} was decided when its commit was "
+                f"interrupted, and it cannot be completed: {error}; to give it up, move {journal_of(root, entry['app'])} away, "
+                "and write again the rows that the store lacks")
             if entry["app"] == app:
                 raise unfinished from error
             log.warning("%s", unfinished)

@@ -59,11 +59,11 @@ def local_path(text: str, option: str = "path") -> str:
         return text
     scheme, rest = (match[1] or match[2]).lower(), text[match.end():]
     if scheme != "file":
-        raise ConfigError(f"option {option} is {text!r}: a store is read and written as files of this machine, not over "
+        raise ConfigError(f"option {option} is {text!r}: Spark reads and writes a store as files of this machine, not over "
                           f"{scheme}: mount it there and give the directory (./ in front of a name with a colon)")
     host, slash, place = rest[2:].partition("/") if rest.startswith("//") else rest.partition("/")
     if not slash or host.lower() not in ("", "localhost" if rest.startswith("//") else ""):
-        raise ConfigError(f"option {option} is {text!r}: behind file: comes a whole path of this machine, as in "
+        raise ConfigError(f"option {option} is {text!r}: after file: give a whole path of this machine, as in "
                           "file:///data/store")
     return "/" + place.lstrip("/")
 
@@ -78,7 +78,7 @@ def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
         try:
             named = json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"option path looks like JSON and is none ({error}): {text[:200]!r}") from error
+            raise ConfigError(f"option path looks like JSON but is not JSON ({error}): {text[:200]!r}") from error
         if not named or not all(isinstance(v, str) and k for k, v in named.items()):
             raise ConfigError(f'option path is {text[:200]!r}: as JSON it is {{"broker name": "store directory"}}')
         found = [Broker(name, os.path.abspath(local_path(root))) for name, root in named.items()]

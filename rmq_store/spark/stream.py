@@ -105,8 +105,8 @@ class StoreStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
         logs = {p.broker.name: p for p in self.logs}
         for name, to in end.items():
             if name not in logs and start.get(name) != to:
-                raise ConfigError(f"broker {name} is not in option path, which has {', '.join(logs)}, and the batch that is to "
-                                  f"be run has its log from {start.get(name)} to {to}: bring it back, under this name")
+                raise ConfigError(f"broker {name} is not in option path, which has {', '.join(logs)}, but the next batch "
+                                  f"reads its log from {start.get(name)} to {to}: restore the broker, under this name")
         pieces = []
         for p in self.logs:
             name = p.broker.name

@@ -73,11 +73,12 @@ class WriteOptions:
             raise ConfigError(f"option fsync is {found['fsync']!r}: it is true or false")
         if stream:
             if "shards" in found:
-                raise ConfigError("option shards is given to a stream: each write makes new stores, so only a batch can")
+                raise ConfigError("option shards is given to a stream: each write with shards makes new stores: use a "
+                                  "batch write, or leave the option out")
             if "txnAppId" not in found:
-                raise ConfigError("option txnAppId is missing: a stream's batches are recognised by it, across restarts")
+                raise ConfigError("option txnAppId is missing: it identifies a stream's batches across restarts: give a name")
             if "txnVersion" in found:
-                raise ConfigError("option txnVersion is given to a stream, whose versions are the numbers of its batches")
+                raise ConfigError("option txnVersion is given to a stream, whose batch numbers are its versions: leave it out")
         elif ("txnAppId" in found) != ("txnVersion" in found):
             raise ConfigError("options txnAppId and txnVersion go together: give both for a write that may be repeated")
         path = os.path.abspath(local_path(found["path"].strip()))       # tasks may run in other directories
@@ -94,18 +95,18 @@ def check_columns(columns: dict[str, str], options: WriteOptions) -> None:
     for name, kind in columns.items():
         proper = known(name, names) if name.lower() in names else None
         if proper is None:
-            raise ConfigError(f"column {name!r} is nothing a message has: drop it; known are {', '.join(COLUMNS)}")
+            raise ConfigError(f"a message has no column {name!r}: drop it; the columns are {', '.join(COLUMNS)}")
         if proper != name:
             raise ConfigError(f"column {name!r} must be spelt {proper}")
         if proper in COLUMNS and kind not in COLUMNS[proper]:
             raise ConfigError(f"column {name} is {kind}, it must be {' or '.join(COLUMNS[proper])}: cast it")
         present.add(proper)
     if "body" not in present:
-        raise ConfigError("column body is missing: every message has one")
+        raise ConfigError("column body is missing: add it, because every message has a body")
     if "topic" not in present and options.topic is None:
         raise ConfigError("column topic is missing: add it, or give the option topic")
     if options.queue_selector == "keys" and "keys" not in present:
-        raise ConfigError("option queueSelector is keys, and there is no column keys")
+        raise ConfigError("option queueSelector is keys, but column keys is missing: add it")
 
 
 @dataclass

@@ -109,7 +109,7 @@ def test_a_file_system_in_memory(tmp_path):
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no tmpfs at /dev/shm")
     found = rmq_store.doctor("/dev/shm", measure=False)
-    assert not found.healthy and "gone with the next reboot" in found.findings[0].consequence
+    assert not found.healthy and "the next reboot deletes" in found.findings[0].consequence
     direct = [i.fact for i in found.items if i.subject == "direct I/O"]
     assert found.capability.uring["setup"] or direct[0].startswith("not here")
     assert rmq_store.doctor("/dev/shm", measure=False, profile="tmpfs").healthy

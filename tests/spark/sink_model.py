@@ -154,7 +154,7 @@ class World:
             if commit.version == app.done:
                 commit.rows = [*app.last.rows, "one more"]
             self.said[-1] += f" {commit.app} {commit.version} {len(commit.rows)}, done {app.done} {app.last.version}"
-            self._refused(self._ask(commit, None), "StoreStateError", "comes again")
+            self._refused(self._ask(commit, None), "StoreStateError", "Spark writes")
 
     def move(self):
         """The store, its log if that is elsewhere, or both."""

@@ -33,8 +33,8 @@ def test_a_bulk_load_that_broke_off_keeps_stores_out_and_is_completed(tmp_path, 
     with pytest.raises(Crash):
         shards.commit_shards(root, "app", 0, built(root, "job", 5), "job")
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"stores of a bulk load, version 0 of application 'app', which broke off: write with "
-                                          "shards=N again"):
+    with pytest.raises(ConfigError, match=r"stores of a bulk load, version 0 of application 'app', which was interrupted: "
+                                          "complete it with shards=N"):
         staging.commit_staged(root, "other", 0, staged(root, 3, job="job2"), SMALL, "job2")
     staging.abandon(root, "job2")
     assert os.listdir(root) == [".spark"]

@@ -36,7 +36,7 @@ def root(tmp_path):
     ({"subscribe": "a", "assign": '{"a":[0]}'}, "exclude each other"),
     ({"startingOffsets": '{"t":{"other":{"0":1}}}'}, "names broker 'other'"),
     ({"startingOffsets": '{"t":5}'}, "startingOffsets"),
-    ({"startingOffsets": "latest"}, "only a stream"),
+    ({"startingOffsets": "latest"}, "use a stream"),
     ({"startingTimestamp": "noon"}, "startingTimestamp"),
     ({"startingTimestamp": 5, "endingTimestamp": 4}, "behind endingTimestamp"),
     ({"subscribePattern": "("}, "not a regular expression"),

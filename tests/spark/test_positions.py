@@ -138,7 +138,7 @@ def test_what_is_left_behind_a_shorter_record_is_no_log(tmp_path):
         file.write(record)
     late = Query(root, startingOffsets="latest")
     assert late.at == {"s": short.offset + short.size}
-    with pytest.raises(CorruptionError, match=f"at offset {short.offset + short.size}: .* good records go on at"):
+    with pytest.raises(CorruptionError, match=f"at offset {short.offset + short.size}: .* good records follow at"):
         late.plan()
 
 

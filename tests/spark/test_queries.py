@@ -72,7 +72,7 @@ def test_the_batch_before_one_that_is_pending_is_no_repeat(tmp_path, monkeypatch
         patch.setattr(staging, "_step", lambda name: (_ for _ in ()).throw(Crash) if name == "pending" else None)
         with pytest.raises(Crash):
             commit(root, 1, ONE, 5, first=5)
-    with pytest.raises(StoreStateError, match=r"has batch 1 .* and batch 0 comes again"):
+    with pytest.raises(StoreStateError, match=r"has batch 1 .* and Spark writes batch 0 again"):
         commit(root, 0, ONE, 6)
     assert commit(root, 1, ONE, 5).repeated and bodies(root) == expected(10)
 
@@ -87,8 +87,8 @@ def test_a_stream_and_a_batch_write_take_nothing_of_each_other_for_a_repeat(tmp_
 
 
 @pytest.mark.parametrize(("version", "rows", "words"), [
-    (1, 5, "batch 2 of query .*batch 1 comes again: its checkpoint is older than the store"),
-    (2, 6, "batch 2 of query .* with 5 rows, and it comes again with 6")])
+    (1, 5, "batch 2 of query .*batch 1 again: the checkpoint is older than the store"),
+    (2, 6, "batch 2 of query .* with 5 rows, and Spark writes it again with 6")])
 def test_a_batch_that_may_have_other_rows_is_no_repeat(tmp_path, version, rows, words):
     """The checkpoint was put back from a copy: what was not committed then is planned anew."""
     root = tmp_path / "s"
@@ -171,7 +171,7 @@ def test_a_new_checkpoint_of_a_stream_is_refused(writers, tmp_path):
     for batch in (0, 1, 2):
         with pytest.raises(ConfigError, match=f"query {ONE}.*query {TWO}"):
             stream(TWO, batch, 4)
-    with pytest.raises(StoreStateError, match="with 3 rows, and it comes again with 2"):
+    with pytest.raises(StoreStateError, match="with 3 rows, and Spark writes it again with 2"):
         stream(ONE, 1, 2)
     assert len(bodies(tmp_path / "s")) == 7
 
@@ -183,7 +183,7 @@ def test_a_new_checkpoint_of_foreach_batch_is_refused_where_it_would_be_taken_fo
     foreach(ONE, 1, 3)
     with pytest.raises(ConfigError, match=f"query {ONE}.*query {TWO}"):
         foreach(TWO, 0, 5)
-    with pytest.raises(StoreStateError, match="with 3 rows, and it comes again with 2"):
+    with pytest.raises(StoreStateError, match="with 3 rows, and Spark writes it again with 2"):
         foreach(ONE, 1, 2)      # a second write in one batch under one application
     assert len(bodies(tmp_path / "s")) == 7
 

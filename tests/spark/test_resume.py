@@ -72,7 +72,7 @@ def test_a_write_that_forgets_where_the_log_is_makes_no_second_one(tmp_path, mon
         again(root, 50, commitlog_path=log)
     else:
         broken_off(monkeypatch, root, step, 50, options={"commitlog_path": log})
-    with pytest.raises(ConfigError, match=f"the log of {root} is {log}.*give store.commitlog_path={log}"):
+    with pytest.raises(ConfigError, match=f"has written to the log {log} of {root}.*give store.commitlog_path={log}"):
         finish(root)
     assert not (root / "commitlog").exists()
     finish(root, commitlog_path=log)
@@ -83,7 +83,7 @@ def test_a_log_that_was_moved_is_believed(tmp_path, monkeypatch):
     root = tmp_path / "s"
     broken_off(monkeypatch, root, 2, 300, options={"commitlog_path": str(tmp_path / "log")})
     (tmp_path / "log").rename(tmp_path / "new")
-    with pytest.raises(ConfigError, match="the log of"):       # there is none: it would be made
+    with pytest.raises(ConfigError, match="has written to the log"):       # there is none: it would be made
         finish(root, commitlog_path=str(tmp_path / "typo"))
     finish(root, commitlog_path=str(tmp_path / "new"))
     assert bodies(root, commitlog_path=str(tmp_path / "new")) == expected(300)
@@ -177,7 +177,7 @@ def test_where_cleaning_took_what_would_tell_the_commit_is_refused_and_others_ar
             store.put("T", b"of somebody else %d" % i + PAD)
     assert cleaned(root) > 0
     left = bodies(root)
-    with pytest.raises(StoreStateError, match=r"cannot be completed: .*cleaning took those.*move .*json away"):
+    with pytest.raises(StoreStateError, match=r"cannot be completed: .*cleaning deleted.*move .*json away"):
         again(root, 300, job="job2", pad=PAD)
     assert bodies(root) == left
     with caplog.at_level(logging.WARNING, "rmq_store.spark"):
@@ -228,7 +228,7 @@ def test_a_log_that_ends_before_the_commit_began_is_not_its_log(tmp_path, monkey
     for name in os.listdir(root):
         if name != ".spark":
             (root / name).rename(tmp_path / name)
-    with pytest.raises(StoreStateError, match="the log ends at 0, and ended at"):
+    with pytest.raises(StoreStateError, match="the log ends at 0, but it ended at"):
         staging.commit_staged(str(root), "app", 1, staged(root, 3, job="job2"), SMALL, "job2")
     assert bodies(root) == []
 

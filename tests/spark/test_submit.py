@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.cli.common import CORRUPT
+from rmq_store.cli.exits import CORRUPT
 from rmq_store.spark import submit
 from tests import spark_session
 

@@ -142,7 +142,7 @@ def test_options_of_a_write_are_checked():
     options = WriteOptions.parse({"path": "x"})
     for columns, words in (({"topic": "STRING"}, "body is missing"), ({"body": "BINARY"}, "topic is missing"),
                            ({"body": "INT", "topic": "STRING"}, "must be BINARY or STRING"),
-                           ({"bodi": "INT"}, "nothing a message")):
+                           ({"bodi": "INT"}, "has no column")):
         with pytest.raises(ConfigError, match=words):
             check_columns(columns, options)
 
@@ -240,7 +240,7 @@ def test_a_stream_into_a_store_is_idempotent_by_batch(spark, tmp_path):
         (tmp_path / "one" / "commits" / name).unlink()
     run("one")
     assert bodies(tmp_path / "to") == expected(60)
-    with pytest.raises(Exception, match=r"under which .* has versions of query .* it a txnAppId of its own"):
+    with pytest.raises(Exception, match=r"has versions of query .* under this name.* this write a txnAppId of its own"):
         run("two")      # another checkpoint: batches of the same numbers, and nobody knows with which rows
     assert bodies(tmp_path / "to") == expected(60)
     assert os.listdir(tmp_path / "to" / ".spark") == ["journal"]

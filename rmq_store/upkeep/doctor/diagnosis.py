@@ -93,13 +93,13 @@ def _file_system(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     where = f"{kind} at {c.mount_point}" if c.mount_point else f"{kind} (by its number: mountinfo has no line for {c.path})"
     shown = f"{where}, {c.mount_options}" if c.mount_options else f"{where}, its options unknown"
     if kind in ("tmpfs", "ramfs") and o.origin("flush_backend") == "profile tmpfs":
-        yield Verdict("note", "file system", where, "a store here is gone with the next reboot, as profile tmpfs says")
+        yield Verdict("note", "file system", where, "the next reboot deletes a store here, as profile tmpfs says")
     elif kind in ("tmpfs", "ramfs"):
-        yield Verdict("finding", "file system", where, "a store here is gone with the next reboot, and its files take "
+        yield Verdict("finding", "file system", where, "the next reboot deletes a store here, and its files take "
                       "memory; a sync does nothing", "a directory on a disk; or profile tmpfs, if that is what you want")
     elif kind == "overlay":
-        yield Verdict("finding", "file system", where, "the writable layer of a container: gone with the container, and slower",
-                      "mount a volume, and put the store there")
+        yield Verdict("finding", "file system", where, "the writable layer of a container: slow, and gone with "
+                      "the container", "mount a volume, and put the store there")
     elif kind in _REMOTE:
         yield Verdict("finding", "file system", where, "durability and locking depend on the server; after a lost "
                       "connection the store takes no more puts", "a local disk or a block volume")
@@ -175,8 +175,8 @@ def _unwritten(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     """What a bare loop without a store loses, too, with every kind of sync (tests/power/shutdown.py)."""
     if c.file_system in ("ext4", "xfs") and o.segment_prezero == "off":
         yield Verdict("note", "never written blocks", f"the log grows into blocks of {c.file_system} that were never written "
-                      "(segment_prezero off)", "if the file system itself fails or is shut down, what the last syncs confirmed "
-                      "there can be gone, whatever the flush back end; a power cut or a kill does not do that",
+                      "(segment_prezero off)", "if the file system itself fails or is shut down, data that the last syncs "
+                      "confirmed can be gone, with every flush back end; a power cut or a kill does not cause that",
                       "segment_prezero='window'")
 
 
@@ -203,7 +203,7 @@ def _uring(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     if refusal is None and direct:
         yield Verdict("note", "direct I/O", f"not here: {os.strerror(direct)}", "writes go through the page cache")
     elif refusal is None:
-        yield Verdict("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'not told'}", "writes can bypass the "
+        yield Verdict("ok", "direct I/O", f"works, alignment {c.uring.get('align') or 'unknown'}", "writes can bypass the "
                       "page cache")
     yield from _second_opinion(c, refusal)
 
@@ -217,7 +217,7 @@ def _backend(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     elif c.uring_refusal() is None and not c.direct_refusal() and o.uring_direct != "off":
         yield Verdict("ok", "flush back end", "auto: io_uring", "io_uring and direct I/O work here")
     else:
-        yield Verdict("ok", "flush back end", "auto: fdatasync", "io_uring without direct I/O, or none at all, gains nothing")
+        yield Verdict("ok", "flush back end", "auto: fdatasync", "without direct I/O, io_uring gains nothing")
 
 
 def _why_no_ring(c: Capability, code: int) -> tuple[str, str]:
@@ -248,7 +248,7 @@ def _second_opinion(c: Capability, refusal: tuple[int, str] | None) -> Iterator[
     needed = ("IORING_OP_WRITE", "IORING_OP_WRITE_FIXED", "IORING_OP_FSYNC")
     missing = [name for name in needed if not c.uring_opcodes.get(name)]
     agrees = (not missing) == (refusal is None or refusal[1] == "file")
-    said = "all that is needed" if not missing else "without " + ", ".join(missing)
+    said = "everything that the store needs" if not missing else "without " + ", ".join(missing)
     yield Verdict("ok" if agrees else "finding", "second opinion", f"the package liburing sees {said}",
                   "it agrees" if agrees else "it disagrees with the test here", "" if agrees else "report this, with "
                   "--json")
@@ -305,11 +305,11 @@ def _device(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
     cache, fua = c.device.get("write_cache"), c.device.get("fua")
     kind = "rotating" if c.device.get("rotational") == "1" else "not rotating"
     consequence = {"write back": "a sync flushes its cache", "write through": "it has no volatile cache: a sync costs little "
-                   "more than the write"}.get(cache or "", "its cache is not told")
+                   "more than the write"}.get(cache or "", "the device does not say what its cache is")
     if fua == "1":
         consequence += "; direct durable writes need no flush of their own"
     if kind == "rotating" and (c.container or str(name).startswith(("vd", "xvd"))):
-        consequence += "; a virtual disk may say anything here, rmqstore advise measures"
+        consequence += "; a virtual disk may report anything here: rmqstore advise measures it"
     yield Verdict("ok", "device", f"{name}, {kind}, write cache {cache or 'unknown'}, FUA "
                   f"{'yes' if fua == '1' else 'no'}", consequence)
 
@@ -321,7 +321,7 @@ def _store(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
         yield Verdict("note", "store", f"open in process {holder(os.path.join(root, 'lock')) or 'unknown'}",
                       "its numbers change during the check")
     else:
-        yield Verdict("finding", "store", "the abort file is there", "it was not closed cleanly: the next open recovers",
+        yield Verdict("finding", "store", "the abort file is there", "the store was not closed cleanly: the next open recovers",
                       "open it once for writing")
 
 
