@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
+from bench import targets
 from bench.figures.document import Document, Figures, NotMeasured
 from bench.figures.tables import CPU, DURABLE, NAMES, TAIL, Column, cell, rate, time
 from rmq_store.bench import svg
@@ -121,6 +122,16 @@ def _step(f: Figures, name: str, found: dict[str, Any]) -> str:
             f"{table(HEAD, rows, 2)}{'<ul>' + ''.join(told) + '</ul>' if told else ''}</details>")
 
 
+def _promises(document: Document) -> str:
+    """What the project promised, judged on this run."""
+    rows = [(o.text, targets.number(o.ours), targets.number(o.java), targets.number(o.value), o.target, o.words())
+            for o in targets.judge(*targets.found(document["steps"]))]
+    met = sum(row[-1] == "PASS" for row in rows)
+    return (f"<details><summary>What was promised: {met} of {len(rows)} lines met</summary>"
+            + table(("", "rmq_store", "RocketMQ", "measured", "target", ""), rows, 1, {"PASS": "pass", "short of": "miss"})
+            + "</details>")
+
+
 def html(document: Document) -> str:
     """The page, whole: it loads nothing from anywhere."""
     f, about = Figures(document), document["machine"]
@@ -134,6 +145,8 @@ def html(document: Document) -> str:
     parts += [f"<li>{escape(question)}</li>" for question, _, _ in QUESTIONS]
     parts.append("</ol>")
     parts += [_plot(i, question, how, make, f) for i, (question, how, make) in enumerate(QUESTIONS, 1)]
+    if not document["quick"]:
+        parts.append("<h2>Promises</h2>" + _promises(document))
     parts.append('<h2>Every case</h2><p class="note">Medians of the runs. A rate counts until all is flushed and dispatched; '
                  "of durable puts it is that of the calls. CPU is the processor time of all threads. <i>foreign</i> is the "
                  "share of all processors that others used; above 0.15 a run was disturbed.</p>")
