@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench import cases, pairs
+from bench import cases, pairs, suite
 from bench.load.driver import Found, numbers
+from bench.micro import __main__ as micro
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.bench import fio, java, peers, puts
 from rmq_store.bench.case import OURS, Case
@@ -110,6 +111,25 @@ def test_figures_of_a_row_are_its_numbers() -> None:
     found.add("case", "side", {"missing": "no disk", "a": 1})
     found.add("case", "side", {"missing": None, "a": 1})
     assert found.missing == {"case/side": "no disk"} and found.runs == {"case": {"side": [{"a": 1}]}}
+
+
+def test_what_the_suite_found_has_the_same_form() -> None:
+    runs = [{"msgs_per_s": 1, "histograms": {}}, {"msgs_per_s": 2}]
+    several = [{"case": {"subject": "fio"}, "name": "put", "dir": "ext4", "runs": runs},
+               {"case": {"subject": OURS}, "name": "get", "dir": "DIR", "runs": [], "skipped": "no room"},
+               {"case": {"subject": OURS}, "name": "scan", "dir": "DIR", "runs": [], "error": "broken"}]
+    found = suite.as_found(several)
+    assert found.runs == {"put in ext4": {"fio": [{"msgs_per_s": 1}, {"msgs_per_s": 2}]}}
+    assert found.missing == {f"get in DIR/{OURS}": "no room"} and found.failed == {f"scan in DIR/{OURS}": "broken"}
+
+
+@pytest.mark.slow
+def test_micro_benchmarks_stand_beside_what_is_committed(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert micro.main(["--quick", "--dir", str(tmp_path / "d"), "--out", str(out)]) == 0
+    runs = json.loads(out.read_text())["runs"]
+    assert runs["test_yardstick"]["yardstick"][0]["ratio"] == 1
+    assert runs["test_decode_record"][OURS][0].keys() >= {"min_ns", "median_ns", "ratio", "committed_ratio"}
 
 
 # ---- at a rate
