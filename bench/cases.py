@@ -2,30 +2,36 @@
 
 A case is a name and, for each subject that runs it, the Case that does the same work there. CASES[group][case][subject].
 RocketMQ has a pool of 3 GiB wherever it puts asynchronously (5 GiB is its default); where a run of seconds is more than the
-device takes meanwhile (put_1024, many_100), this library has a pool of that order too: the same memory for both.
+device takes meanwhile (put_1024, many_100), this library has a pool of that order too: the same memory for both. settle_s is
+the rest before each stretch that follows another, or the warm-up of the Java side.
 """
 from dataclasses import replace
 
 from bench import goals
 from rmq_store.bench.case import OURS, Case
+from rmq_store.bench.runner import SETTLE_S
 
 Sides = dict[str, Case]
 Group = dict[str, Sides]
 
 PRETOUCH_MIB = 3500
-PUT = {"seconds": 2.5, "pretouch_mib": PRETOUCH_MIB}
+PUT = {"seconds": 2.5, "pretouch_mib": PRETOUCH_MIB, "settle_s": SETTLE_S}
 # Made disks, and what runs on each of them.
 DISKS = ("ext4", "xfs", "btrfs", "tmpfs", "throttled")
 ON_A_MADE_DISK = {"seconds": 1.0, "cap_mib": 160, "segment_mib": 64}
 SMALL_INDEX = {"index_slots": 100_000, "index_entries_max": 400_000}
-QUICK = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64, "pretouch_mib": 0}
+QUICK = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64, "pretouch_mib": 0, "settle_s": 0.0}
 QUICK_RATE = 2000
+
+
+def _rested(case: Case) -> Case:
+    return replace(case, settle_s=SETTLE_S) if case.subject in ("rocketmq", "chronicle") else case
 
 
 def same(case: Case, *subjects: str, ours: dict[str, object] | None = None, theirs: dict[str, object] | None = None) -> Sides:
     """One case for this library and for each of `subjects`, with the options of each side."""
     return {OURS: replace(case, options={**case.options, **(ours or {})}),
-            **{s: replace(case, subject=s, options=theirs or {}) for s in subjects}}
+            **{s: _rested(replace(case, subject=s, options=theirs or {})) for s in subjects}}
 
 
 def _put(workload: str, body: int, **more: object) -> Case:
@@ -48,9 +54,10 @@ AT_RATE: Group = {name: {s: replace(c, seconds=5.0, cap_mib=6 << 10) for s, c in
 RATE_SHARE = 0.9
 
 ROOMY = goals.ROOMY
+ASYNC = {**goals.ASYNC, "settle_s": SETTLE_S}
 CHRONICLE: Group = {
-    "async_100": same(Case("put_async", write_path="pool", body=100, **goals.ASYNC), "chronicle"),      # type: ignore[arg-type]
-    "async_1024": same(Case("put_async", write_path="pool", body=1024, **goals.ASYNC), "chronicle",     # type: ignore[arg-type]
+    "async_100": same(Case("put_async", write_path="pool", body=100, **ASYNC), "chronicle"),            # type: ignore[arg-type]
+    "async_1024": same(Case("put_async", write_path="pool", body=1024, **ASYNC), "chronicle",           # type: ignore[arg-type]
                        ours=ROOMY),
 }
 BASES = ("sqlite", "lmdb", "rocksdb")
@@ -66,7 +73,7 @@ def _of_goals(*keys: str) -> Group:
 
 
 def _with(ours: str, *peers: str) -> Sides:
-    return {goals.CASES[key].subject: goals.CASES[key] for key in (ours, *peers)}
+    return {goals.CASES[key].subject: _rested(goals.CASES[key]) for key in (ours, *peers)}
 
 
 PAGES: Group = {

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import goals, targets
+from bench.cases import ON_A_MADE_DISK, SMALL_INDEX, quick
+from bench.load.driver import Found
 from rmq_store.bench import figures, machine, report
 from rmq_store.bench.case import OURS, WORKLOADS, Case, product
 from rmq_store.bench.disks import DISKS, Place, made
@@ -28,9 +30,6 @@ from rmq_store.bench.runner import interruptible, run_all, run_case, settle
 Result = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
-SMOKE = {"seconds": 0.1, "cap_mib": 16, "segment_mib": 64, "pretouch_mib": 0}
-SMALL_INDEX = {"index_slots": 100_000, "index_entries_max": 400_000}
-ON_A_MADE_DISK = {"seconds": 1.0, "cap_mib": 160, "segment_mib": 64}
 
 EXTRA_MINUTES = 4       # for what is not judged, after --minutes; what does not fit is left out and says so
 
@@ -84,19 +83,6 @@ def _crossed() -> Iterator[Case]:
     yield from product("put_async", {"rate": [10_000, 100_000, 500_000], "write_path": ["mmap", "pool"]}, seconds=10)
 
 
-def shrunk(case: Case) -> Case:
-    """For --quick: the same case, so small that it shows nothing but that it runs."""
-    options = dict(case.options)
-    if case.subject == OURS:
-        options = {k: v for k, v in options.items() if k != "pool_window_count"} | SMALL_INDEX
-    elif case.subject in ("rocketmq", "chronicle"):
-        options |= {"small": True}
-    own = dict(SMOKE)
-    if case.rate:
-        own["rate"] = min(case.rate, 5000)
-    return replace(case, options=options, label=case.shown(), **own)                     # type: ignore[arg-type]
-
-
 def compact(results: list[Result]) -> list[Result]:
     """For the file: histograms of all repetitions merged, one line each."""
     found = []
@@ -105,6 +91,19 @@ def compact(results: list[Result]) -> list[Result]:
                   for name, h in figures.merged(r).items()}
         runs = [{k: v for k, v in run.items() if k != "histograms"} for run in r["runs"]]
         found.append({**r, "runs": runs, "histograms": merged})
+    return found
+
+
+def as_found(results: list[Result]) -> Found:
+    """The results as --out has them."""
+    found = Found()
+    for r in results:
+        name, subject = f"{r['name']} in {r['dir']}", r["case"].get("subject", OURS)
+        for run in r["runs"]:
+            found.add(name, subject, run)
+        for kind, texts in (("skipped", found.missing), ("error", found.failed)):
+            if kind in r:
+                texts[f"{name}/{subject}"] = r[kind]
     return found
 
 
@@ -120,7 +119,7 @@ class Suite:
 
     def run(self, jobs: list[tuple[Case, Place]], reps: int = 1, until: float = math.inf) -> list[Result]:
         chosen = self.args.only.split(",") if self.args.only else list(WORKLOADS)
-        ready = [(shrunk(c.complete()) if self.args.quick else c.complete(), p) for c, p in jobs if c.workload in chosen]
+        ready = [(quick(c.complete()) if self.args.quick else c.complete(), p) for c, p in jobs if c.workload in chosen]
         done = run_all(ready, reps, lambda text: print(text, file=sys.stderr, flush=True), self.one, until, self.stop)
         self.results += done
         return done
@@ -173,7 +172,8 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--reps", type=int, help="repetitions of what is judged (3; 5 with --full)")
     p.add_argument("--minutes", type=float, help="then nothing is repeated any more (7; unlimited with --full)")
     p.add_argument("--only", default="", help="workloads, comma-separated: " + ", ".join(WORKLOADS))
-    p.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where the two files go")
+    p.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the two files go")
+    p.add_argument("--out", type=Path, help="also write all figures as JSON; bench/load/driver.py says how")
     p.add_argument("--full", action="store_true", help="every combination; hours")
     p.add_argument("--quick", action="store_true", help="shows in minutes that everything runs; measures nothing")
     args = p.parse_args(argv)
@@ -206,8 +206,8 @@ def _tell(args: argparse.Namespace, suite: Suite) -> None:
 
 
 def _write(args: argparse.Namespace, suite: Suite, outcomes: list[targets.Outcome]) -> None:
-    args.out.mkdir(parents=True, exist_ok=True)
-    path = args.out / ("suite-" + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+    args.results.mkdir(parents=True, exist_ok=True)
+    path = args.results / ("suite-" + time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     keys = {key: next(i for i, r in enumerate(suite.results) if r is result) for key, result in suite.by_key.items()}
     path.with_suffix(".json").write_text(json.dumps({
         "machines": suite.machines, "smoke": args.quick, "reps": args.reps, "cases": keys,
@@ -215,6 +215,7 @@ def _write(args: argparse.Namespace, suite: Suite, outcomes: list[targets.Outcom
     page = report.html("rmq_store bench suite", suite.machines, suite.results, verdicts(outcomes), args.quick)
     path.with_suffix(".html").write_text(page, encoding="utf-8")
     print(f"written to {path}.json and .html")
+    as_found(suite.results).write(args)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,19 @@
 """What the project promised about speed and size, one line each, and where its figures come from.
 
-`ours` and `java` are the medians of the repeated runs, by case (bench/compare_rocketmq.py names the cases); a line whose
-figures are missing, because there is no java here or a part was left out, is shown as not measured.
+`ours` and `java` are the medians of the repeated runs, by "step/case" of a figures run (bench/figures/steps.py); a subject that
+is neither this library nor RocketMQ stands behind the case. A line whose figures are missing is shown as not measured.
+
+    python -m bench.targets bench/results/figures.json
 """
-from collections.abc import Callable, Iterable, Mapping
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from rmq_store.bench.case import OURS
+from rmq_store.bench.figures import medians
 
 Figures = Mapping[str, Mapping[str, Any]]
 
@@ -52,43 +60,60 @@ def _plain(text: str, unit: str, limit: float, case: str, key: str, scale: float
     return Target(text, unit, limit, lambda ours, java: ours[case][key] * scale, at_least)
 
 
+PUT_100, PUT_1024, AT_RATE = "beside/put_100", "beside/put_1024", "at_rate/"
+IDLE = "private memory of an open, idle store beyond its pool"
+
 TARGETS = (
-    _plain("put 100 B, no properties: median of a call", "ns", 150, "put_100", "median_ns", at_least=False),
-    _plain("put 100 B, tags and one key: median of a call", "ns", 200, "put_100_tagged", "median_ns", at_least=False),
-    _ratio("put 100 B sustained, all flushed and dispatched", 5, "put_100", "sustained_per_s"),
-    _ratio("put 1 KiB, a pool of 3 GiB each, sustained, all flushed and dispatched", 3.5, "put_1024", "sustained_per_s"),
-    _ratio("put 100 B p99.9", 0.25, "put_100", "p999_us", at_least=False),
-    _ratio("put 100 B worst pause", 0.25, "put_100", "max_us", at_least=False),
-    _ratio("put 1 KiB, a pool of 3 GiB each, p99.9", 0.25, "put_1024", "p999_us", at_least=False),
-    _ratio("put 1 KiB, a pool of 3 GiB each, worst pause", 0.25, "put_1024", "max_us", at_least=False),
+    _plain("put 100 B, no properties: median of a call", "ns", 150, PUT_100, "median_ns", at_least=False),
+    _plain("put 100 B, tags and one key: median of a call", "ns", 200, "alone/put_100_tagged", "median_ns", at_least=False),
+    _ratio("put 100 B sustained, all flushed and dispatched", 5, PUT_100, "sustained_per_s"),
+    _ratio("put 1 KiB, a pool of 3 GiB each, sustained, all flushed and dispatched", 3.5, PUT_1024, "sustained_per_s"),
+    _ratio("put 100 B at the same rate, p99.9", 0.25, AT_RATE + "put_100", "p999_us", at_least=False),
+    _ratio("put 100 B at the same rate, worst pause", 0.25, AT_RATE + "put_100", "max_us", at_least=False),
+    _ratio("put 1 KiB at the same rate, p99.9", 0.25, AT_RATE + "put_1024", "p999_us", at_least=False),
+    _ratio("put 1 KiB at the same rate, worst pause", 0.25, AT_RATE + "put_1024", "max_us", at_least=False),
     Target("page faults of the producer's thread over the pool, per million puts", "", 100,
-           lambda ours, java: ours["put_100"]["producer_faults"] / ours["put_100"]["msgs"] * 1e6, at_least=False),
-    _plain("put_many 100 B", "M/s", 12, "many_100", "msgs_per_s", 1e-6),
-    _ratio("put_many 100 B beside batches of 128", 3, "many_100", "msgs_per_s"),
-    _plain("four threads beside one, in turns, 100 B", "x", 1, "threads", "ratio"),
-    _plain("four threads beside one, in turns, 100 B, sys.setswitchinterval(0.1)", "x", 1, "threads", "long_ratio"),
-    _ratio("four threads, 100 B, p99.9", 0.25, "put_100_4", "p999_us", at_least=False),
-    _plain("flushes delayed by a thread that holds the GIL 50 ms", "", 0, "gil", "not_flushed", at_least=False),
-    _plain("dispatch alone, no keys", "M/s", 6, "dispatch_lean", "dispatched_per_s", 1e-6),
-    _plain("dispatch alone, UNIQ_KEY and one key each", "M/s", 2, "dispatch_full", "dispatched_per_s", 1e-6),
-    _plain("query by key, warm, one hit, median", "us", 3, "query", "p50_us", at_least=False),
-    _plain("one synchronous put beside the bare C loop, median (mmap)", "x", 1.10, "sync_single_mmap", "ratio", at_least=False),
-    _plain("one synchronous put beside the bare C loop, median (pool)", "x", 1.10, "sync_single_pool", "ratio", at_least=False),
-    _ratio("64 threads, synchronous, 1 KiB", 1.5, "sync_64", "msgs_per_s"),
-    _ratio("put_async, 512 under way, synchronous, 1 KiB", 4, "sync_window", "msgs_per_s"),
-    _plain("get of 32 messages with views, a message", "ns", 150, "read", "views_ns", at_least=False),
-    _ratio("get of 32 messages as views beside the decoded pull", 3, "read", "views_per_s"),
-    _ratio("get of 32 messages, each body looked at, beside the decoded pull", 3, "read", "bodies_per_s"),
-    _plain("raw log scan in C, warm", "GiB/s", 4, "scan", "plain_gib_per_s"),
-    _plain("recovery of a dirty 1 GiB log: scan with CRC", "ms", 300, "scan", "crc_ms_per_gib", at_least=False),
-    _plain("private memory of an open, idle store beyond its pool (1 GiB in it, mmap)", "MiB", 32, "idle", "log_mmap_mib",
+           lambda ours, java: ours[PUT_100]["producer_faults"] / ours[PUT_100]["msgs"] * 1e6, at_least=False),
+    _plain("put_many 100 B, a burst into 2 GiB of pool", "M/s", 12, "beside/many_100", "burst_per_s", 1e-6),
+    _ratio("put_many 100 B beside batches of 128, a burst", 3, "beside/many_100", "burst_per_s"),
+    _plain("four threads beside one, in turns, 100 B", "x", 1, "threads/threads", "ratio"),
+    _plain("four threads beside one, in turns, 100 B, sys.setswitchinterval(0.1)", "x", 1, "threads/threads", "long_ratio"),
+    _ratio("four threads at the same rate, 100 B, p99.9", 0.25, AT_RATE + "put_100_4", "p999_us", at_least=False),
+    _plain("dispatch alone, no keys", "M/s", 6, "dispatch-lean/dispatch_lean", "dispatched_per_s", 1e-6),
+    _plain("dispatch alone, UNIQ_KEY and one key each", "M/s", 2, "dispatch-full/dispatch_full", "dispatched_per_s", 1e-6),
+    _plain("query by key, warm, one hit, median", "us", 3, "alone/query", "p50_us", at_least=False),
+    _plain("one synchronous put beside the bare C loop, median (mmap)", "x", 1.10, "bare-mmap/sync_single_mmap", "ratio",
            at_least=False),
-    _plain("private memory of an open, idle store beyond its pool (1 GiB in it, pool)", "MiB", 32, "idle", "log_pool_mib",
+    _plain("one synchronous put beside the bare C loop, median (pool)", "x", 1.10, "bare-pool/sync_single_pool", "ratio",
            at_least=False),
-    _plain("private memory of an open, idle store beyond its pool (10,000 queues)", "MiB", 32, "idle", "queues_mib",
+    _ratio("64 threads, synchronous, 1 KiB", 1.5, "beside/sync_64", "sustained_per_s"),
+    _ratio("put_async, 512 under way, synchronous, 1 KiB", 4, "beside/window_512", "sustained_per_s"),
+    _plain("get of 32 messages with views, a message", "ns", 150, "beside/read", "ns_per_msg", at_least=False),
+    _ratio("get of 32 messages as views beside the decoded pull", 3, "beside/read", "msgs_per_s", "decoded_msgs_per_s"),
+    _ratio("get of 32 messages, each body looked at, beside the decoded pull", 3, "beside/read", "bodies_msgs_per_s",
+           "decoded_msgs_per_s"),
+    _plain("raw log scan in C, warm", "GiB/s", 4, "alone/scan", "plain_gib_per_s"),
+    _plain("a dirty log of 1 GiB: its scan with CRC, which is a part of the open", "ms", 300, "alone/scan", "crc_ms_per_gib",
            at_least=False),
-    _plain("open with 10,000 queues", "s", 1, "idle", "queues_open_ms", 1e-3, at_least=False),
+    _plain("a failed sync: until the last of 64 waiters knows", "ms", 100, "fence/fence/fdatasync (pool)", "last_ms_max",
+           at_least=False),
+    _plain(f"{IDLE} (1 GiB in it, mmap)", "MiB", 32, "idle/idle_log/mmap", "beyond_pool_mib", at_least=False),
+    _plain(f"{IDLE} (1 GiB in it, pool)", "MiB", 32, "idle/idle_log/pool", "beyond_pool_mib", at_least=False),
+    _plain(f"{IDLE} (10,000 queues)", "MiB", 32, "idle/idle_queues/mmap", "beyond_pool_mib", at_least=False),
+    _plain("open with 10,000 queues", "s", 1, "idle/idle_queues/mmap", "open_ms", 1e-3, at_least=False),
 )
+
+
+def found(steps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Medians of the steps of a figures run, of this library and of RocketMQ."""
+    ours: dict[str, dict[str, float]] = {}
+    java: dict[str, dict[str, float]] = {}
+    for step, kept in steps.items():
+        for case, sides in kept["runs"].items():
+            for subject, runs in sides.items():
+                side = java if subject == "rocketmq" else ours
+                side[f"{step}/{case}" + ("" if subject in (OURS, "rocketmq") else f"/{subject}")] = medians(runs)
+    return ours, java
 
 
 def judge(ours: Figures, java: Figures, targets: Iterable[Target] = TARGETS) -> list[Outcome]:
@@ -120,3 +145,16 @@ def table(outcomes: list[Outcome], verdicts: bool = True, peer: str = "RocketMQ"
         figures = f"{number(o.ours):>12} {number(o.java):>12} {number(o.value):>10}"
         lines.append(f"{o.text:{width}}  {figures}  {o.target:>12}  {o.words() if verdicts else ''}".rstrip())
     return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The verdicts on the document of a figures run."""
+    if len(argv) != 1:
+        print("usage: python -m bench.targets FIGURES.json", file=sys.stderr)
+        return 64
+    print(table(judge(*found(json.loads(Path(argv[0]).read_text())["steps"]))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

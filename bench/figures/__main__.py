@@ -11,6 +11,7 @@ build/figures/quick.
 Exit code 1 if a step, a case or a check fails, 2 if the run is refused.
 """
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -51,15 +52,20 @@ def measure(args: argparse.Namespace) -> int:
     args.dir.mkdir(parents=True, exist_ok=True)
     steps = chosen(args.only, args.full)
     keeper = Keeper(ROOT, Conditions.now(ROOT, args.dir, args.quick))
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # also where a shell that runs us in the background ignores it
     with interruptible():
         failed = run_all(steps, keeper, args.dir, args.again, _tell)
-    found = document.assembled(steps if args.quick else [*STEPS, *FULL], keeper, args.dir, failed)
-    results = keeper.place if args.quick else document.RESULTS
+    told = steps if args.quick else [*STEPS, *(s for s in FULL if s in steps or keeper.read(s.name) is not None)]
+    found = document.assembled(told, keeper, args.dir, failed)
+    not_run = [step.name for step in told if step.name not in found["steps"] and step.name not in failed]
+    results = keeper.place if args.quick or not_run else document.RESULTS
     document.write(found, results / "figures.json")
     (results / "figures.html").write_text(show.html(found), encoding="utf-8")
     _tell(f"written: {results.relative_to(ROOT)}/figures.json and .html")
     if args.quick:
         _tell("a quick run: it shows that everything runs; the figures mean nothing")
+    elif not_run:
+        _tell(f"pages stay as they are until these steps have run, too: {', '.join(not_run)}")
     else:
         write_pages(found)
     if failed:

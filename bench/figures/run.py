@@ -167,6 +167,7 @@ def empty(base: Path) -> None:
 
 
 def _end_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)        # a shell that starts us in the background has it ignored
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
+from bench import targets
 from bench.figures.document import Document, Figures, NotMeasured
-from bench.figures.tables import CPU, DURABLE, NAMES, TAIL, Column, cell, rate, time
+from bench.figures.tables import CPU, DURABLE, NAMES, TAIL, Column, cell, plain, rate, time
 from rmq_store.bench import svg
 from rmq_store.bench.case import OURS
 from rmq_store.bench.report import STYLE, facts, table
@@ -109,16 +110,40 @@ def _rows(f: Figures, step: str) -> list[Sequence[str]]:
     return rows
 
 
+OWN_MAX = 9
 HEAD = ("case", "who", "a second", "CPU ns a message", "p99.9", "worst", "foreign", "runs")
 
 
+def _own(f: Figures, step: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """The same for a step whose figures are others: the first OWN_MAX that it names."""
+    sides = [(case, s) for case in f.cases(step) for s in f.subjects(f"{step}/{case}")]
+    keys = list(dict.fromkeys(k for case, s in sides for k, v in f.runs(f"{step}/{case}", s)[0].items()
+                              if isinstance(v, (int, float))))[:OWN_MAX]
+    return (("case", "who", *(k.replace("_", " ") for k in keys), "runs"),
+            [(case, NAMES.get(s, s), *(cell(f, f"{step}/{case}", Column("", k, plain), s) for k in keys),
+              str(len(f.runs(f"{step}/{case}", s)))) for case, s in sides])
+
+
 def _step(f: Figures, name: str, found: dict[str, Any]) -> str:
+    head: Sequence[str] = HEAD
     rows = _rows(f, name)
+    if not any(row[3] != "–" and row[4] != "–" for row in rows):
+        head, rows = _own(f, name)
     told = [f"<li>{escape(kind)}: {escape(what)}: {escape(why)}</li>" for kind in ("missing", "failed")
             for what, why in found[kind].items()]
     return (f"<details{' open' if name == 'beside' else ''}><summary>{escape(name)}: {escape(found['shows'])}</summary>"
             f'<p class="note">{escape(found["begin"])}, python -m {escape(" ".join(found["command"]))}</p>'
-            f"{table(HEAD, rows, 2)}{'<ul>' + ''.join(told) + '</ul>' if told else ''}</details>")
+            f"{table(head, rows, 2)}{'<ul>' + ''.join(told) + '</ul>' if told else ''}</details>")
+
+
+def _promises(document: Document) -> str:
+    """What the project promised, judged on this run."""
+    rows = [(o.text, targets.number(o.ours), targets.number(o.java), targets.number(o.value), o.target, o.words())
+            for o in targets.judge(*targets.found(document["steps"]))]
+    met = sum(row[-1] == "PASS" for row in rows)
+    return (f"<details><summary>What was promised: {met} of {len(rows)} lines met</summary>"
+            + table(("", "rmq_store", "RocketMQ", "measured", "target", ""), rows, 1, {"PASS": "pass", "short of": "miss"})
+            + "</details>")
 
 
 def html(document: Document) -> str:
@@ -134,6 +159,8 @@ def html(document: Document) -> str:
     parts += [f"<li>{escape(question)}</li>" for question, _, _ in QUESTIONS]
     parts.append("</ol>")
     parts += [_plot(i, question, how, make, f) for i, (question, how, make) in enumerate(QUESTIONS, 1)]
+    if not document["quick"]:
+        parts.append("<h2>Promises</h2>" + _promises(document))
     parts.append('<h2>Every case</h2><p class="note">Medians of the runs. A rate counts until all is flushed and dispatched; '
                  "of durable puts it is that of the calls. CPU is the processor time of all threads. <i>foreign</i> is the "
                  "share of all processors that others used; above 0.15 a run was disturbed.</p>")

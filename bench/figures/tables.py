@@ -64,9 +64,24 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
+def _held(figures: Figures, case: str, subject: str) -> str:
+    """The rate that a run held; beside the rate that it was asked for, where it came to less than 99 % of it."""
+    held = figures.get(case, "held_per_s", subject)
+    try:
+        asked = figures.get(case, "rate_per_s", subject)
+    except NotMeasured:
+        asked = held
+    return rate(held) if held >= 0.99 * asked else f"{rate(held)} of {rate(asked)}"
+
+
+HELD = Column("a second", "held_per_s", rate)
+
+
 def cell(figures: Figures, case: str, column: Column, subject: str = OURS) -> str:
     """The median; a dash where the run has no such figure."""
     try:
+        if column is HELD:
+            return _held(figures, case, subject)
         return column.shown(figures.get(case, column.key, subject))
     except NotMeasured:
         return "–"

@@ -72,6 +72,7 @@ class Case:
     seconds: float = 2.0
     cap_mib: int = 1400             # at most so many MiB of log
     pretouch_mib: int = 0
+    settle_s: float = 0.0           # rest between what came before and a measured stretch, within the run
     segment_mib: int = 1024
     options: Mapping[str, Any] = field(default_factory=dict)    # more options of the store, or of the peer
     label: str = ""                 # the name to show; empty: made from the settings

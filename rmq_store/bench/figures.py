@@ -11,8 +11,8 @@ from rmq_store.base.histogram._histogram import Histogram
 Result = Mapping[str, Any]
 
 # figure -> head of its column, decimals
-COLUMNS = {"msgs_per_s": ("msgs/s", 0), "sustained_per_s": ("sustained/s", 0), "mib_per_s": ("MiB/s", 1),
-           "flushed_mib_per_s": ("flushed MiB/s", 1), "p50_us": ("p50 µs", 2),
+COLUMNS = {"msgs_per_s": ("msgs/s", 0), "burst_per_s": ("burst/s", 0), "sustained_per_s": ("sustained/s", 0),
+           "mib_per_s": ("MiB/s", 1), "flushed_mib_per_s": ("flushed MiB/s", 1), "p50_us": ("p50 µs", 2),
            "p99_us": ("p99 µs", 1), "p999_us": ("p99.9 µs", 1),
            "corrected_p999_us": ("p99.9 corr.", 1), "max_us": ("max µs", 0), "flushes_per_step": ("flush/step", 2),
            "journal_commits_per_step": ("jrnl/step", 2), "cpu_ns_per_msg": ("CPU ns/msg", 0),

@@ -46,7 +46,7 @@ def _rocketmq(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
     more = [f"{k}={v}" for k, v in options.items() if k != "mode"]
     env = {}
     if small:       # to see that it runs: no figures
-        more += ["warmup=0.1", "settle=0", "cfg.mappedFileSizeCommitLog=67108864", "cfg.maxIndexNum=100000", "pool=1"]
+        more += ["warmup=0.1", "cfg.mappedFileSizeCommitLog=67108864", "cfg.maxIndexNum=100000", "pool=1"]
         env["RMQ_BENCH_JAVA_OPTS"] = "-Xms512m -Xmx512m -XX:-AlwaysPreTouch"
     head = [str(SCRIPTS / "bench_rocketmq.sh"), "--rocketmq", version, "--dir", str(base)]
     if case.workload == "get":
@@ -55,14 +55,14 @@ def _rocketmq(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
     window = case.window if case.workload in ("put_async_window", "put_asyncio") else 1
     return [*head, "put", f"mode={mode}", f"threads={case.producers}", f"window={window}", f"batch={case.batch}",
             f"body={case.body}", f"props={case.props}", f"seconds={case.seconds}", f"capMiB={case.cap_mib}", "reps=1",
-            f"pretouch={case.pretouch_mib}", f"rate={case.rate}",
+            f"pretouch={case.pretouch_mib}", f"rate={case.rate}", f"settle={case.settle_s}",
             f"once={str(case.workload == 'put_sustained').lower()}", *more], env
 
 
 def _chronicle(case: Case, base: Path) -> tuple[list[str], dict[str, str]]:
-    small = ["warmup=0.1", "settle=0"] if case.options.get("small") else []
+    small = ["warmup=0.1"] if case.options.get("small") else []
     return [str(SCRIPTS / "bench_chronicle.sh"), "--dir", str(base), f"body={case.body}", f"seconds={case.seconds}",
-            f"capMiB={case.cap_mib}", f"pretouch={case.pretouch_mib}", *small], {}
+            f"capMiB={case.cap_mib}", f"pretouch={case.pretouch_mib}", f"settle={case.settle_s}", *small], {}
 
 
 def run(case: Case, base: Path) -> Figures:
@@ -83,7 +83,9 @@ def run(case: Case, base: Path) -> Figures:
     if not found["msgs"]:
         raise RuntimeError(f"{case.subject} put nothing: {found}")
     times = _histogram(found["counts"])
-    mib = found.get("record_bytes", 0) / (1 << 20)
-    return {**{k: found[k] for k in _FIGURES if k in found}, "mib_per_s": round(found["msgs_per_s"] * mib, 1),
-            "sustained_mib_per_s": round(found["sustained_per_s"] * mib, 1),
-            "histograms": histograms(**{"response" if case.rate else "call": times})}
+    figures = {k: found[k] for k in _FIGURES if k in found}
+    if "record_bytes" in found:
+        mib = found["record_bytes"] / (1 << 20)
+        figures |= {"mib_per_s": round(found["msgs_per_s"] * mib, 1),
+                    "sustained_mib_per_s": round(found["sustained_per_s"] * mib, 1)}
+    return {**figures, "histograms": histograms(**{"response" if case.rate else "call": times})}

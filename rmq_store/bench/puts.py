@@ -21,6 +21,7 @@ from rmq_store.bench.case import Case
 from rmq_store.bench.loops import ROUND, Pace, batches, loops
 from rmq_store.bench.messages import TOPIC
 from rmq_store.bench.ours import Figures, histograms, measuring, opened, warmed
+from rmq_store.bench.runner import settle
 from rmq_store.store import MessageStore
 
 CLOCK = time.perf_counter_ns
@@ -160,6 +161,7 @@ def producers(case: Case, base: Path) -> Figures:
         figures, times, _ = _stretch(case, base, kind)
         return {**figures, **times.figures(), "histograms": histograms(call=times)}
     figures, rounds, _ = _stretch(case, base, "plain")
+    settle(case.settle_s)
     latency, times, _ = _stretch(case, base, "timed")
     return {**figures, "corrected_p999_us": latency["corrected_p999_us"], "corrected_p99_us": latency["corrected_p99_us"],
             "median_ns": round(rounds.quantile(.5) / ROUND, 1), **times.figures(),

@@ -29,7 +29,7 @@ from rmq_store.errors import ConfigError
 Run = dict[str, Any]
 
 SAMPLE_S = 0.1
-SETTLE_S = 4
+SETTLE_S = 4.0
 PATIENCE_S, PATIENCE = 300.0, 5.0       # a run may take the former, and so many times the seconds that it measures
 
 
@@ -133,11 +133,12 @@ def run_case(case: Case, directory: Path, cgroup: str = "") -> Run:
     return figures
 
 
-def settle() -> None:
-    """Before a run that measures pauses: lets go by what the one before left to the device (its last writes, the discards of
-    what it deleted) and to the machine (freed memory that a virtual one hands back)."""
-    os.sync()
-    time.sleep(SETTLE_S)
+def settle(seconds: float = SETTLE_S) -> None:
+    """Before what measures pauses: lets go by what the run before left to the device (its last writes, the discards of what it
+    deleted) and to the machine (freed memory that a virtual one hands back)."""
+    if seconds > 0:
+        os.sync()
+        time.sleep(seconds)
 
 
 def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str], None],

@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from bench import goals, suite, targets
-from bench.compare_rocketmq import ALONE, PAIRS, flat
+from bench import cases, goals, suite, targets
+from bench.figures.steps import STEPS
 from bench.load import asyncio_puts, put_lock, uring_steps
 from bench.micro import gate
 from rmq_store.base.histogram._histogram import Histogram
@@ -20,26 +20,39 @@ def test_medians_leave_out_what_is_no_number() -> None:
     assert medians([{"a": 1, "b": "x", "c": 3}, {"a": 5, "b": "y"}, {"a": 2, "b": "z", "c": 1}]) == {"a": 2}
 
 
-def test_targets_name_cases_that_exist() -> None:
-    ours = {case: _Everything() for case in (*PAIRS, *ALONE)}
-    java = {case: _Everything() for case in PAIRS}
-    assert all(o.met is not None for o in targets.judge(ours, java))
+def test_targets_name_steps_and_cases_that_exist() -> None:
+    steps = {step.name for step in STEPS}
+    known = {f"{group}/{name}" for group, several in cases.CASES.items() for name in several}
+
+    class Asked(dict[str, dict[str, float]]):
+        def __missing__(self, key: str) -> dict[str, float]:
+            step, _, case = key.partition("/")
+            assert step in steps and case and (step not in cases.CASES or key in known), key
+            return _Everything()
+
+    assert all(o.met is not None for o in targets.judge(Asked(), Asked()))
+
+
+def test_verdicts_come_from_the_document_of_a_run() -> None:
+    steps = {"beside": {"runs": {"put_100": {OURS: [{"sustained_per_s": n} for n in (5, 6, 9)],
+                                             "rocketmq": [{"sustained_per_s": 1}]}}},
+             "idle": {"runs": {"idle_log": {"pool": [{"beyond_pool_mib": 40.0}]}}}}
+    verdicts = {o.text: (o.value, o.words()) for o in targets.judge(*targets.found(steps))}
+    assert verdicts["put 100 B sustained, all flushed and dispatched"] == (6, "PASS")
+    assert verdicts[f"{targets.IDLE} (1 GiB in it, pool)"] == (40, "short of")
+    assert verdicts["put 100 B at the same rate, p99.9"] == (None, "not measured")
 
 
 def test_verdicts() -> None:
     put = {"median_ns": 100.0, "sustained_per_s": 6e6, "p999_us": 3.0, "max_us": 1000.0, "msgs": 1000, "producer_faults": 0}
-    by_text = {o.text: o for o in targets.judge({"put_100": put}, {"put_100": {"sustained_per_s": 1e6, "p999_us": 10.0}})}
+    ours = {"beside/put_100": put, "at_rate/put_100": {"p999_us": 3.0}}
+    by_text = {o.text: o for o in targets.judge(ours, {"beside/put_100": {"sustained_per_s": 1e6},
+                                                       "at_rate/put_100": {"p999_us": 10.0}})}
     assert by_text["put 100 B, no properties: median of a call"].words() == "PASS"
     assert by_text["put 100 B sustained, all flushed and dispatched"].value == 6
-    assert by_text["put 100 B p99.9"].words() == "short of"
-    assert by_text["put 100 B worst pause"].words() == "not measured"
+    assert by_text["put 100 B at the same rate, p99.9"].words() == "short of"
+    assert by_text["put 100 B at the same rate, worst pause"].words() == "not measured"
     assert "short of" in targets.table(list(by_text.values()))
-
-
-def test_idle_lines_are_told_apart() -> None:
-    lines = [{"bench": "idle", held: 1, "write_path": path, "beyond_pool_mib": mib, "open_ms": 10.0 * mib}
-             for held, path, mib in (("queues", "mmap", 1), ("queues", "pool", 2), ("mib", "mmap", 3), ("mib", "pool", 4))]
-    assert flat("idle", lines) == {"log_mmap_mib": 3, "log_pool_mib": 4, "queues_mib": 1, "queues_open_ms": 10.0}
 
 
 def test_goals_name_cases_that_exist_and_figures_that_runs_have() -> None:
@@ -81,9 +94,9 @@ def test_results_are_kept_with_merged_histograms() -> None:
 
 
 def test_the_full_matrix_is_complete_and_makes_sense() -> None:
-    cases = [case.complete() for case in suite.matrix()]
-    assert len({str(case) for case in cases}) == len(cases)
-    assert {c.workload for c in (*cases, *suite.OTHERS, *goals.CASES.values())} == set(WORKLOADS)
+    crossed = [case.complete() for case in suite.matrix()]
+    assert len({str(case) for case in crossed}) == len(crossed)
+    assert {c.workload for c in (*crossed, *suite.OTHERS, *goals.CASES.values())} == set(WORKLOADS)
 
 
 class _Everything(dict[str, float]):

@@ -1,25 +1,26 @@
 """Every driver of the benchmarks still runs, and says what the verdicts are taken from. Measures nothing."""
-import argparse
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 
-from bench import compare_rocketmq as compare
 from bench.load import before, many_queues, small_stores, views
-from rmq_store.bench.figures import medians
+
+DRIVERS = sorted(p.stem for p in Path(before.__file__).parent.glob("*.py") if p.stem not in ("driver", "__init__"))
+# These run below, in test_bad_day_drivers.py, test_report.py and tests/cleaning/test_soak.py; and one needs valgrind.
+ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "many_queues", "put_lock", "slow_disk", "small_stores", "soak",
+             "statistics_cost", "uring_steps", "views")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*compare.PAIRS, *compare.ALONE])
-def test_driver_runs(case: str, tmp_path: Path) -> None:
-    try:
-        lines = compare.ours(argparse.Namespace(dir=tmp_path, quick=True), case)
-    except LookupError as missing:
-        pytest.skip(str(missing))
-    figures = medians([compare.flat(case, lines)])
-    assert figures and all(value >= 0 for value in figures.values())
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("driver", [name for name in DRIVERS if name not in ELSEWHERE])
+def test_driver_runs(driver: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    importlib.import_module(f"bench.load.{driver}").main(["--quick", "--dir", str(tmp_path / "d"), "--out", str(out)])
+    told = json.loads(out.read_text())
+    assert all(run for sides in told["runs"].values() for runs in sides.values() for run in runs) and told["runs"]
+    assert told["missing"] == told["failed"] == {} and list((tmp_path / "d").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -66,6 +66,14 @@ def test_a_step_that_failed_leaves_no_number_and_is_made_good(pages: Checkout) -
     assert pages.noted() == ["a", "b", "a", "a"]
 
 
+def test_a_part_of_a_run_changes_no_page(pages: Checkout) -> None:
+    done = _main(pages, "a=well,b=well", "--dir", str(pages.directory), "--only", "a")
+    assert done.returncode == 0 and "until these steps have run, too: b" in done.stdout
+    assert "as it was" in (pages.root / "README.md").read_text() and not (pages.root / "bench/results/figures.json").exists()
+    assert _main(pages, "a=well,b=well", "--dir", str(pages.directory)).returncode == 0
+    assert "It does 7 of them." in (pages.root / "README.md").read_text() and pages.noted() == ["a", "b"]
+
+
 def test_a_quick_run_changes_no_page(pages: Checkout) -> None:
     (pages.root / "new.py").write_text("")
     done = _main(pages, "a=well", "--dir", str(pages.directory), "--quick")

@@ -143,6 +143,14 @@ def test_figures_of_several_repetitions() -> None:
             figures.get(case, key, subject)
 
 
+def test_a_rate_that_was_not_held_says_so() -> None:
+    found = sample.document()
+    for run in found["steps"]["at_rate"]["runs"]["put_1024"]["rocketmq"]:
+        run["rate_per_s"] = 700_000
+    (row,) = [line for line in PLACES["at-rate"](Figures(found)).splitlines() if "1 KiB" in line and "`put`" in line]
+    assert row.startswith("| `put` of 1 KiB | 640 k | 700 |") and "| 640 k of 700 k |" in row
+
+
 def test_numbers() -> None:
     assert [rate(n) for n in (5.214e6, 68_260, 7412.3, 12.3)] == ["5.21 M", "68.3 k", "7,412", "12"]
     assert [time(n) for n in (.129, 1.0, 113, 27_400, 1.5e6)] == ["129 ns", "1 µs", "113 µs", "27.4 ms", "1.5 s"]
@@ -159,6 +167,7 @@ def test_the_document_keeps_every_repetition_on_a_line(tmp_path: Path) -> None:
 def test_the_report_answers_three_questions() -> None:
     page = show.html(sample.document())
     assert page.count("<svg") == 3 and "one put in a thousand takes longer than <b>113 µs</b> with rmq_store" in page
+    assert "lines met</summary>" in page and "lines met" not in show.html(sample.document(quick=True))
     assert "<circle" in page, "a slice without a put is marked" and "http" not in page.replace("http://www.w3.org", "")
     gone = sample.document()
     del gone["steps"]["at_rate"]

@@ -3,7 +3,7 @@
 # ("summary":true) with median, min and max of each figure.
 #
 #   bench_rocketmq.sh [--rocketmq 4.9.8|5.3.3|5.5.1] [--dir DIR] put|read|recover [key=value ...]
-#   bench_rocketmq.sh [--rocketmq 4.9.8|5.3.3|5.5.1] [--dir DIR] --suite     the whole list of cases (about 20 minutes)
+#   bench_rocketmq.sh [--rocketmq 4.9.8|5.3.3|5.5.1] [--dir DIR] --suite     the whole list of cases (about 40 minutes)
 #
 # DIR must be on the disk to be measured (not tmpfs); up to about 3 GiB is used in a new directory there and removed again.
 # put:  mode=async|async_pool|async_warm|sync  threads=N  window=W (asynchronous puts under way per thread)
