@@ -25,7 +25,8 @@ LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "
 
 # Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
 NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
-          "rmq_store.base.io._io": ["io.c", "guard.c", "probe.c", "probe_calls.c", "probe_gate.c", "probe_ring.c"]}
+          "rmq_store.base.io._io": ["io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
+                                   "probe_ring.c", "probe.c"]}
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
               "nonecheck": DEBUG, "initializedcheck": DEBUG}

@@ -2,6 +2,7 @@
 
 commands: rmqstore, from argparse. errors: rmq_store/errors.py. metrics: what a store tells Prometheus. formats: the bytes of
 every file, from rmq_store/codec/layout.py. exits: the tables of exit codes in docs/commands.md, from rmq_store/cli/exits.py.
+findings: what verify reports, from services/integrity/findings.py and codec/bad.py.
 tests/docs/test_reference.py fails where a page is not what this makes.
 """
 import argparse
@@ -177,7 +178,28 @@ def formats() -> str:
     return "\n".join(parts) + "\n"
 
 
-MADE: dict[str, Callable[[], str]] = {"commands": commands, "errors": errors, "metrics": metrics, "formats": formats}
+# ---- findings
+
+def findings() -> str:
+    from rmq_store.codec.bad import Bad
+    from rmq_store.services.integrity.findings import KINDS
+
+    kinds = [[f"`{name}`", kind.severity, kind.meaning] for name, kind in KINDS.items()]
+    reasons = [[bad.text, f"`{bad.finding}`", bad.meaning] for bad in Bad]
+    parts = ["# Findings", "",
+             "Every kind of finding that `rmqstore verify`, `scrub`, `repair` and Spark's audit report, and every reason why a "
+             "record is bad. [Integrity](../integrity.md) shows the commands.", "",
+             "The severity `corrupt` means that bytes of the log are not what was put. `finding` means that the log is good, "
+             "but a file that is derived from the log is not. `note` means that something is unusual, but no fault.", "",
+             *table(["kind", "severity", "meaning"], kinds), "", "## Bad records", "",
+             "Recovery ends at the first bad record, and its event names the reason. Copies and Spark name the same reasons in "
+             "errors, and in the column `kind` of Spark's view `errors`.", "",
+             *table(["reason", "kind of finding", "meaning"], reasons)]
+    return "\n".join(parts) + "\n"
+
+
+MADE: dict[str, Callable[[], str]] = {"commands": commands, "errors": errors, "metrics": metrics, "formats": formats,
+                                      "findings": findings}
 
 
 def page(name: str) -> str:

@@ -56,8 +56,8 @@ static inline void rmq_mutex_unlock(rmq_mutex *m) {
     if (rmq_swap32(&m->state, 0) == 2) rmq_futex_wake(&m->state, 1);
 }
 
-/* The put lock. Kind 0 (mutex) sleeps after a short spin, kind 1 (spin) spins long before it gives the core away:
- * upstream's PutMessageReentrantLock and PutMessageSpinLock. Callers under the GIL only ever try. */
+/* The put lock. `spins` is how often it looks before it sleeps: few times with put_lock=mutex, many with put_lock=spin
+ * (RocketMQ: PutMessageReentrantLock, PutMessageSpinLock). A caller that holds the GIL tries only, and waits without it. */
 typedef struct rmq_put_lock {
     rmq_mutex mutex;
     int spins;

@@ -1,4 +1,5 @@
-/* Inside of the probe (rmq_probe.h), shared by probe.c (rules and trace), probe_calls.c and probe_ring.c. */
+/* Inside of the probe (rmq_probe.h). Its files stand in a line, and each calls only those before it: probe_trace.c,
+ * probe_gate.c, probe_rules.c, probe_calls.c and probe_ring.c, probe.c. tests/native holds the order. */
 #ifndef RMQ_PROBE_INSIDE_H
 #define RMQ_PROBE_INSIDE_H
 #include "rmq_probe.h"
@@ -94,23 +95,30 @@ typedef struct probe_step {
     int freeze;  /* the last call that the directory sees */
 } probe_step;
 
-/* path: of the call; NULL: that of fd. */
-void probe_begin(probe_step *s, rmq_probe *p, rmq_call_kind kind, int fd, const char *path, int mutates);
-/* Traces the call; returns result. `data` is copied where bytes are kept. */
-int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_size);
-/* The same in two parts, for a step that also changes the tables: lock, change, probe_append, probe_unlock. */
+/* ---- probe_trace.c */
 void probe_lock(rmq_probe *p);
-int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size);
 void probe_unlock(rmq_probe *p);
-/* Whether a gate stops this thread at such a call; the lock is held. Then probe_stand, without it, returns when it may go. */
-int probe_gated(rmq_probe *p, uint64_t bits, const char *path);
-void probe_stand(rmq_probe *p, rmq_call_kind kind, const char *path);
 int probe_matches(uint64_t kinds, const char *in_path, uint64_t bits, const char *path);
 /* Memory that lives as long as the probe; the lock is held. NULL marks the trace as torn. */
 const char *probe_text(rmq_probe *p, const char *text);
+void probe_free_memory(rmq_probe *p);
 /* The lock is held. NULL: out of memory. */
 probe_file *probe_file_at(rmq_probe *p, int fd);
+/* Traces the call; returns result. `data` is copied where bytes are kept. */
+int64_t probe_end(probe_step *s, int64_t result, const void *data, int64_t data_size);
+/* The same in parts, for a step that also changes the tables: probe_lock, change, probe_append, probe_unlock. */
+int64_t probe_append(probe_step *s, int64_t result, const void *data, int64_t data_size);
 
+/* ---- probe_gate.c */
+/* Whether a gate stops this thread at such a call; the lock is held. Then probe_stand, without it, returns when it may go. */
+int probe_gated(rmq_probe *p, uint64_t bits, const char *path);
+void probe_stand(rmq_probe *p, rmq_call_kind kind, const char *path);
+
+/* ---- probe_rules.c */
+/* path: of the call; NULL: that of fd. */
+void probe_begin(probe_step *s, rmq_probe *p, rmq_call_kind kind, int fd, const char *path, int mutates);
+
+/* ---- probe_calls.c, probe_ring.c */
 void probe_fill_calls(rmq_io *table);
 void probe_fill_ring(rmq_io *table);
 #endif

@@ -417,8 +417,8 @@ cdef object _corruption(RecordStatus status, const RecordView *v, Py_ssize_t lef
     if left < BLANK_SIZE:
         return CorruptionError(path, offset, "a record", f"{left} bytes")
     if status == RECORD_BAD_MAGIC:
-        known = " or ".join(f"0x{code & 0xffffffff:08x}" for code in (MAGIC_V1, MAGIC_V2))
-        return CorruptionError(path, offset, f"magic code {known}", f"0x{v.magic & 0xffffffff:08x}")
+        return CorruptionError(path, offset, f"magic code 0x{MAGIC_V1 & 0xffffffff:08x} or 0x{MAGIC_V2 & 0xffffffff:08x}",
+                               f"0x{v.magic & 0xffffffff:08x}")
     if status == RECORD_SIZE_MISMATCH:
         return CorruptionError(path, offset, f"parts that add up to {v.size} bytes", "another sum")
     return CorruptionError(path, offset, "lengths inside the record", f"size {v.size} with {left} bytes there")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from rmq_store.access.bulk._columns import Region, Split
+from rmq_store.codec.bad import Bad
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.splits import whole_before
@@ -17,7 +18,7 @@ __all__ = ["LogPositions", "begin_of_new", "snapshot_ends"]
 log = logging.getLogger("rmq_store.spark")
 
 # What lies at the end of a log, whatever comes behind it: nothing yet, or a record that is not whole.
-_UNWRITTEN = ("zeros before the end-of-file record", "wrong checksum")
+_UNWRITTEN = (Bad.ZEROS.text, Bad.BODY_CRC.text, Bad.RECORD_CRC.text)
 
 
 class LogPositions:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from rmq_store.base.io._io import IoTable
 
-BAD_KINDS: tuple[str, ...]
+BAD_TEXTS: tuple[str | None, ...]
 VERIFY: dict[str, int]
 INT32_COLUMNS: tuple[str, ...]
 INT64_COLUMNS: tuple[str, ...]

@@ -20,14 +20,14 @@ from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTI
 from rmq_store.codec._record cimport PropertyView, RecordView, host_size, properties_scan
 from rmq_store.codec._text cimport Property, property_next
 
+from rmq_store.codec.bad import Bad
 from rmq_store.errors import ConfigError
 
 cdef enum:
     HOST_TEXT_MAX = 72
     ERRNO_MAX = 4096
 
-BAD_KINDS = ("unknown magic code", "impossible size", "record of another place", "wrong checksum",
-             "zeros before the end-of-file record", "field that no store writes")
+BAD_TEXTS = (None, *(bad.text for bad in Bad))      # by the number in _bad.pxd
 VERIFY = {"none": VERIFY_NONE, "header": VERIFY_HEADER, "crc": VERIFY_CRC}
 
 # Columns by kind: 32-bit, 64-bit, text (UTF-8, may be null), bytes, properties as a map.
@@ -210,7 +210,7 @@ cdef class Split:
     def take_bad(self):
         """Bad regions met since the last call: list of Region."""
         found = [Region(self.walk.start + self.bad_regions[i].begin, self.walk.start + self.bad_regions[i].end,
-                        BAD_KINDS[self.bad_regions[i].kind]) for i in range(self.bad_count)]
+                        BAD_TEXTS[self.bad_regions[i].kind]) for i in range(self.bad_count)]
         self.bad_count = 0
         return found
 

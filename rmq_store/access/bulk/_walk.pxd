@@ -11,6 +11,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._io cimport rmq_io
+from rmq_store.codec._bad cimport Bad
 from rmq_store.codec._record cimport RecordView
 
 cdef enum Step:
@@ -18,14 +19,6 @@ cdef enum Step:
     STEP_END = 1            # no more records of this part
     STEP_BAD = 2            # bad_begin, bad_end, bad_kind say what was stepped over; go on
     STEP_PAUSE = 3          # pinned, and the next record is not in the window
-
-cdef enum BadKind:
-    BAD_MAGIC = 0
-    BAD_SIZE = 1
-    BAD_PLACE = 2
-    BAD_CRC = 3
-    BAD_ZEROS = 4
-    BAD_FIELD = 5
 
 cdef enum Verify:
     VERIFY_NONE = 0         # lengths and the record's own offset: never less
@@ -56,7 +49,7 @@ cdef struct Walk:
     int64_t bad_begin
     int64_t bad_end
     int64_t max_record
-    int bad_kind
+    Bad bad_kind
     int verify
     bint newest             # nothing but zeros, or a half-written record, may follow the last one
     int64_t whole_before    # newest: records stored before it (ms) nobody is writing any more: their zeros are their own

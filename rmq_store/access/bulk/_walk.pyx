@@ -5,12 +5,12 @@ from libc.string cimport memchr
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all
 from rmq_store.base.io._sync cimport ENOMEM
+from rmq_store.codec._bad cimport (BAD_BODY_CRC, BAD_NOT, BAD_PLACE, BAD_SIZE, Bad, body_bad, crc_bad, field_bad, parse_bad)
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, HOST_V6_MORE, MAGIC_BLANK, MAGIC_FIRST_BYTE,
                                       MAGIC_V1, MAGIC_V2, RECORD_AT_BODY, RECORD_AT_BODY_SIZE, RECORD_AT_MAGIC,
                                       RECORD_AT_SYS_FLAG, RECORD_FIXED_SIZE, RECORD_HEAD_SIZE, RECORD_PLACED_SIZE)
-from rmq_store.codec._record cimport (RECORD_BAD_MAGIC, RECORD_OK, RecordStatus, RecordView, body_crc32, head_magic,
-                                      head_physical, head_size, record_crc_check, record_parse, rmq_get16, rmq_get32,
-                                      topic_fits)
+from rmq_store.codec._record cimport (RECORD_OK, RecordStatus, RecordView, head_magic, head_physical, head_size,
+                                      record_crc_check, record_parse, rmq_get16, rmq_get32)
 
 
 cdef extern from *:
@@ -301,7 +301,7 @@ cdef bint _whole(Walk *k, const RecordView *v) noexcept nogil:
     if (v.store_timestamp >= k.whole_before and v.properties_size > 0
             and memchr(v.properties, 0, v.properties_size) != NULL and record_crc_check(v) != 1):
         return False
-    return v.body_size == 0 or body_crc32(v.body, v.body_size) == v.body_crc
+    return body_bad(v) == BAD_NOT
 
 
 cdef int _followed(Walk *k, int64_t at) noexcept nogil:
@@ -320,7 +320,7 @@ cdef int _followed(Walk *k, int64_t at) noexcept nogil:
     return (magic == MAGIC_V1 or magic == MAGIC_V2) and available >= RECORD_PLACED_SIZE and head_physical(p) == k.start + at
 
 
-cdef int _bad(Walk *k, int kind, int64_t begin) noexcept nogil:
+cdef int _bad(Walk *k, Bad kind, int64_t begin) noexcept nogil:
     # Nothing good at `begin`. To the next candidate; where none is, the newest file's data ends here.
     cdef int64_t next_one
     if k.w.pinned:
@@ -345,6 +345,7 @@ cdef int walk_next(Walk *k, RecordView *v) noexcept nogil:
     cdef int64_t available, size
     cdef const unsigned char *p
     cdef RecordStatus status
+    cdef Bad bad
     cdef int followed
     if k.at >= k.end or k.at + BLANK_SIZE > k.w.size:
         return STEP_END
@@ -368,9 +369,7 @@ cdef int walk_next(Walk *k, RecordView *v) noexcept nogil:
         available = k.w.size - k.at
     status = record_parse(p, available, v)
     if status != RECORD_OK:
-        if status == RECORD_BAD_MAGIC:
-            return _bad(k, BAD_ZEROS if v.magic == 0 and v.size == 0 else BAD_MAGIC, k.at)
-        return _bad(k, BAD_SIZE, k.at)
+        return _bad(k, parse_bad(status, v), k.at)
     if v.physical_offset != k.start + k.at:
         return _bad(k, BAD_PLACE, k.at)
     if k.newest:
@@ -384,24 +383,22 @@ cdef int walk_next(Walk *k, RecordView *v) noexcept nogil:
                 return k.w.error if k.w.error != 0 else STEP_PAUSE
             record_parse(p, v.size, v)
             if not _whole(k, v):
-                return _bad(k, BAD_CRC, k.at)
+                return _bad(k, BAD_BODY_CRC, k.at)
         elif k.w.map == NULL:
             p = window_at(&k.w, k.at, v.size, &available)
             if p == NULL:
                 return k.w.error if k.w.error != 0 else STEP_PAUSE
             record_parse(p, v.size, v)
     if k.verify != VERIFY_NONE:
-        if not topic_fits(v.topic, v.topic_size) or v.queue_id < 0 or v.queue_offset < 0:
-            return _wrong(k, v, BAD_FIELD)
-        if k.verify == VERIFY_CRC:
-            if v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
-                return _wrong(k, v, BAD_CRC)
-            if record_crc_check(v) == 0:
-                return _wrong(k, v, BAD_CRC)
+        bad = field_bad(v)
+        if bad == BAD_NOT and k.verify == VERIFY_CRC:
+            bad = crc_bad(v, False)
+        if bad != BAD_NOT:
+            return _wrong(k, v, bad)
     return STEP_RECORD
 
 
-cdef int _wrong(Walk *k, const RecordView *v, int kind) noexcept nogil:
+cdef int _wrong(Walk *k, const RecordView *v, Bad kind) noexcept nogil:
     # A record whose place and size are right, and whose content is not.
     k.bad_begin = k.at
     k.bad_end = k.at + v.size

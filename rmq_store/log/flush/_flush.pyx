@@ -57,8 +57,8 @@ cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
 
 
 cdef int _flush_locked(Log *log) noexcept nogil:
-    # The caller holds sync_lock. The time is read before the position: what it covers lies below it, up to the few records that
-    # were being appended, and recovery's three seconds of margin cover those.
+    # The caller holds sync_lock. The time is read before the position, so the records that the time covers lie below the
+    # position. A few records were being appended meanwhile; recovery's margin of three seconds covers them.
     cdef int64_t timestamp = rmq_load(&log.wrote_timestamp)
     cdef int64_t to = rmq_load(&log.wrote)
     cdef int64_t at = rmq_load(&log.flushed)
@@ -109,8 +109,8 @@ cdef int flush_all(Log *log) noexcept nogil:
 
 
 cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
-    # Leads if nobody does, else waits on the list. Between entering the list and sleeping it looks again: a sync that ended in
-    # between did not see it, but has let go of the lock.
+    # The caller leads if nobody does, else it waits on the list. It looks again between entering the list and sleeping: a sync
+    # that ended in between did not see the caller, but has released the lock.
     cdef int64_t deadline = 0
     cdef int64_t now
     cdef rmq_waiter waiter
@@ -142,8 +142,8 @@ cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
 # ---- background threads
 
 cdef void *_commit_run(void *arg) noexcept nogil:
-    # Active, it looks every 100 us and commits what has gathered; with nothing to do it sleeps until an append wakes it. So the
-    # put path makes a system call only for the first record after a pause.
+    # While producers are busy, the thread looks every POLL_FAST_NS and commits what has gathered. With nothing to do it sleeps
+    # until an append wakes it. So a put makes a system call only for the first record after a pause.
     cdef Flusher *s = <Flusher *> arg
     cdef Log *log = s.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
@@ -193,7 +193,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
         pending = rmq_load(&log.wrote) - rmq_load(&log.flushed)
         now = log.io.mono_ns(log.io.ctx)
         if s.sync_mode or rmq_load32(&log.flush_eager):
-            # Waiting puts flush for themselves; this is for those that did not wait, and for flush_wake = eager.
+            # A put that waits flushes for itself. This flush is for puts that do not wait, and for flush_wake=eager.
             if pending > 0:
                 if flush_all(log) < 0:
                     break

@@ -3,28 +3,22 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
+from rmq_store.codec._bad cimport BAD_NOT, BAD_PLACE, BAD_RECORD_CRC, BAD_TORN, Bad as _Bad, body_bad, parse_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
-from rmq_store.codec._record cimport (RECORD_BAD_MAGIC, RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, body_crc32,
-                                      head_magic, head_store_timestamp, record_crc_check, record_parse, rmq_get64)
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_magic, head_store_timestamp,
+                                      record_crc_check, record_parse, rmq_get64)
 
 import os
 from typing import NamedTuple
 
-cdef enum:
-    END_OF_FILE = 0
-    END_ZEROS = 1
-    END_MAGIC = 2
-    END_SIZE = 3
-    END_CRC = 4
-    END_PLACE = 5
-    END_TORN = 6
+from rmq_store.codec.bad import Bad
 
 cdef enum:
     CHUNK = 1 << 20
     SECTOR = 512            # what a device writes whole or not at all; what a kill leaves ends at a multiple of it, too
 
-REASONS = ("end of file", "end of data", "unknown magic code", "impossible size", "wrong checksum", "record of another place",
-           "a record of which a part is missing")
+# By the number of a Bad. Zeros where a record may begin are the end of the data here, and none of its faults.
+REASONS = ("end of file", "end of data", *(bad.text for bad in Bad if bad is not Bad.ZEROS))
 
 
 class Scan(NamedTuple):
@@ -44,18 +38,16 @@ cdef struct ScanState:
     int64_t last_timestamp
     int64_t first_unqueued
     int64_t first_unflushed
-    int reason
+    _Bad reason
 
 
-cdef int _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_property) noexcept nogil:
+cdef _Bad _check(const RecordView *v, int64_t offset, bint check_crc, bint crc_property) noexcept nogil:
     # The record's own offset must be where it lies: stale records in recycled space have good checksums.
     if v.physical_offset != offset:
-        return END_PLACE
+        return BAD_PLACE
     if crc_property:
-        return 0 if record_crc_check(v) == 1 else END_CRC
-    if check_crc and v.body_size > 0 and body_crc32(v.body, v.body_size) != v.body_crc:
-        return END_CRC
-    return 0
+        return BAD_NOT if record_crc_check(v) == 1 else BAD_RECORD_CRC
+    return body_bad(v) if check_crc else BAD_NOT
 
 
 cdef bint _torn(const LogFile *f, const RecordView *v) noexcept nogil:
@@ -95,7 +87,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
     w.last_timestamp = 0
     w.first_unqueued = -1
     w.first_unflushed = -1
-    w.reason = END_OF_FILE
+    w.reason = BAD_NOT
     while True:
         w.end = at
         if end - at < BLANK_SIZE:           # not added to an offset that a file's name may bring near 2^63
@@ -107,17 +99,15 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
             w.end = f.start + f.size
             return
         if status != RECORD_OK:
-            w.reason = END_SIZE
-            if status == RECORD_BAD_MAGIC:
-                w.reason = END_ZEROS if v.magic == 0 and v.size == 0 else END_MAGIC
+            w.reason = parse_bad(status, &v)
             return
         w.reason = _check(&v, at, check_crc, crc_property)
-        if w.reason != 0:
+        if w.reason != BAD_NOT:
             return
         if w.first_unflushed < 0 and (v.store_timestamp > flushed_until or at >= flushed_end):
             w.first_unflushed = at
         if torn and w.first_unflushed >= 0 and _torn(f, &v):
-            w.reason = END_TORN
+            w.reason = BAD_TORN
             if w.first_unflushed == at:
                 w.first_unflushed = -1
             return
@@ -137,8 +127,9 @@ cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint 
     while at < stop and end - at >= RECORD_FIXED_SIZE:
         magic = head_magic(f.map + (at - f.start))
         if magic == MAGIC_V1 or magic == MAGIC_V2:
-            if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK and _check(&v, at, True, crc_property) == 0:
-                return at
+            if record_parse(f.map + (at - f.start), end - at, &v) == RECORD_OK:
+                if _check(&v, at, True, crc_property) == BAD_NOT:
+                    return at
         at += 1
     return -1
 

@@ -1,7 +1,7 @@
 """Where the log ends, and making it end there (upstream: CommitLog.recoverNormally, recoverAbnormally).
 
-The opening thread, before anything is served. Reads like the manual: choose the file to start from, walk records to the first
-bad one, keep aside what a cut would destroy, cut, make sure that the device has what the page cache shows.
+The opening thread runs this before it serves anything. The steps: choose the file to start from, walk records to the first bad
+one, keep aside what a cut would destroy, cut, make sure that the device has what the page cache shows.
 Recovering twice gives the same log: every step may be interrupted and done again.
 """
 import os

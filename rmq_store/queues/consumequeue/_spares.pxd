@@ -1,4 +1,4 @@
-# Queue files made before they are needed, by the thread that makes log files ahead (segment/_allocator).
+# Queue files made before they are needed, by the thread that makes log files ahead (base/segment/_allocator.pyx).
 #
 # Each file is of its full length on the device before it gets its name; that sync, in the dispatcher at the end of a queue's
 # file, is a pause of dispatch, and over the pool of the producers too. Queues fill at the same pace: their files end together,

@@ -1,4 +1,4 @@
-# The Index files of a store: key -> physical offsets, 40-byte header, hash slots, 20-byte entries (store-format: IndexFile).
+# The Index files of a store: key -> physical offsets, 40-byte header, hash slots, 20-byte entries (RocketMQ: IndexFile).
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io

@@ -1,7 +1,7 @@
 """Holding the parts of a store against each other: log to queues, queues to log, index to log, log to index.
 
 Read-only, over maps and descriptors of its own, so that it works on stores that do not load. Each call looks at a bounded piece
-without the GIL and returns notes; verify.py turns them into findings. One thread; nothing a file says is believed unchecked.
+without the GIL and returns notes; verification.py reads them. One thread; nothing a file says is believed unchecked.
 """
 import os
 
@@ -12,13 +12,13 @@ from libc.stdlib cimport calloc, free, realloc
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_open, log_file_release, row_find, row_free, row_new,
                                            row_push, row_start)
-from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad
+from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad, field_bad
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_TRANSACTION, INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_COUNT,
                                       INDEX_AT_END_PHYSICAL, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE,
                                       RECORD_HEAD_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, UNIT_SIZE)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan,
-                                      record_in_place, record_parse, rmq_get32, rmq_get64, topic_fits)
+                                      record_in_place, record_parse, rmq_get32, rmq_get64)
 from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_blank, unit_bytes, unit_code, unit_physical
 from rmq_store.log.recovery._scan cimport scan_next_good
@@ -315,8 +315,7 @@ cdef class Checker:
         if bad != BAD_NOT:
             self._note_queue(BODY_CRC if bad == BAD_BODY_CRC else RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0,
                              v.topic, v.topic_size, v.queue_id)
-        elif v.queue_id < 0 or v.queue_offset < 0 or not topic_fits(v.topic, v.topic_size):
-            # No checksum of upstream's covers the header. Dispatch steps over such a record.
+        elif field_bad(v) != BAD_NOT:
             self._note_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
             return
         properties_scan(v.properties, v.properties_size, &p)

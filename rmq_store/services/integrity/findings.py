@@ -1,31 +1,59 @@
 """What verification and scrubbing tell: one record a fault, fit for programs. Pure data."""
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["SEVERITY", "Finding", "Severity"]
+__all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity"]
 
 Severity = Literal["corrupt", "finding", "note"]
 
+class Kind(NamedTuple):
+    """One kind of finding."""
+
+    severity: Severity
+    meaning: str                    # one sentence for people
+
+
 # corrupt: bytes of the log are not what was put, messages may be lost; finding: the log is good, what is derived from it is
-# not, and can be built again; note: not as usual, and no fault.
-SEVERITY: dict[str, Severity] = {
-    "log_file": "corrupt", "log_gap": "corrupt", "log_hole": "corrupt", "body_crc": "corrupt", "record_crc": "corrupt",
-    "record_header": "corrupt", "log_version": "corrupt",
-    "manifest_mismatch": "corrupt", "backup_file": "corrupt",
-    "log_tail": "finding", "queue_file": "finding", "queue_missing": "finding", "queue_other": "finding",
-    "queue_tags": "finding", "queue_wrong": "finding", "index_file": "finding", "index_missing": "finding",
-    "index_behind": "finding", "index_wrong": "finding", "index_chain": "finding", "index_slot": "finding",
-    "index_header": "finding", "manifest_damaged": "finding", "checkpoint": "finding",
-    "config_file": "finding",
-    "foreign_file": "note", "not_closed": "note", "not_dispatched": "note", "no_index": "note",
+# not, and can be built again; note: not as usual, and no fault. codec/bad.py says which kind a bad record is reported as.
+KINDS: dict[str, Kind] = {
+    "log_file": Kind("corrupt", "A file of the log has a wrong size, or something else has its name."),
+    "log_gap": Kind("corrupt", "A file of the log is missing between two others."),
+    "log_hole": Kind("corrupt", "No record can be read in this stretch of the log, and good records follow it."),
+    "body_crc": Kind("corrupt", "The checksum of a record's body is wrong."),
+    "record_crc": Kind("corrupt", "The checksum of a whole record (`__CRC32#`) is wrong, or it is missing and is required."),
+    "record_header": Kind("corrupt", "A record names a topic or a queue that no store writes."),
+    "log_version": Kind("corrupt", "The log has records of a version of the format that this library does not know."),
+    "manifest_mismatch": Kind("corrupt", "A block of a sealed log file does not have the checksum in the file's manifest."),
+    "backup_file": Kind("corrupt", "A file of a backup does not have the content that the backup's list names."),
+    "log_tail": Kind("finding", "There are bytes behind the end of the data of a store that was closed."),
+    "queue_file": Kind("finding", "A ConsumeQueue file is missing, or has a wrong size."),
+    "queue_missing": Kind("finding", "A record has no entry in its queue."),
+    "queue_other": Kind("finding", "The queue entry of a record points to another place of the log."),
+    "queue_tags": Kind("finding", "The queue entry of a record has the wrong tags code."),
+    "queue_wrong": Kind("finding", "A queue entry points to a place where no such record lies."),
+    "index_file": Kind("finding", "An index file has a wrong size, or cannot be read."),
+    "index_missing": Kind("finding", "A key of a record is not in the index."),
+    "index_behind": Kind("finding", "The index of a store that was closed ends before the log does."),
+    "index_wrong": Kind("finding", "An index entry points to a place where no record has its key."),
+    "index_chain": Kind("finding", "An index entry names the wrong previous entry of its slot."),
+    "index_slot": Kind("finding", "A slot of the index does not point to its newest entry."),
+    "index_header": Kind("finding", "A field in the header of an index file does not fit the entries."),
+    "manifest_damaged": Kind("finding", "A manifest cannot be read."),
+    "checkpoint": Kind("finding", "The checkpoint is missing, has a wrong size, or is ahead of the log."),
+    "config_file": Kind("finding", "A file under config/ and its `.bak` cannot be read."),
+    "foreign_file": Kind("note", "A file does not belong to the store."),
+    "not_closed": Kind("note", "The store is open, or its process died: the end of the log is not settled."),
+    "not_dispatched": Kind("note", "The newest records do not have their queue or index entries yet."),
+    "no_index": Kind("note", "Records have keys, but the store has no index."),
 }
+SEVERITY: dict[str, Severity] = {name: kind.severity for name, kind in KINDS.items()}
 
 
 @dataclass(frozen=True)
 class Finding:
     """One fault. Offsets are log offsets, except in files that do not belong to the log."""
 
-    kind: str                       # a key of SEVERITY
+    kind: str                       # a key of KINDS
     severity: Severity
     path: str                       # of the file or directory
     offset: int | None = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from rmq_store.codec.bad import FINDINGS
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
@@ -89,7 +90,7 @@ def _walk(piece: Piece, options: ReadOptions) -> Iterator[dict[str, Any]]:
         yield {"file": piece.path, "begin": piece.begin, "first": split.first, "position": split.position,
                "records": split.records, "bytes": split.record_bytes}
     for region in bad:
-        kind = "body_crc" if region.kind == "wrong checksum" else "log_hole"
+        kind = FINDINGS[region.kind]
         yield cross.row_of(Finding(kind, SEVERITY[kind], piece.path, region.begin, region.end - region.begin,
                                    detail=f"{region.kind}, good records continue at {region.end}"))
 
@@ -133,7 +134,7 @@ def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any]
 def _unmet(file: str, parts: list[dict[str, Any]], findings: list[Finding]) -> Iterator[Finding]:
     """Where neighbouring parts of a file do not meet, bad regions aside."""
     bad = {f.offset: f.offset + f.size for f in findings
-           if f.path == file and f.offset is not None and f.size is not None and f.kind in ("body_crc", "log_hole")}
+           if f.path == file and f.offset is not None and f.size is not None and f.kind in FINDINGS.values()}
     parts.sort(key=lambda row: int(row["begin"]))
     for before, after in pairwise([row for row in parts if row["first"] is not None]):
         meets = before["position"]
