@@ -6,7 +6,7 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -21,8 +21,8 @@ from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 from rmq_store.codec._text cimport Keys, key_next, keys_of
 from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_read, queue_same_topic, queues_at, queues_count,
-                                                   queues_find, queues_of_topic)
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_read, queue_same_topic, queues_at,
+                                                   queues_count, queues_of_topic)
 from rmq_store.queues.consumequeue._time cimport TIME_LOWER, TIME_NEAREST, TIME_UPPER, TimeRule, queue_offset_by_time
 from rmq_store.queues.index._index cimport index_query_message
 
