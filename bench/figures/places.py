@@ -42,7 +42,8 @@ FIVE = (Row("`put` of 100 bytes", "beside/put_100"),
         Row("the same, both stores at the same rate", "at_rate/put_1024", HELD),
         Row("64 threads, each waits until its message of 1 KiB is on the device", "beside/sync_64", DURABLE),
         Row("`put_async` of 1 KiB, 512 in flight, synchronous flush", "beside/window_512", DURABLE))
-MORE = (Row("four threads that `put` 100 bytes", "beside/put_100_4"),
+MORE = (Row("`put` of 1 KiB, a pool of 32 MiB, the default", "alone/put_1024_default"),
+        Row("four threads that `put` 100 bytes", "beside/put_100_4"),
         Row("`put_many` of 100 bytes, batches of 128; p99.9 of a batch", "beside/many_100"))
 AT_RATE = (Row("`put` of 100 bytes", "at_rate/put_100", HELD), Row("`put` of 1 KiB", "at_rate/put_1024", HELD),
            Row("four threads that `put` 100 bytes", "at_rate/put_100_4", HELD),
@@ -53,8 +54,8 @@ PAGES = (Row("`mmap`, `msync`", "pages/page_mmap_msync", DURABLE),
          Row("`pool`, `io_uring`, direct", "pages/page_uring", DURABLE),
          Row("default, zeros written ahead", "pages/page_default", DURABLE),
          Row("the same on a sparse file", "pages/page_sparse", DURABLE))
-SHARED = (Row("64 threads", "shared/threads_64", DURABLE), Row("`put_async`, 64 in flight", "shared/window_64", DURABLE),
-          Row("`put_async`, 512 in flight", "shared/window_512", DURABLE))
+SHARED = (Row("64 threads", "beside/sync_64", DURABLE), Row("`put_async`, 64 in flight", "shared/window_64", DURABLE),
+          Row("`put_async`, 512 in flight", "beside/window_512", DURABLE))
 ON_DISKS = {"sync_mmap": "`put`, durable, `mmap`", "sync_pool": "`put`, durable, `pool`",
             "sync_uring": "`put`, durable, `io_uring`",
             "sync_sparse": "`put`, durable, `mmap`, sparse file", "window_512": "`put_async`, durable, 512 in flight",
@@ -107,7 +108,7 @@ def at_rate(f: Figures) -> str:
 def bursts(f: Figures) -> str:
     f.runs("beside/many_100")
     return grid(["into memory, not yet on the device", "rmq_store: a second, burst", "RocketMQ: a second, burst"],
-                [[row.text, cell(f, row.case, BURST), cell(f, row.case, BURST, "rocketmq")] for row in (*FIVE[:2], *MORE)])
+                [[row.text, cell(f, row.case, BURST), cell(f, row.case, BURST, "rocketmq")] for row in (*FIVE[:2], *MORE[1:])])
 
 
 def reads(f: Figures) -> str:
@@ -176,7 +177,7 @@ def pages(f: Figures) -> str:
 
 
 def shared(f: Figures) -> str:
-    f.runs("shared/threads_64")
+    f.runs("shared/window_64")
     rows = [Row("one thread", "databases/one_sync_1024", DURABLE), *SHARED,
             Row("asyncio, 64 tasks", "shared/asyncio_64", DURABLE), Row("asyncio, 512 tasks", "shared/asyncio_512", DURABLE)]
     return beside(f, rows, ["rocketmq"])

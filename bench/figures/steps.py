@@ -16,8 +16,9 @@ class Step:
     shows: str
 
 
-def _group(name: str, minutes: float, shows: str, reps: int = 3) -> Step:
-    return Step(name, minutes, ("bench.pairs", "--group", name, "--reps", str(reps)), shows)
+def _group(name: str, minutes: float, shows: str, reps: int = 3, only: str = "") -> Step:
+    some = ("--only", only) if only else ()
+    return Step(name, minutes, ("bench.pairs", "--group", name, "--reps", str(reps), *some), shows)
 
 
 def _driver(name: str, minutes: float, shows: str, *more: str) -> Step:
@@ -25,30 +26,31 @@ def _driver(name: str, minutes: float, shows: str, *more: str) -> Step:
 
 
 STEPS: tuple[Step, ...] = (
-    _group("beside", 11, "puts and gets in turns with RocketMQ, until all is flushed and dispatched"),
-    _group("at_rate", 5.5, "latency and processor time of both stores at the same load", reps=2),
-    _group("chronicle", 1.5, "asynchronous puts beside Chronicle Queue", reps=2),
+    _group("beside", 12, "puts and gets in turns with RocketMQ, until all is flushed and dispatched"),
+    _group("at_rate", 7.5, "latency and processor time of both stores at the same load", reps=2),
+    _group("chronicle", 2.5, "asynchronous puts beside Chronicle Queue", reps=2),
     _group("databases", 3.5, "the same work beside SQLite, LMDB and RocksDB", reps=2),
-    _group("pages", 2.5, "one durable page of 4 KiB, for each back end and for fio"),
-    _group("shared", 2, "durable puts that share syncs", reps=2),
-    _group("stream", 2.5, "8 GiB as a stream, beside fio and RocketMQ", reps=2),
+    _group("pages", 1.5, "one durable page of 4 KiB, for each back end and for fio", reps=2),
+    _group("shared", 1.5, "durable puts that share syncs", reps=2, only="window_64,asyncio_64,asyncio_512"),
+    _group("stream", 2, "8 GiB as a stream, beside fio and RocketMQ", reps=2),
     _group("disks", 4, "the same cases on several file systems and on a slow disk", reps=1),
-    _group("alone", 2.5, "the figures that no peer has: queries, scan, opening after a crash", reps=2),
-    Step("overtime", 1, ("bench.figures.overtime",), "the rate over time of a producer at full speed, and its pauses"),
-    _driver("views", 1, "what a message costs a reader as a view and as a copy"),
-    _driver("threads", 1, "four threads that put beside one thread"),
-    *(replace(_driver("bare", 0.5, "one synchronous put beside a bare C loop of pwrite and fdatasync", "--write-path", path),
+    _group("alone", 2, "the figures that no peer has: queries, scan, opening after a crash", reps=2,
+           only="put_100_tagged,put_1024_default,query,scan,recover"),
+    Step("overtime", 0.7, ("bench.figures.overtime",), "the rate over time of a producer at full speed, and its pauses"),
+    _driver("views", 0.3, "what a message costs a reader as a view and as a copy"),
+    _driver("threads", 0.5, "four threads that put beside one thread"),
+    *(replace(_driver("bare", 0.3, "one synchronous put beside a bare C loop of pwrite and fdatasync", "--write-path", path),
               name=f"bare-{path}") for path in ("mmap", "pool")),
-    *(replace(_driver("dispatch", 0.5, "how fast queues and index are built", "--props", props), name=f"dispatch-{props}")
+    *(replace(_driver("dispatch", 0.3, "how fast queues and index are built", "--props", props), name=f"dispatch-{props}")
       for props in ("lean", "full")),
-    _driver("idle", 1, "memory of a store at rest, and 10,000 queues"),
-    _driver("small_stores", 0.5, "what a store costs a test"),
-    _driver("cleaning", 1.5, "a producer's pauses while files are deleted"),
+    _driver("idle", 0.5, "memory of a store at rest, and 10,000 queues"),
+    _driver("small_stores", 0.3, "what a store costs a test"),
+    _driver("cleaning", 1.5, "a producer's pauses while files are deleted", "--rounds", "2"),
     _driver("fence", 0.5, "how long a failed sync takes to reach everybody who waits"),
-    _driver("uring_steps", 1, "what each means of io_uring is worth"),
-    _driver("put_lock", 2.5, "mutex, spin and adaptive as the put lock"),
+    _driver("uring_steps", 0.5, "what each means of io_uring is worth"),
+    _driver("put_lock", 1.5, "mutex, spin and adaptive as the put lock", "--reps", "1"),
     Step("micro", 1, ("bench.micro",), "single calls beside a yardstick of pure Python"),
-    Step("spark", 2, ("bench.spark",), "the store in Spark beside Parquet"),
+    Step("spark", 5, ("bench.spark",), "the store in Spark beside Parquet"),
 )
 # Only with --full: hours.
 FULL: tuple[Step, ...] = (

@@ -3,6 +3,7 @@
     python -m bench.micro --dir DIR --out FILE
 """
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,10 @@ def main(argv: list[str] | None = None) -> int:
         result = base / "micro.json"
         few = ["-k", FEW, "--benchmark-min-rounds=1", "--benchmark-max-time=0.001"] if args.quick else []
         done = subprocess.run([sys.executable, "-m", "pytest", str(ROOT / "bench/micro"), "-q", "--benchmark-only",
-                               f"--benchmark-json={result}", f"--basetemp={base / 'stores'}", "-p", "no:cacheprovider", *few],
-                              cwd=ROOT, stdout=sys.stderr, check=False)
+                               f"--benchmark-json={result}", f"--basetemp={base / 'stores'}", "-p", "no:cacheprovider", "-p",
+                               "no:xdist", *few],
+                              cwd=ROOT, stdout=sys.stderr, check=False,
+                              env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")})
         if done.returncode:
             return 1
         document = json.loads(result.read_text())

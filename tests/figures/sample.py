@@ -38,11 +38,11 @@ def runs() -> dict[str, dict[str, Any]]:
         "databases": _all("one_sync_1024 many_100 async_1024", OURS, "sqlite", "lmdb", "rocksdb"),
         "pages": {**_all("page_mmap_msync page_mmap_fdatasync page_pool_fdatasync page_uring page_default", OURS),
                   **_all("page_fio page_fio_direct", "fio"), **_all("page_sparse", OURS, "fio")},
-        "shared": {**_all("threads_64 window_64 window_512", OURS, PEER), **_all("asyncio_64 asyncio_512", OURS)},
+        "shared": {**_all("window_64", OURS, PEER), **_all("asyncio_64 asyncio_512", OURS)},
         "stream": _all("sustained", OURS, "fio", PEER),
         "disks": {**{c: {OURS: [_run()]} for c in disks},
                   **{f"sync on {d}": {"fio": [_run()], "sqlite": [_run()]} for d in kinds}},
-        "alone": _all("put_100_tagged query scan recover", OURS, crc_gib_per_s=4.2, **recovered),
+        "alone": _all("put_100_tagged put_1024_default query scan recover", OURS, crc_gib_per_s=4.2, **recovered),
         "overtime": {name: {OURS: [{"slices": [5, 0, 7, 6], "slice_ms": 50.0, "max_us": 61_000.0, "sustained_per_s": 90}]}
                      for name in ("mmap", "pool")},
         "views": {f"views_{size}": {way: [{"fastest_ns": 100.0 * (n + 1)}]
