@@ -60,7 +60,7 @@ class Measured:
                          "pool_mib": after["pool_bytes"] / (1 << 20),
                          **self.watch.figures(), **self.device.figures(flushes)}
         if count:
-            self.figures["cpu_ns_per_msg"] = round(max(0.0, self.watch.own * 1e9 - spun) / count, 1)
+            self.figures["cpu_ns_per_msg"] = round((self.watch.own * 1e9 - spun) / count, 1)
 
 
 @contextmanager

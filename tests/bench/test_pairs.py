@@ -191,6 +191,7 @@ def test_the_line_lets_nobody_go_before_the_last_is_there() -> None:
 
 def test_a_run_at_a_rate_says_what_it_held(tmp_path: Path) -> None:
     run = puts.run(Case("put_async", body=100, rate=2000, seconds=0.1, cap_mib=16, segment_mib=16).complete(), tmp_path)
+    assert 0 < run["cpu_ns_per_msg"] < 1e9 * run["secs"] * 2 / 200
     assert run["msgs"] == 200 and run["rate_per_s"] == 2000 and 0 < run["held_per_s"] <= 2000 and run["fails"] == 0
 
 

@@ -9,6 +9,7 @@ import org.apache.rocketmq.store.*;
 final class BenchProducer extends Thread {
     private static final int ROUND = 64; // untimed puts between two looks at the clock
     private static final long SPARE = 300_000; // ns before a due time at which one producer alone stops sleeping
+    private static final long JUMP = 20_000; // ns between two looks at the clock that were no work: it did not have its core
     final Hist h = new Hist(), service = new Hist();
     long msgs, bytes, fails, ended, spun, end; // end: log offset behind the last record
     Exception failed;
@@ -103,13 +104,13 @@ final class BenchProducer extends Thread {
             LockSupport.parkNanos(moment - now - spare);
             now = System.nanoTime();
         }
-        long entered = now;
         while (now < moment) {
             if (plan.threads == 1) Thread.onSpinWait();
             else Thread.yield();
-            now = System.nanoTime();
+            long next = System.nanoTime();
+            if (next - now < JUMP) spun += next - now;
+            now = next;
         }
-        spun += now - entered;
         return now;
     }
 

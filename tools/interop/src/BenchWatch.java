@@ -35,6 +35,6 @@ final class BenchWatch {
     /** spun: nanoseconds that producers only waited for a due time, with a busy core; they are no work of the store. */
     Json into(Json j, long msgs, long spun) {
         j.put("cpu_secs", ownSecs).put("foreign", foreign);
-        return msgs == 0 ? j : j.put("cpu_ns_per_msg", Math.max(0, ownSecs * 1e9 - spun) / msgs);
+        return msgs == 0 ? j : j.put("cpu_ns_per_msg", (ownSecs * 1e9 - spun) / msgs);
     }
 }
