@@ -37,6 +37,7 @@ ROOMS = {
     "base/machine": ("the device, memory and limits of this process, and the sizes that follow", "callers"),
     "base/segment": ("files of the log: mapped, made ahead, held", "allocator"),
     "codec": ("bytes of records, batches, properties, ids", "callers"),
+    "filter": ("SQL92 filters: parsed, made a program, evaluated in C over stored properties", "callers"),
     "queues/consumequeue": ("ConsumeQueue files and the table of all queues", "dispatcher, checkpoint"),
     "queues/index": ("IndexFile: by key and time", "dispatcher, checkpoint"),
     "log/pool": ("TransientStorePool: one circle of memory, mapped twice", "callers, committer"),
