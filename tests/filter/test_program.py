@@ -23,7 +23,7 @@ def test_the_same_property_and_literal_are_kept_once():
 
 def test_threads_share_a_filter():
     chosen = SqlFilter("a > 10 AND b IN ('x', 'y') OR c CONTAINS 'q'")
-    messages = [({"a": str(i), "b": "xyz"[i % 3], "c": "q" * (i % 7 == 0) + "r"}, i > 10 and i % 3 < 2 or i % 7 == 0)
+    messages = [({"a": str(i), "b": "xyz"[i % 3], "c": "q" * (i % 7 == 0) + "r"}, (i > 10 and i % 3 < 2) or i % 7 == 0)
                 for i in range(300)]
     data = [(encode_properties(properties), wanted) for properties, wanted in messages]
 

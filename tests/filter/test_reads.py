@@ -9,6 +9,9 @@ import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, SqlFilter
 from rmq_store.errors import ArgumentIllegal, FilterIllegal
+from rmq_store.spark.arrow import open_piece
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.splits import plan
 from rmq_store.status import GetStatus
 
 SQL = "price BETWEEN 3 AND 5"
@@ -164,6 +167,19 @@ def test_a_reader_in_another_process(store):
     store.put("T", b"wanted", properties={"price": "500"})
     assert child.communicate(timeout=60)[0] == "wanted\n"
     assert child.returncode == 0
+
+
+def test_spark_reads_by_the_option_sql(store):
+    """As its workers do, without a session: the option goes to them as text, and the kernel's split chooses rows."""
+    options = ReadOptions.parse({"path": store.path, "sql": "price = 3 OR at = 'r50'", "subscribe": "T"})
+    store.flush()
+    rows = []
+    for pieces in plan(options):
+        for piece in pieces:
+            with open_piece(piece, options) as split:
+                while (found := split.batch(("queueOffset",))) is not None:
+                    rows += memoryview(found[1]["queueOffset"]).cast("q")
+    assert rows == sorted([*range(3, 100, 10), 50])
 
 
 def command(*arguments):
