@@ -73,7 +73,7 @@ class StoreServes(StoreWalks):
         """Makes a consumer of one group. It hands out messages, records which are done, and retries those that failed.
 
         topics: one or several names. tags: "A || B". sql: a SQL92 filter in place of tags, as for get; what it leaves out
-        counts as done, also of retried messages. start: where a group without committed offsets begins: "first" is the
+        counts as done, and retried messages pass it. start: where a group without committed offsets begins: "first" is the
         oldest message, "last" means only new messages. ordered: hand out one batch of a queue at a time. max_retries: how many
         retries before a message goes to %DLQ%group; default: retryMaxTimes of the group in group_table, 16. A group has at most
         one open consumer; any number of threads may poll it. Raises ValueError, StoreStateError, CorruptionError.

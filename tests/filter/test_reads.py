@@ -73,7 +73,8 @@ def test_a_look_that_is_bounded_ends_where_it_is(tmp_path):
     assert seen == [("NO_MATCHED_MESSAGE", 40, []), ("FOUND", 80, [70]), ("FOUND", 100, [95])]
 
 
-@pytest.mark.parametrize("how", [{"write_path": "pool"}, {"segment_size_bytes": 65536}, {"compat": "4.9"}])
+@pytest.mark.parametrize("how", [{"write_path": "pool"}, {"consumequeue_ext_enabled": True},
+                                 {"segment_size_bytes": 65536}, {"compat": "4.9"}])
 def test_filters_over_files_and_the_pool(tmp_path, how):
     with MessageStore.open(tmp_path / "s", profile="test", **how) as store:
         for i in range(1500):
@@ -126,6 +127,19 @@ def test_a_consumer_passes_over_the_others(store):
         assert got == [i for i in range(100) if 3 <= i % 10 <= 5]
         assert repr(consumer).endswith(f"sql={SQL!r})")
     assert store.offsets.query("G", "T", 0) == 100
+
+
+def test_what_failed_comes_back_whatever_the_filter_says(store):
+    with store.consumer("G", "T", sql="price = 3 AND RETRY_TOPIC IS NULL") as consumer:
+        first = consumer.poll(1, timeout=60)
+        first.retry(first[0], delay_level=0)
+        first.ack()
+        seen = []
+        while (batch := consumer.poll(32, timeout=0 if len(seen) >= 10 else 60)) is not None:
+            seen += [(message.topic, bytes(message.body)) for message in batch]
+            batch.ack()
+    assert ("%RETRY%G", b"3") in seen
+    assert len(seen) == 10
 
 
 def test_asyncio(store):

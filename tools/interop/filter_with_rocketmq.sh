@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # RocketMQ's evaluator of SQL92 filters, which answers lines (filter/FilterEval.java says which).
-#   filter_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3]
+#   filter_with_rocketmq.sh [--rocketmq 4.9.7|5.3.3]
 # Exit: 77 java, javac or mvn (or the jars) are not available here.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"

@@ -63,7 +63,8 @@ rmq_prepare() { # $1: version
 
 rmq_prepare_filter() { # $1: version; the same for RocketMQ's filter module
   local ver="$1" lib cls
-  case "$ver" in 4.9.8|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.8 or 5.3.3)" >&2; exit 64 ;; esac
+  # Maven Central lacks this module of 4.9.8.
+  case "$ver" in 4.9.7|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.7 or 5.3.3)" >&2; exit 64 ;; esac
   rmq_find_java
   lib="$rmq_cache/lib-filter-$ver"
   [ -f "$lib/.complete" ] || rmq_fetch_jars "$rmq_here/filter/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-filter

@@ -349,7 +349,9 @@ class Consumer:
         """What is at `begin`: a batch and its end, or None and where to go on."""
         count = max_count if limit is None else min(max_count, limit - begin)
         begun = time.perf_counter_ns()
-        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, sql=self.sql, _scan_max=scan_max)
+        # What failed was chosen once, and a delivery changes properties: it is not filtered again (filterSupportRetry).
+        sql = None if queue.topic == retry_topic(self.group) else self.sql
+        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, sql=sql, _scan_max=scan_max)
         took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
         if result.status == GetStatus.FOUND:
