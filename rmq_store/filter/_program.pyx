@@ -421,7 +421,7 @@ cdef class SqlFilter:
         return f"SqlFilter({self.sql!r})"
 
 
-_known = lru_cache(maxsize=100)(SqlFilter)
+_known = lru_cache(maxsize=100)(SqlFilter)       # as many as upstream keeps
 
 
 cpdef SqlFilter filter_of(object sql):

@@ -207,7 +207,6 @@ def _unexpected(sql: str, token: Token, expected: set[str]) -> Refused:
     return Refused(at, f"{str(token)[:40]!r} is not expected here", wanted)
 
 
-@lru_cache(maxsize=100)             # as many as upstream keeps
 def parse(sql: str) -> Node:
     """The condition that `sql` is. Raises FilterIllegal."""
     try:

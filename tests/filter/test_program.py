@@ -32,3 +32,4 @@ def test_threads_share_a_filter():
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(check, range(8)))
+        assert all(pool.map(lambda i: SqlFilter(f"a = {i}").evaluate({"a": str(i)}), range(200)))      # parsed by all

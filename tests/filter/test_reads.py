@@ -1,6 +1,7 @@
 """A filter on each way to read: get, waiting, consumers, asyncio, another process, the command line; and what it moves past."""
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -8,11 +9,12 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore, SqlFilter
-from rmq_store.errors import ArgumentIllegal, FilterIllegal
+from rmq_store.errors import ArgumentIllegal, FilterIllegal, ForkedProcess, StoreClosed
 from rmq_store.spark.arrow import open_piece
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.splits import plan
 from rmq_store.status import GetStatus
+from tests.forks import fork
 
 SQL = "price BETWEEN 3 AND 5"
 
@@ -51,6 +53,22 @@ def test_next_offset_moves_past_what_does_not_match(store):
     assert store.get("T", 0, 101, sql=SQL).status is GetStatus.OFFSET_OVERFLOW_BADLY
     assert store.get("T", 0, -1, sql=SQL).status is GetStatus.OFFSET_TOO_SMALL
     assert store.get("none", 0, 0, sql=SQL).status is GetStatus.NO_MESSAGE_IN_QUEUE
+
+
+@pytest.mark.parametrize("ext", [False, True])
+def test_as_many_as_the_expression_or_the_tag_says(tmp_path, ext):
+    """FLT-16 and FLT-19 without bit maps: tags by code, expressions, and an expression that changes between two reads."""
+    with MessageStore.open(tmp_path / "s", profile="test", consumequeue_ext_enabled=ext) as store:
+        for i in range(30):
+            store.put("T", b"", tags=f"TAG{i % 3}", properties={"a": str(i % 5)})
+        assert store.wait_dispatched()
+        for tags in ("TAG1", " TAG1 || TAG1||none", "TAG1||"):
+            assert offsets(store.get("T", 0, 0, tags=tags)) == list(range(1, 30, 3))
+        assert len(store.get("T", 0, 0, tags="TAG0 || TAG2")) == 20
+        assert len(store.get("T", 0, 0, tags="*")) == len(store.get("T", 0, 0, tags="")) == 30
+        assert offsets(store.get("T", 0, 0, sql="a = 1")) == list(range(1, 30, 5))
+        assert offsets(store.get("T", 0, 0, sql="a = 2")) == list(range(2, 30, 5))
+        assert len(store.get("T", 0, 0, sql="TAGS IN ('TAG0', 'TAG2') AND a BETWEEN 0 AND 4")) == 20
 
 
 def test_what_cannot_be_compared_does_not_match(store):
@@ -217,6 +235,18 @@ def test_commands(store):
 
 
 def test_closing_and_fork_are_told_before_the_read(store):
+    """Before the parser is imported, too: a child of fork may wait for the import lock for ever."""
+    child = fork()
+    if child == 0:
+        found = 1
+        try:
+            sys.modules["rmq_store.filter.compiler"] = None
+            store.get("T", 0, 0, sql="price = 123456")
+        except ForkedProcess:
+            found = 0
+        finally:
+            os._exit(found)
+    assert os.waitpid(child, 0)[1] == 0
     store.close()
-    with pytest.raises(Exception, match="closed"):
+    with pytest.raises(StoreClosed):
         store.get("T", 0, 0, sql=SQL)

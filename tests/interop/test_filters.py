@@ -110,27 +110,27 @@ def test_hand_made_cases(java: Evaluator) -> None:
 
 
 def test_what_is_refused(java: Evaluator) -> None:
-    compare(java, [(sql, b"") for sql in REFUSED])
+    compare(java, [(sql, b"") for sql in REFUSED if java.version != "4.9.7" or "contains" not in sql])
 
 
 def test_random_expressions(java: Evaluator) -> None:
     cases: list[tuple[str, bytes]] = []
 
-    @settings(max_examples=3_000, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=1_000, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(random_expressions.conditions, random_expressions.properties)
     def collect(condition, properties):
         if java.version != "4.9.7" or not any(word in condition[0] for word in ("contains", "startswith", "endswith")):
             cases.append((condition[0], encode_properties(properties)))
 
     collect()
-    assert len(cases) > 500
+    assert len(cases) > 200
     compare(java, cases)
 
 
 def test_random_numbers_in_text(java: Evaluator) -> None:
     chance = random.Random(20)
     cases = []
-    for _ in range(4_000):
+    for _ in range(2_000):
         digits = "".join(chance.choices("0123456789", k=chance.choice([1, 3, 9, 16, 17, 18, 25, 400])))
         text = chance.choice(["", "-", "+"]) + digits
         if chance.random() < 0.6:

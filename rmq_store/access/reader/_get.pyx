@@ -333,10 +333,10 @@ cdef class StoreGet(StoreLook):
         cdef GetResult result
         cdef int64_t begun
         cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
+        self._enter()           # a filter may import: not in a child of fork, where the import lock may be held for ever
         cdef SqlFilter chosen = chosen_filter(sql, tags)        # lives as long as the call
         if wait is not None and wait is not False:
             return self._get_waiting(topic, queue_id, offset, max_count, tags, chosen, max_bytes, wait)
-        self._enter()
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
         try:
