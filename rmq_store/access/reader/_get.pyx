@@ -11,12 +11,12 @@ from libc.stdlib cimport free, malloc
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
+from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, filter_evaluate, filter_of
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
 from rmq_store.codec._record cimport record_in_place, rmq_get32, rmq_get64
 from rmq_store.codec._text cimport java_hash
-from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, filter_evaluate, filter_of
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport UNIT_SIZE, Queue, QueueTable, queue_read, queue_read_ext, queues_find
 
