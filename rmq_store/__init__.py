@@ -11,6 +11,7 @@ from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from rmq_store.aio import AsyncMessageStore
+    from rmq_store.filter._program import SqlFilter
     from rmq_store.services.backup.backup import BackupInfo, check_backup, list_backups, restore
     from rmq_store.services.consumer.consumer import origin_topic
     from rmq_store.services.integrity.findings import Finding
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 
 __all__ = ["AsyncMessageStore", "BackupInfo", "CopyResult", "Finding", "LineResult", "MessageStore", "ScrubResult",
-           "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
-           "list_backups", "origin_topic", "restore", "scrub", "verify"]
+           "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines",
+           "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
@@ -39,6 +40,7 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 _MODULES = {
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
+    "filter._program": ["SqlFilter"],
     "services.backup.backup": ["BackupInfo", "check_backup", "list_backups", "restore"],
     "services.consumer.consumer": ["origin_topic"], "services.integrity.findings": ["Finding"],
     "services.integrity.scrubbing": ["ScrubResult", "scrub"],

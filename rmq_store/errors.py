@@ -3,6 +3,8 @@
     RmqStoreError
     ├─ ConfigError(ValueError)            an option: unknown, given twice, out of range
     ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: wrong type, out of range
+    │  └─ FilterIllegal(sql, position, …)        an expression of a SQL92 filter that cannot be parsed
+    ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
@@ -22,10 +24,10 @@ from rmq_store.status import PutStatus
 
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
-    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "ForkedProcess", "MessageIllegal", "OsPageCacheBusy",
-    "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable", "ShortWrite",
-    "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed",
-    "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
+    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "MessageIllegal",
+    "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
+    "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
+    "SyncFailed", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -70,6 +72,27 @@ def illegal(name: str, value: object, cure: str) -> ArgumentIllegal:
     """Returns the error for a wrong argument: `illegal("max_count", -1, "give a whole number from 1 on")`."""
     text = repr(value)
     return ArgumentIllegal(f"{name} is {text if len(text) <= 80 else text[:79] + '…'}: {cure}")
+
+
+class FilterIllegal(ArgumentIllegal):
+    """The text of a SQL92 filter is not an expression of RocketMQ's grammar. `position` is the index of the character where it
+    is not; `reason` and `cure` say why, and what to write."""
+
+    def __init__(self, sql: str, position: int, reason: str, cure: str) -> None:
+        super().__init__(sql, position, reason, cure)
+        self.sql = sql
+        self.position = position
+        self.reason = reason
+        self.cure = cure
+
+    def __str__(self) -> str:
+        near = self.sql[max(self.position - 20, 0):self.position + 20]
+        return f"sql, character {self.position + 1}, in {near!r}: {self.reason}: {self.cure}"
+
+
+class FilterFailed(RmqStoreError, ValueError):
+    """SqlFilter.evaluate met a property that the expression cannot compare, such as text where a number is compared. Reads do
+    not raise it: for them such a message does not match, as for a broker."""
 
 
 # ---- the store's own state

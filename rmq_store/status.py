@@ -83,7 +83,8 @@ class GetStatus(_Status):
 
     FOUND = 0, "The result has at least one message.", "Handle the messages, then get from next_offset."
     NO_MATCHED_MESSAGE = (
-        1, "The get examined queue entries, but no message has one of the tags.", "Get again from next_offset.")
+        1, "The get examined queue entries, but no message has one of the tags, or fulfils the SQL92 filter.",
+        "Get again from next_offset.")
     MESSAGE_WAS_REMOVING = (
         2, "The queue has entries, but their messages are deleted or damaged.",
         "Get again from next_offset. If the messages were not deleted, run `rmqstore verify`.")

@@ -14,7 +14,7 @@ FUNCTION_MAX = 70
 COLUMNS_MAX = 128
 # What is longer from before: such a file, or function, may only become shorter.
 LONG_FILES = {
-    "rmq_store/access/bulk/_columns.pyx": 594,
+    "rmq_store/access/bulk/_columns.pyx": 590,
     "rmq_store/access/writer/_future.pyx": 566, "rmq_store/access/writer/_put.pyx": 539, "rmq_store/base/io/_io.pyx": 557,
     "rmq_store/log/flush/_ring.pyx": 600, "rmq_store/queues/consumequeue/_recover.pyx": 555,
     "rmq_store/queues/index/_index.pyx": 515, "rmq_store/services/integrity/_check.pyx": 557,
@@ -37,6 +37,7 @@ ROOMS = {
     "base/machine": ("the device, memory and limits of this process, and the sizes that follow", "callers"),
     "base/segment": ("files of the log: mapped, made ahead, held", "allocator"),
     "codec": ("bytes of records, batches, properties, ids", "callers"),
+    "filter": ("SQL92 filters: parsed, made a program, evaluated in C over stored properties", "callers"),
     "queues/consumequeue": ("ConsumeQueue files and the table of all queues", "dispatcher, checkpoint"),
     "queues/index": ("IndexFile: by key and time", "dispatcher, checkpoint"),
     "log/pool": ("TransientStorePool: one circle of memory, mapped twice", "callers, committer"),

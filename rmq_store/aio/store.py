@@ -2,8 +2,7 @@
 
 A put appends in the loop's thread, which takes a microsecond, and the task waits for the device; a get reads mapped memory
 there. No executor: the loop is woken through one eventfd, once a flush and once a round of dispatch, on every loop that has
-add_reader (uvloop, too). Only what may take seconds, as opening, closing and cleaning, or reads and writes files under config/,
-runs in a thread of its own that ends with it.
+add_reader (uvloop, too). What may take seconds, or reads and writes files under config/, runs in a thread of its own.
 Cancellation: what was put stays put; a get and a subscription lose no message, because reading takes none away.
 """
 import asyncio
@@ -14,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rmq_store.access.reader._get import GetResult
+from rmq_store.access.reader._get import GetResult, chosen_filter
 from rmq_store.access.reader._message import Message
 from rmq_store.access.reader._query import QueryResult
 from rmq_store.access.waiting._wait import wait_ns
@@ -27,6 +26,7 @@ from rmq_store.aio.consumer import AsyncConsumer
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
+from rmq_store.filter._program import SqlFilter
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer
@@ -46,6 +46,7 @@ __all__ = ["AsyncMessageStore", "Subscription"]
 
 T = TypeVar("T")
 Offsets = int | Mapping[int, int] | None
+Sql = str | SqlFilter | None
 ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
@@ -141,10 +142,10 @@ class AsyncMessageStore:
     # ---- reading
 
     async def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
-                  max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
+                  sql: Sql = None, max_bytes: int | None = None, wait: float | bool | None = None) -> GetResult:
         """As MessageStore.get; wait=seconds holds the task, not the loop."""
         wait_ns(wait, "wait")       # refuses what is no time
-        result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
+        result = await self._got(topic, queue_id, offset, max_count, tags, sql, max_bytes)
         if wait is True:
             wait = self.store.options.long_polling_timeout_ms / 1000
         if not wait or not _holds(result, offset):
@@ -153,7 +154,7 @@ class AsyncMessageStore:
         end = time.monotonic() + wait
         with ArrivalSubscriber(self._hub(), topic, [queue_id]) as subscriber:
             while True:
-                result = await self._got(topic, queue_id, offset, max_count, tags, max_bytes)
+                result = await self._got(topic, queue_id, offset, max_count, tags, sql, max_bytes)
                 if not _holds(result, offset):
                     return result
                 passed, offset = offset, max(offset, result.next_offset)
@@ -166,12 +167,12 @@ class AsyncMessageStore:
                     return result
 
     async def _got(self, topic: str, queue_id: int, offset: int, max_count: int, tags: str | None,
-                   max_bytes: int | None) -> GetResult:
-        """What is there: as MessageStore.get, in looks between which other tasks have a turn. The first that finds something
-        ends it, so it may be less than one get would find."""
+                   sql: Sql, max_bytes: int | None) -> GetResult:
+        """As MessageStore.get, in looks between which other tasks have a turn. The first that finds something ends it."""
         end = offset + self.store.options.filter_bytes_max // ENTRY_BYTES
         while True:
-            result = self.store.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes, _scan_max=LOOK_ENTRIES)
+            result = self.store.get(topic, queue_id, offset, max_count, tags, sql=sql, max_bytes=max_bytes,
+                                    _scan_max=LOOK_ENTRIES)
             if (result.status is not GetStatus.NO_MATCHED_MESSAGE or result.unreadable
                     or not offset < result.next_offset < min(end, result.max_offset)):
                 return result
@@ -179,7 +180,7 @@ class AsyncMessageStore:
             offset = result.next_offset
 
     async def _pass(self, entries: int) -> None:
-        """Tags left these out: others have a turn from time to time."""
+        """A filter left these out: others have a turn from time to time."""
         self._passed += entries
         if self._passed >= LOOK_ENTRIES:
             self._passed = 0
@@ -198,16 +199,15 @@ class AsyncMessageStore:
         return True
 
     def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
-                  tags: str | None = None, max_count: int = 32) -> "Subscription":
-        """Yields messages as they arrive: `async for message in store.subscribe("T", queue_id=0, offset=n)`. Ends with
-        StoreClosed.
+                  tags: str | None = None, max_count: int = 32, sql: Sql = None) -> "Subscription":
+        """Yields messages as they arrive: `async for message in store.subscribe("T", 0, offset=n)`. Ends with StoreClosed.
 
         queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
-        queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags: as get. max_count:
-        how many messages one read takes at most. The order within a queue is kept. Raises ValueError for an offset beyond the
-        end of its queue.
+        queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
+        max_count: how many messages one read takes at most. The order within a queue is kept. Raises ValueError for an offset
+        beyond the end of its queue.
         """
-        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count)
+        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags))
 
     async def query_key(self, topic: str, key: str, *arguments: Any, **keywords: Any) -> QueryResult:
         """As MessageStore.query_key."""
@@ -378,21 +378,20 @@ class AsyncMessageStore:
 
 
 class Subscription:
-    """An iteration over messages that ends with `close`. `offsets` has the next offset of each queue, after the last message
-    that was handed out.
+    """An iteration over messages that ends with `close`. `offsets` has the next offset of each queue to hand out.
 
     If a task is cancelled while it waits, `offsets` does not change; a later iteration continues there, also after an error.
     Queues take turns. Any number of tasks of one event loop may iterate over it; each message goes to one of them.
     """
 
     def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
-                 tags: str | None, max_count: int) -> None:
-        self._store, self._topic, self._tags, self._max_count = store, topic, tags, max_count
+                 tags: str | None, max_count: int, sql: SqlFilter | None) -> None:
+        self._store, self._topic, self._tags, self._max_count, self._sql = store, topic, tags, max_count, sql
         self._offset = offset
         self._ready: deque[Message] = deque()
         self._read: dict[int, int] = {}         # where the next look begins, beyond what waits in _ready
         self._turns = 0                         # messages handed out since others had a turn
-        self._passed = 0                        # entries that tags left out since then
+        self._passed = 0                        # entries that the filter left out since then
         self._closed = False
         self.offsets: dict[int, int] = {}
         ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
@@ -456,7 +455,8 @@ class Subscription:
         queue_id = next(iter(self._due))
         self._due[queue_id] = self._due.pop(queue_id)       # last in turn: one that is full, or fails, leaves the others theirs
         begin = self._read[queue_id]
-        result = self._store.get(self._topic, queue_id, begin, self._max_count, self._tags, _scan_max=LOOK_ENTRIES)
+        result = self._store.get(self._topic, queue_id, begin, self._max_count, sql=self._sql, tags=self._tags,
+                                 _scan_max=LOOK_ENTRIES)
         self._read[queue_id] = result.next_offset
         if result.messages:
             self._ready.extend(result.messages)

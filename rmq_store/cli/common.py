@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rmq_store.codec.layout import time_text
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, FilterIllegal
 
 WAIT_MAX_S = 366 * 86_400
 TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
@@ -182,6 +182,21 @@ def table_name(what: str, name: str) -> str:
     if not _NAME(name):
         raise ConfigError(f"{what} {name!r}: give a name of up to 127 characters % | A-Z a-z 0-9 _ -")
     return name
+
+
+def _sql(text: str) -> Any:
+    """A SQL92 filter on the command line."""
+    from rmq_store.filter._program import SqlFilter  # here, so that --help does not wait for it
+
+    try:
+        return SqlFilter(text)
+    except FilterIllegal as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def sql_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sql", type=_sql, metavar="EXPRESSION", help="only messages whose properties fulfil this SQL92 "
+                        "expression, for example \"price BETWEEN 3 AND 5\" (docs/filtering.md); not with --tags")
 
 
 def body_argument(parser: argparse.ArgumentParser) -> None:

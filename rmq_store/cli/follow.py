@@ -56,7 +56,7 @@ def _show(store: Any, args: argparse.Namespace, at: dict[int, int], show: Callab
 def _walk(store: Any, args: argparse.Namespace, queue: int, at: dict[int, int]) -> Iterator[Any]:
     begin = at.setdefault(queue, 0)
     while True:
-        result = store.get(args.topic, queue, begin, tags=args.tags)
+        result = store.get(args.topic, queue, begin, tags=args.tags, sql=args.sql)
         yield from result
         if result.next_offset <= begin and not result.messages:
             return

@@ -16,8 +16,10 @@ from rmq_store.cli.common import (
     message_fields,
     message_line,
     open_store,
+    printable,
     queues_of,
     say_unknown,
+    sql_argument,
     store_arguments,
     waiting_time,
 )
@@ -37,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "means three before the end")
     parser.add_argument("-c", "--count", type=COUNT, default=32, metavar="N", help="maximum number of messages (default 32)")
     parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, for example a||b")
+    sql_argument(parser)
     parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="if there is no message, wait this long for "
                         "a running writer to store one")
     body_argument(parser)
@@ -83,16 +86,16 @@ def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> 
         offset = max(0, end + offset)
     begin, some = offset, False
     while True:
-        result = store.get(args.topic, queue, offset, max_count=args.count, tags=args.tags)
+        result = store.get(args.topic, queue, offset, max_count=args.count, tags=args.tags, sql=args.sql)
         for message in result:
             some = True
             yield message
         if result.status not in _GO_ON or result.next_offset <= offset:
             break
         offset = result.next_offset
-    if not some and args.tags is not None and offset > begin:
-        ends.append(f"no message of {args.topic}/{queue} with one of the tags {args.tags} from offset {begin} to "
-                    f"{result.max_offset}")
+    if not some and (args.tags is not None or args.sql is not None) and offset > begin:
+        wanted = f"with one of the tags {args.tags}" if args.sql is None else f"that fulfils {args.sql.sql}"
+        ends.append(f"no message of {args.topic}/{queue} {printable(wanted)} from offset {begin} to {result.max_offset}")
     elif not some:
         ends.append(f"{result.status.name}: the queue {args.topic}/{queue} has offsets {result.min_offset} to "
                     f"{result.max_offset}")

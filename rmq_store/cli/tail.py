@@ -11,6 +11,7 @@ from rmq_store.cli.common import (
     body_argument,
     message_fields,
     message_line,
+    sql_argument,
     store_arguments,
     waiting_time,
 )
@@ -30,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--for", type=waiting_time, metavar="SECONDS", dest="seconds",
                         help="stop after this many seconds (default: Ctrl-C)")
     parser.add_argument("--tags", type=TEXT, help="only messages with one of these tags, for example a||b")
+    sql_argument(parser)
     body_argument(parser)
 
 

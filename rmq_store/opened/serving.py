@@ -3,6 +3,7 @@ from collections.abc import Iterable, Sequence
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, illegal
+from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.walking import StoreWalks
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
@@ -66,17 +67,20 @@ class StoreServes(StoreWalks):
         self._check_open()
         return self._consuming.topics
 
-    def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None, start: str = "first",
-                 ordered: bool = False, max_retries: int | None = None) -> Consumer:
+    def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None,
+                 sql: str | SqlFilter | None = None, start: str = "first", ordered: bool = False,
+                 max_retries: int | None = None) -> Consumer:
         """Makes a consumer of one group. It hands out messages, records which are done, and retries those that failed.
 
-        topics: one or several names. tags: "A || B". start: where a group without committed offsets begins: "first" is the
+        topics: one or several names. tags: "A || B". sql: a SQL92 filter in place of tags, as for get; what it leaves out
+        counts as done, and retried messages pass it. start: where a group without committed offsets begins: "first" is the
         oldest message, "last" means only new messages. ordered: hand out one batch of a queue at a time. max_retries: how many
         retries before a message goes to %DLQ%group; default: retryMaxTimes of the group in group_table, 16. A group has at most
         one open consumer; any number of threads may poll it. Raises ValueError, StoreStateError, CorruptionError.
         """
         self._check_open()
-        return self._consuming.consumer(self, group, topics, tags=tags, start=start, ordered=ordered, max_retries=max_retries)
+        return self._consuming.consumer(self, group, topics, tags=tags, sql=sql, start=start, ordered=ordered,
+                                        max_retries=max_retries)
 
     def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
         """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue."""

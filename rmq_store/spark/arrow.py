@@ -28,7 +28,7 @@ def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) ->
                   verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread",
                   whole_before=_whole_before(piece, options))
     split.choose(selectors=options.selectors(piece.broker),
-                 tags=None if options.tags is None else [t.encode() for t in options.tags],
+                 tags=None if options.tags is None else [t.encode() for t in options.tags], sql=options.sql,
                  time_low=options.starting_timestamp, time_high=options.ending_timestamp,
                  transactional=options.include_transactional)
     return split

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, FilterIllegal
+from rmq_store.filter._program import SqlFilter
 from rmq_store.spark.stores import Broker, brokers_of
 from rmq_store.spark.view_columns import VIEWS
 
@@ -135,6 +136,13 @@ def _tags(name: str, value: Any) -> tuple[str, ...] | None:
     return None if not parts or parts == ("*",) else parts
 
 
+def _sql(name: str, value: Any) -> str:
+    try:
+        return SqlFilter(str(value)).sql
+    except FilterIllegal as error:
+        raise ConfigError(f"option {name} is not a SQL92 filter: {error}") from None
+
+
 def _text(name: str, value: Any) -> str:
     return str(value)
 
@@ -145,7 +153,8 @@ def _roots(name: str, value: Any) -> str:
 
 PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "path": _roots, "brokerName": _text, "view": _choice(*VIEWS), "columns": _names, "subscribe": _names,
-    "subscribePattern": _pattern, "assign": _assign, "tags": _tags, "startingOffsets": _offsets, "endingOffsets": _offsets,
+    "subscribePattern": _pattern, "assign": _assign, "tags": _tags, "sql": _sql,
+    "startingOffsets": _offsets, "endingOffsets": _offsets,
     "startingTimestamp": _time, "endingTimestamp": _time, "startingPhysicalOffset": _offset,
     "endingPhysicalOffset": _offset, "splitSize": parse_size, "minPartitions": _count, "batchRows": _count,
     "batchBytes": parse_size, "verify": _choice("none", "header", "crc"), "onCorrupt": _choice("fail", "skip", "emit"),
@@ -188,6 +197,7 @@ class ReadOptions:
     subscribe_pattern: str | None = None
     assign: tuple[tuple[str, str | None, int], ...] | None = None
     tags: tuple[str, ...] | None = None
+    sql: str | None = None
     starting_offsets: str | Offsets | None = None
     ending_offsets: str | Offsets | None = None
     starting_timestamp: int | None = None

@@ -166,6 +166,7 @@ class LogPositions:
                 split = self._split(file, max(begin, file.start), min(end, file.end))
                 split.choose(selectors=self.options.selectors(self.broker.name),
                              tags=None if self.options.tags is None else [t.encode() for t in self.options.tags],
+                             sql=self.options.sql,
                              time_low=self.options.starting_timestamp, transactional=self.options.include_transactional)
                 yield split
 

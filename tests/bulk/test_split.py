@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, SqlFilter
 from rmq_store.access.bulk._columns import Split
 from rmq_store.access.bulk._rebuild import queue_part
 from rmq_store.errors import ConfigError
@@ -213,6 +213,9 @@ def test_rows_are_chosen(log):
     assert chosen(selectors=[(b"A", 0, 0, 6), (b"B", 1, 0, top)]) == [0, 1, 7]
     assert chosen(selectors=[]) == []
     assert chosen(tags=[b"y"]) == [1, 4, 7, 10] and chosen(tags=[]) == []
+    assert chosen(sql="TAGS = 'y'") == chosen(tags=[b"y"])
+    assert chosen(sql="TAGS IS NULL", time_low=1003) == [5, 8, 11]
+    assert chosen(sql=SqlFilter("TAGS <> 'y'"), tags=[b"x", b"y"]) == [0, 3, 6, 9]
     assert chosen(time_low=1003, time_high=1005) == [3, 4]
     assert chosen(transactional=False) == [0, 2, 4, 6, 8, 10]
 
@@ -227,7 +230,7 @@ def test_skip_counts_and_stops_at_records(log):
         assert split.skip(max_rows=3) == (3, 3 * size) and split.position == file.places[3]
         assert split.skip(max_bytes=1) == (1, size) and split.position == file.places[4]
         assert split.skip(max_bytes=2 * size + 1) == (2, 2 * size)
-        split.choose(selectors=[(b"B", None, 0, 99)])
+        split.choose(selectors=[(b"B", None, 0, 99)], sql="missing IS NULL")
         assert split.skip(max_rows=1) == (1, 2 * size)
         assert split.skip() == (1, 2 * size) and split.done and split.position == file.places[9] + size
 

@@ -10,6 +10,8 @@ from rmq_store.status import GetStatus, PutStatus
 SAMPLES = [
     errors.ConfigError("option x is unknown: did you mean y?"),
     errors.illegal("key", None, "give a str"),
+    errors.FilterIllegal("a >", 3, "the text ends before the expression does", "give a number"),
+    errors.FilterFailed("sql a > 3: a is not a number"),
     errors.StoreClosed("/s"),
     errors.StoreLocked("/s", 42),
     errors.StoreLocked("/s"),

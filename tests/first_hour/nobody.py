@@ -14,7 +14,7 @@ NOBODY = 65534
 _DRIVER = """
 import asyncio, contextlib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
 import pkgutil, queue, sys, threading, tomllib, traceback, warnings
-import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main
+import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main, rmq_store.filter.grammar
 for package in (rmq_store.cli, rmq_store.access.reader, encodings):
     for found in pkgutil.iter_modules(package.__path__):
         if found.name not in ("mbcs", "oem", "cp65001"):       # of another system

@@ -107,6 +107,10 @@ def read_queue(s: MessageStore, topic: str, queue: int, found: dict[Place, What]
             break                       # entries beyond number: a name said so; each call was answered
         at = result.next_offset
         yield
+    for sql in ("TAGS CONTAINS 'a' OR UNIQ_KEY > 5.5 OR KEYS = TAGS", "_ IS NULL OR WAIT IN ('true', '\ufffd') AND KEYS < 3"):
+        for m in s.get(topic, queue, at - 32, 32, sql=sql):
+            look(m)
+        yield
     for offset in (-1, 0, high - 1, high, high + 1, 1 << 62, (1 << 63) - 1):
         s.get(topic, queue, offset)
         s.raw_entry(topic, queue, offset)

@@ -41,6 +41,7 @@ def root(tmp_path):
     ({"startingTimestamp": 5, "endingTimestamp": 4}, "behind endingTimestamp"),
     ({"subscribePattern": "("}, "not a regular expression"),
     ({"maxOffsetsPerTrigger": 5}, "for streams"),
+    ({"sql": "price =="}, "option sql is not a SQL92 filter: .*write = for equal"),
     ({"view": "message"}, "one of messages"),
 ])
 def test_wrong_options_are_named_with_a_cure(root, options, words):

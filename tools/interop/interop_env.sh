@@ -61,6 +61,18 @@ rmq_prepare() { # $1: version
             --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }
 
+rmq_prepare_filter() { # $1: version; the same for RocketMQ's filter module
+  local ver="$1" lib cls
+  # Maven Central lacks this module of 4.9.8.
+  case "$ver" in 4.9.7|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.7 or 5.3.3)" >&2; exit 64 ;; esac
+  rmq_find_java
+  lib="$rmq_cache/lib-filter-$ver"
+  [ -f "$lib/.complete" ] || rmq_fetch_jars "$rmq_here/filter/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-filter
+  cls="$(rmq_classes "filter-$ver" "$rmq_here"/filter/FilterEval.java)"
+  rmq_compile "$lib" "$cls" "$rmq_here"/filter/FilterEval.java
+  JAVA_CMD=(java -Xmx512m "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
+}
+
 rmq_prepare_chronicle() { # the same for Chronicle Queue; its analytics are off
   local ver=2026.2 lib cls sources
   rmq_find_java

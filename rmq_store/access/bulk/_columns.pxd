@@ -5,6 +5,7 @@ from rmq_store.access.bulk._walk cimport Walk
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.codec._record cimport PropertyView, RecordView
 from rmq_store.codec._text cimport Property
+from rmq_store.filter._program cimport FilterProgram
 
 cdef struct Selector:
     # Rows of one topic (size -1: any) and queue (-1: any) with low <= queueOffset < high.
@@ -34,11 +35,12 @@ cdef class Split:
     cdef readonly int64_t record_bytes
     cdef bint opened
     cdef bint ended
-    cdef object _kept                   # bytes that the selectors and tags point into
+    cdef object _kept                   # what the selectors, tags and program point into
     cdef Selector *selectors
     cdef int64_t selector_count
     cdef Property *tags                  # wanted tags, as values
     cdef int64_t tag_count
+    cdef const FilterProgram *program   # of a SqlFilter in _kept, NULL: none
     cdef int64_t time_low
     cdef int64_t time_high
     cdef bint transactional

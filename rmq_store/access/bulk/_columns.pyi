@@ -3,6 +3,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from rmq_store.base.io._io import IoTable
+from rmq_store.filter._program import SqlFilter
 
 BAD_TEXTS: tuple[str | None, ...]
 VERIFY: dict[str, int]
@@ -43,7 +44,8 @@ class Split:
     def __exit__(self, *exc: object) -> None: ...
     def close(self) -> None: ...
     def choose(self, *, selectors: Iterable[tuple[Any, int | None, int, int]] | None = None, tags: Any = None,
-               time_low: int | None = None, time_high: int | None = None, transactional: bool = True) -> None: ...
+               sql: str | SqlFilter | None = None, time_low: int | None = None, time_high: int | None = None,
+               transactional: bool = True) -> None: ...
     @property
     def first(self) -> int | None: ...
     @property

@@ -19,6 +19,7 @@ from rmq_store.base.io._sync cimport ENOMEM
 from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._record cimport PropertyView, RecordView, host_size, properties_scan
 from rmq_store.codec._text cimport Property, property_next
+from rmq_store.filter._program cimport FILTER_TRUE, SqlFilter, filter_evaluate, filter_of
 
 from rmq_store.codec.bad import Bad
 from rmq_store.errors import ConfigError
@@ -104,9 +105,7 @@ cdef class Split:
         self.walk.whole_before = whole_before
         self.walk.verify = VERIFY[verify]
         self.walk.max_record = max_record
-        self.time_low = INT64_MIN
-        self.time_high = INT64_MAX
-        self.transactional = True
+        self.choose()
         name = os.fsencode(self.path)
         cdef const char *text = name
         cdef int64_t from_position = begin - start
@@ -142,16 +141,17 @@ cdef class Split:
             self.ended = True
             window_close(&self.walk.w)
 
-    def choose(self, *, selectors=None, tags=None, time_low=None, time_high=None, bint transactional=True):
+    def choose(self, *, selectors=None, tags=None, sql=None, time_low=None, time_high=None, bint transactional=True):
         """Which rows batch() and skip() return.
 
         selectors: [(topic bytes or None, queue id or None, low, high)]: the first one of a row's topic and queue decides, by
-        low <= queueOffset < high; without one the row is left out. tags: bytes. time_low, time_high: ms since 1970 of
-        storeTimestamp, [low, high). transactional: with prepared and rollback messages, which no queue leads to.
+        low <= queueOffset < high; without one the row is left out. tags: bytes. sql: text, SqlFilter. time_low, time_high: ms
+        since 1970 of storeTimestamp, [low, high). transactional: with prepared and rollback messages, which no queue leads to.
         """
         cdef int64_t i
         cdef bytes text
-        kept = []
+        kept = self._kept = [filter_of(sql)]
+        self.program = NULL if sql is None else &(<SqlFilter> kept[0]).program
         free(self.selectors)
         free(self.tags)
         self.selectors = NULL
@@ -171,8 +171,7 @@ cdef class Split:
                     self.selectors[i].topic = text
                     self.selectors[i].topic_size = <int32_t> len(text)
                 self.selectors[i].queue_id = -1 if queue_id is None else queue_id
-                self.selectors[i].low = low
-                self.selectors[i].high = high
+                self.selectors[i].low, self.selectors[i].high = low, high
             self.selector_count = len(chosen)
         if tags is not None:
             chosen = list(tags)
@@ -185,7 +184,6 @@ cdef class Split:
                 self.tags[i].value = text
                 self.tags[i].value_size = <int32_t> len(text)
             self.tag_count = len(chosen)
-        self._kept = kept
         self.time_low = INT64_MIN if time_low is None else time_low
         self.time_high = INT64_MAX if time_high is None else time_high
         self.transactional = transactional
@@ -219,13 +217,11 @@ cdef class Split:
     cdef bint _wanted(self, const RecordView *v, const PropertyView *p) noexcept nogil:
         cdef int64_t i
         cdef const Selector *s
-        cdef int kind
+        cdef int kind = v.sys_flag & FLAG_TRANSACTION
         if not (self.time_low <= v.store_timestamp < self.time_high):
             return False
-        if not self.transactional:
-            kind = v.sys_flag & FLAG_TRANSACTION
-            if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
-                return False
+        if not self.transactional and (kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK):
+            return False
         if self.selectors != NULL:
             for i in range(self.selector_count):
                 s = &self.selectors[i]
@@ -244,7 +240,7 @@ cdef class Split:
                     break
             else:
                 return False
-        return True
+        return self.program == NULL or filter_evaluate(self.program, v.properties, v.properties_size) == FILTER_TRUE
 
     cdef int _note_bad(self) noexcept nogil:
         cdef int rc = _room(<void **> &self.bad_regions, &self.bad_capacity, self.bad_count + 1, sizeof(BadRegion))
@@ -358,7 +354,7 @@ cdef class Split:
         cdef int step = STEP_END, rc = 0
         cdef RecordView v
         cdef PropertyView p
-        cdef bint all_rows = self.tags == NULL and self.selectors == NULL and self.transactional \
+        cdef bint all_rows = self.tags == NULL and self.program == NULL and self.selectors == NULL and self.transactional \
             and self.time_low == INT64_MIN and self.time_high == INT64_MAX
         if self.ended:
             return 0, 0

@@ -5,6 +5,7 @@ from rmq_store.access.reader._look cimport StoreLook
 from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.segment._file cimport LogFile
 from rmq_store.codec._record cimport RecordView
+from rmq_store.filter._program cimport FilterProgram, SqlFilter
 
 
 cdef struct Found:
@@ -17,6 +18,7 @@ cdef struct GetRequest:
     # in
     const char *topic
     const int32_t *codes    # hash codes of the tags asked for, NULL: all
+    const FilterProgram *filter     # of the properties, NULL: all messages
     int64_t offset
     int64_t count_max
     int64_t bytes_max
@@ -41,6 +43,9 @@ cdef struct GetRequest:
     int64_t unreadable      # entries whose record was not there or was another's
     int status
     int error
+
+
+cpdef SqlFilter chosen_filter(object sql, object tags)
 
 
 cdef class StoreGet(StoreLook):

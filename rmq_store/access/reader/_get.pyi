@@ -4,7 +4,10 @@ from typing import final
 from rmq_store.access.reader._look import StoreLook
 from rmq_store.access.reader._message import Message
 from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.filter._program import SqlFilter
 from rmq_store.status import GetStatus
+
+def chosen_filter(sql: object, tags: object) -> SqlFilter | None: ...
 
 @final
 class GetResult:
@@ -33,8 +36,8 @@ class GetResult:
 
 class StoreGet(StoreLook):
     def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, tags: str | None = None, *,
-            max_bytes: int | None = None, wait: float | bool | None = None, _slave_rules: bool = False,
-            _scan_max: int | None = None) -> GetResult: ...
+            sql: str | SqlFilter | None = None, max_bytes: int | None = None, wait: float | bool | None = None,
+            _slave_rules: bool = False, _scan_max: int | None = None) -> GetResult: ...
     def _setup_get(self, memory_bytes: int) -> None: ...
     def _get_stats(self) -> dict[str, int]: ...
     def _get_histogram(self) -> Histogram: ...

@@ -11,6 +11,7 @@ from libc.stdlib cimport free, malloc
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
+from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, filter_evaluate, filter_of
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
@@ -146,6 +147,10 @@ cdef bint _is_tagged(const GetRequest *r, QueueTable *queues, Queue *q, int64_t 
     return _coded(r, code)
 
 
+cdef inline bint _passes(const FilterProgram *filter, const RecordView *v) noexcept nogil:
+    return filter_evaluate(filter, v.properties, v.properties_size) == FILTER_TRUE
+
+
 cdef int64_t _pass_over(GetRequest *r, FileRow *row, const LogFile *f, int64_t physical,
                         int64_t skip_below) noexcept nogil:
     # An entry that leads to no message of it. The offset below which all entries can be skipped.
@@ -207,6 +212,12 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
                 skip_below = _pass_over(r, log.row, f, physical, skip_below)        # deleted, or a damaged entry
                 scanned += 1
                 continue
+            if r.filter != NULL and not _passes(r.filter, &slot.view):
+                if r.found_count == 0:
+                    r.status = NO_MATCHED_MESSAGE
+                skip_below = -1
+                scanned += 1
+                continue
             slot.file = f
             slot.held = loose
             loose = False
@@ -228,6 +239,18 @@ cdef inline void _count_disk(GetRequest *r) noexcept nogil:
     while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > r.memory_bytes:
         r.disk_bytes += r.found[r.disk_count].view.size
         r.disk_count += 1
+
+
+cpdef SqlFilter chosen_filter(object sql, object tags):
+    """The filter of a read: SqlFilter, or None for all messages. Raises ArgumentIllegal, also for tags, and FilterIllegal."""
+    if tags is not None and not isinstance(tags, str):
+        raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+    if sql is None:
+        return None
+    if tags is not None and tags != "*" and tags != "":
+        raise errors.illegal("sql", sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
+                             "expression, as in TAGS = 'a' AND price > 5")
+    return filter_of(sql)
 
 
 cdef class StoreGet(StoreLook):
@@ -289,11 +312,12 @@ cdef class StoreGet(StoreLook):
         if not r.slave_rules:
             r.next_offset = at
 
-    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, max_bytes=None, wait=None, _slave_rules=False,
-            _scan_max=None):
+    def get(self, topic, queue_id, offset, max_count=32, tags=None, *, sql=None, max_bytes=None, wait=None,
+            _slave_rules=False, _scan_max=None):
         """Reads messages of a queue from `offset` on. Returns a GetResult.
 
-        tags: "A || B"; None or "*" means all messages. Tags are compared by hash code in the queue, then by name. A call
+        tags: "A || B"; None or "*" means all messages. Tags are compared by hash code in the queue, then by name. sql: a SQL92
+        filter over the properties, in place of tags: text or SqlFilter (docs/filtering.md); raises FilterIllegal. A call
         returns at most get_count_max_memory messages and get_bytes_max_memory bytes (get_count_max_disk and get_bytes_max_disk
         for messages far from the end of the log), but at least one message if there is one. next_offset is the offset to
         continue at. If `offset` is outside of the queue, the status says so, and next_offset is the start or the end of the
@@ -310,9 +334,10 @@ cdef class StoreGet(StoreLook):
         cdef GetResult result
         cdef int64_t begun
         cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
+        self._enter()           # a filter may import: not in a child of fork, where the import lock may be held for ever
+        cdef SqlFilter chosen = chosen_filter(sql, tags)        # lives as long as the call
         if wait is not None and wait is not False:
-            return self._get_waiting(topic, queue_id, offset, max_count, tags, max_bytes, wait)
-        self._enter()
+            return self._get_waiting(topic, queue_id, offset, max_count, tags, chosen, max_bytes, wait)
         if not isinstance(topic, str):
             raise errors.MessageIllegal(f"topic is a {type(topic).__name__}: give a str")
         try:
@@ -327,11 +352,10 @@ cdef class StoreGet(StoreLook):
         r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
+        r.filter = NULL if chosen is None else &chosen.program
         r.codes = NULL
         r.codes_count = 0
         wanted = None
-        if tags is not None and not isinstance(tags, str):
-            raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
         if tags is not None and tags not in ("", "*"):
             wanted = {t.strip() for t in tags.split("||") if t.strip()}
             if len(wanted) > CODES_MAX:

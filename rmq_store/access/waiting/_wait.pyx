@@ -131,7 +131,7 @@ cdef class StoreWait(StoreQuery):
                 self._enter()
                 left = end - self.io.mono_ns(self.io.ctx)
 
-    def _get_waiting(self, topic, queue_id, offset, max_count, tags, max_bytes, wait):
+    def _get_waiting(self, topic, queue_id, offset, max_count, tags, sql, max_bytes, wait):
         """get(wait=): asks, sleeps until something arrives, asks again."""
         cdef int64_t left
         cdef int64_t end
@@ -142,14 +142,14 @@ cdef class StoreWait(StoreQuery):
             wait = self.options.long_polling_timeout_ms / 1000
         left = wait_ns(wait, "wait")
         if left == 0:
-            return self.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+            return self.get(topic, queue_id, offset, max_count, tags, sql=sql, max_bytes=max_bytes)
         q = self._queue_to_wait_for(topic, queue_id)
         sliced = threading.current_thread() is threading.main_thread()
         end = INT64_MAX if left == INT64_MAX else self.io.mono_ns(self.io.ctx) + left
         while True:
             self._enter()
             ticket = rmq_event_ticket(&q.arrived)
-            result = self.get(topic, queue_id, offset, max_count, tags, max_bytes=max_bytes)
+            result = self.get(topic, queue_id, offset, max_count, tags, sql=sql, max_bytes=max_bytes)
             status = result.status
             if status in _FURTHER and result.next_offset > offset:
                 offset = result.next_offset

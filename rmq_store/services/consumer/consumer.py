@@ -28,12 +28,13 @@ from rmq_store.status import GetStatus
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.filter._program import SqlFilter
 
 __all__ = ["Batch", "Consumer", "dead_letter_topic", "origin_topic", "retry_topic"]
 
 COUNT_MAX = (1 << 31) - 1
 LOOK_S = 1.0                # how long a waiting consumer goes without looking for new queues
-EMPTY_GETS_MAX = 64         # gets in a row that find nothing of the tags asked for, before others have their turn
+EMPTY_GETS_MAX = 64         # gets in a row that find nothing that was asked for, before others have their turn
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 # What belongs to one delivery of a message, and must not come along to the next.
 _OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "WAIT", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -157,11 +158,12 @@ class Consumer:
     """
 
     def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable,
-                 counts: CountTable, group: str, topics: Sequence[str], *, tags: str | None, start: str, ordered: bool,
-                 max_retries: int | None) -> None:
+                 counts: CountTable, group: str, topics: Sequence[str], *, tags: str | None, sql: "SqlFilter | None",
+                 start: str, ordered: bool, max_retries: int | None) -> None:
         self.group = group
         self.topics = [*dict.fromkeys([*topics, retry_topic(group)])]
         self.tags = tags
+        self.sql = sql
         self.max_retries = groups.retry_max(group) if max_retries is None else max_retries
         self._store, self._offsets = store, offsets
         self._at_end, self._ordered = start == "last", ordered
@@ -331,7 +333,7 @@ class Consumer:
                     queue.again.popleft()
                 if batch is not None:
                     return batch, False
-                self._commit(queue)         # what the tags left out is done
+                self._commit(queue)         # what the filter left out is done
                 if end <= begin:
                     break
                 if scan_max is not None:
@@ -347,7 +349,9 @@ class Consumer:
         """What is at `begin`: a batch and its end, or None and where to go on."""
         count = max_count if limit is None else min(max_count, limit - begin)
         begun = time.perf_counter_ns()
-        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, _scan_max=scan_max)
+        # What failed was chosen once, and a delivery changes properties: it is not filtered again (filterSupportRetry).
+        sql = None if queue.topic == retry_topic(self.group) else self.sql
+        result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, sql=sql, _scan_max=scan_max)
         took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
         if result.status == GetStatus.FOUND:
@@ -484,4 +488,4 @@ class Consumer:
         raise TypeError("a Consumer cannot be pickled or copied: send its messages")
 
     def __repr__(self) -> str:
-        return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r})"
+        return f"Consumer({self.group!r}, {self.topics!r}, tags={self.tags!r}, sql={self.sql and self.sql.sql!r})"

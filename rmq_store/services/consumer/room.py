@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._checked import whole
+from rmq_store.access.reader._get import chosen_filter
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
@@ -17,6 +18,7 @@ from rmq_store.services.consumer.tables import GroupTable, TopicTable
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.filter._program import SqlFilter
 
 __all__ = ["Consuming"]
 
@@ -60,8 +62,8 @@ class Consuming:
                 self._topics = TopicTable(self._file("topics.json"), compat=self._compat, readonly=self._readonly)
             return self._topics
 
-    def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None, start: str,
-                 ordered: bool, max_retries: int | None) -> Consumer:
+    def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None,
+                 sql: "str | SqlFilter | None", start: str, ordered: bool, max_retries: int | None) -> Consumer:
         if not isinstance(topics, str) and not isinstance(topics, Iterable):
             raise illegal("topics", topics, "give the name of a topic, or several")
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -72,8 +74,7 @@ class Consuming:
             raise ValueError("topics is empty: name at least one")
         if start not in ("first", "last"):
             raise illegal("start", start, "give 'first' or 'last'")
-        if tags is not None and not isinstance(tags, str):
-            raise illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+        chosen = chosen_filter(sql, tags)
         if max_retries is not None:
             whole(max_retries, "max_retries", 0, COUNT_MAX)
         if self._readonly:
@@ -81,8 +82,8 @@ class Consuming:
         offsets, groups, known = self.offsets, self.groups, self.topics
         with self._lock:
             self._refuse_twice(group)
-            made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, start=start,
-                            ordered=ordered, max_retries=max_retries)
+            made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, sql=chosen,
+                            start=start, ordered=ordered, max_retries=max_retries)
             self._open[group] = made
         return made
 

@@ -40,6 +40,8 @@ def choosing(options: ReadOptions) -> dict[str, Any]:
         "endingOffsets": given(options.ending_offsets, "latest"), "startingTimestamp": options.starting_timestamp,
         "startingPhysicalOffset": options.starting_physical_offset, "includeTransactional": options.include_transactional,
         "propertiesFormat": options.properties_format, "decompress": options.decompress}
+    if options.sql is not None:         # not in the manifests of releases that had no filter
+        chosen["sql"] = options.sql
     return dict(json.loads(json.dumps(chosen)))
 
 

@@ -1,0 +1,35 @@
+"""The program of a filter: bounded, and shared by threads."""
+from concurrent.futures import ThreadPoolExecutor
+
+from rmq_store import SqlFilter
+from rmq_store.codec._properties import encode_properties
+from rmq_store.filter.compiler import tables
+
+
+def test_steps_lead_forward_only_and_the_stack_is_known():
+    for sql in ("a = 1 AND (b > 2 OR NOT c <> 3) OR a IN ('x', 'y')", "a > -(b > 3) OR -(a = 1) IS NULL", "a BETWEEN b AND c",
+                "(a = 1 AND (b = 2 OR (c = 3 AND (d = 4 OR e = 5))))", "(a > 1) = (b > 2)"):
+        made = tables(sql)
+        assert all(step.skip > place for place, step in enumerate(made.steps) if step.operation.startswith("skip"))
+        assert 1 <= made.stack <= 8
+    assert tables(" AND ".join(["a = 1"] * 300)).stack == 2
+
+
+def test_the_same_property_and_literal_are_kept_once():
+    made = tables("a = 1 OR a = 1 OR b = 1 OR b = 1L")
+    assert made.names == ["a", "b"]
+    assert len(made.literals) == 1
+
+
+def test_threads_share_a_filter():
+    chosen = SqlFilter("a > 10 AND b IN ('x', 'y') OR c CONTAINS 'q'")
+    messages = [({"a": str(i), "b": "xyz"[i % 3], "c": "q" * (i % 7 == 0) + "r"}, (i > 10 and i % 3 < 2) or i % 7 == 0)
+                for i in range(300)]
+    data = [(encode_properties(properties), wanted) for properties, wanted in messages]
+
+    def check(_):
+        return all(chosen.matches(properties) is wanted for properties, wanted in data for _ in range(20))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, range(8)))
+        assert all(pool.map(lambda i: SqlFilter(f"a = {i}").evaluate({"a": str(i)}), range(200)))      # parsed by all
