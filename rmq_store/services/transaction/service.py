@@ -155,16 +155,16 @@ class Transactions:
 
     # ---- op messages
 
-    def _settle(self, store: "StoreWait", half: Half, state: str) -> None:
+    def _settle(self, store: "StoreWait", half: Half, state: str, at_once: bool = False) -> None:
         """It is decided by another record than its op message, which follows: at once in 4.9, in company in 5.x."""
         options = store.options
         half.state = state
         with self._lock:
             self._unwritten += [offset for offset, _ in half.places]
             size = sum(len(str(offset)) + 1 for offset in self._unwritten)
-        if options.compat != "5.x" or size >= options.transaction_op_size_max_bytes:
+        if at_once or options.compat != "5.x" or size >= options.transaction_op_size_max_bytes:
             try:
-                self.write_ops(store)
+                self.write_ops(store, wait=None if at_once else False)
             except (PutError, StoreStateError):     # the transaction is decided all the same; tend() tries again, and says so
                 pass
 
@@ -203,8 +203,8 @@ class Transactions:
 
     def give_up(self, store: "StoreWait", half: Half) -> None:
         """Moves it to TRANS_CHECK_MAX_TIME_TOPIC. The transaction's lock is held."""
-        store.put(**records.given_up_record(self._half_message(store, half), store.options.compat), wait=False)
-        self._settle(store, half, GIVEN_UP)
+        store.put(**records.given_up_record(self._half_message(store, half), store.options.compat), wait=None)
+        self._settle(store, half, GIVEN_UP, at_once=True)       # no real record says it
 
     # ---- finding
 

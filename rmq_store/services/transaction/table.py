@@ -63,6 +63,7 @@ class Table:
         self.by_id: dict[str, Half] = {}
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
+        self._loading = False
         self.odd = 0                                    # half messages without a real topic and queue
 
     # ---- reading
@@ -78,7 +79,9 @@ class Table:
         low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
         self.position = self.seen = min(max(committed(HALF_TOPIC), low), high)
         self.done = {offset for offset in self.done if offset >= self.position}
+        self._loading = True
         self.take_new(store)
+        self._loading = False
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -101,8 +104,8 @@ class Table:
     def take(self, message: "Message") -> Half | None:
         """Adds one half message, or finds it. None: it is settled, or no half message of a broker."""
         offset = message.queue_offset
-        if offset < self.position:
-            return None
+        if offset < self.position or (offset in self.done and not self._loading):
+            return None                     # behind load, one of done may have been put again: its transaction is open
         if offset in self.by_offset:
             return self.by_offset[offset]
         properties = message.properties
@@ -116,7 +119,7 @@ class Table:
             half.origin = self.by_id[half.id].origin
         half = self.halves.setdefault(half.origin, half)
         self.by_id.setdefault(half.id, half)
-        if offset in self.done:
+        if offset in self.done:             # an op message says so, and that holds for all its half messages
             half.state = SETTLED
             return None
         self.came(half, offset, message.offset, number_of(properties.get(CHECKS)) or 0, message.store_timestamp)
@@ -183,16 +186,20 @@ def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> It
 
 def committed_among(store: "StoreWait", halves: Iterable[Half]) -> dict[Half, "Message"]:
     """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on."""
-    wanted: dict[tuple[str, int], dict[int, Half]] = {}
+    wanted: dict[tuple[str, int], list[Half]] = {}
     for half in halves:
-        wanted.setdefault((half.topic, half.queue_id), {}).update((offset, half) for _, offset in half.places)
+        wanted.setdefault((half.topic, half.queue_id), []).append(half)
     found: dict[Half, Message] = {}
-    for (topic, queue_id), by_place in wanted.items():
+    for (topic, queue_id), here in wanted.items():
+        by_place = {offset: half for half in here for _, offset in half.places}
+        by_origin = {half.origin: half for half in here}
         for message in messages_of(store, topic, queue_id, _first_behind(store, topic, queue_id, min(by_place))):
-            if message.sys_flag & FLAG_TRANSACTION == TRANSACTION_COMMIT and message.prepared_transaction_offset in by_place:
-                half = by_place[message.prepared_transaction_offset]
-                if message.unique_key in (None, half.id):       # whoever puts such a flag by hand commits nothing
-                    found.setdefault(half, message.copy())
+            if message.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
+                continue
+            origin = number_of(message.properties.get(ORIGIN))      # of a half message that a check put again
+            committed = by_place.get(message.prepared_transaction_offset) or by_origin.get(-1 if origin is None else origin)
+            if committed is not None and message.unique_key in (None, committed.id):    # else somebody's own flag, or another
+                found.setdefault(committed, message.copy())
     return found
 
 
