@@ -1,5 +1,5 @@
-"""The check-back: who is asked when, how often, and where what nobody decides ends. BRK-06 and BRK-07 of upstream's tests. Rounds
-are called with a time, so that no test waits for one."""
+"""The check-back: who is asked when, how often, and where what nobody decides ends. BRK-06 and BRK-07 of upstream's tests.
+Rounds are called with a time, so that no test waits for one."""
 import logging
 import threading
 

@@ -1,5 +1,5 @@
-"""A process that is killed at every change it makes to its directory, while transactions are prepared, decided, checked and given
-up. Each transaction ends in exactly one of two states, and a model of what was told says in which ones it may be."""
+"""A process that is killed at every change it makes to its directory, while transactions are prepared, decided, checked and
+given up. Each transaction ends in exactly one of two states, and a model of what was told says in which ones it may be."""
 import contextlib
 import shutil
 from collections import Counter
@@ -47,8 +47,7 @@ class Life:
             store._checker.round(store, now)
             store._transactions.tend(store)
             store.offsets.flush()
-            for done, name in ((self.committed, "checked-c"), (self.rolled_back, "checked-r")):
-                self.begun[name] += 1
+            self.begun.update(("checked-c", "checked-r"))
             store._checker.round(store, now)
             if not self.io.frozen:
                 self.committed.add("checked-c")
