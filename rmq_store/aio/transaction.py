@@ -31,7 +31,7 @@ class AsyncTransaction:
     def transaction(self) -> Transaction:
         """Transaction. Raises RuntimeError before the block is entered."""
         if self._transaction is None:
-            raise RuntimeError("the transaction is not prepared yet: use it inside of `async with`, or await store.prepare(...)")
+            raise RuntimeError("the transaction is not prepared yet: use it inside `async with`, or await store.prepare(...)")
         return self._transaction
 
     @property
