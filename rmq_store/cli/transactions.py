@@ -13,10 +13,11 @@ from rmq_store.services.transaction.service import PendingTransaction
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-g", "--group", type=NAME, help="list only the transactions of this producer group")
-    parser.add_argument("--commit", metavar="ID", action="append", default=[], help="commit this transaction: its message "
-                        "becomes visible. ID is the transaction id, or the message id of its half message; give it again for others")
-    parser.add_argument("--rollback", metavar="ID", action="append", default=[], help="roll this transaction back: its message "
-                        "is never visible; give it again for others")
+    parser.add_argument("--commit", metavar="ID", action="append", default=[],
+                        help="commit this transaction: its message becomes visible. ID is the transaction id, or the message id "
+                        "of its half message; may be repeated")
+    parser.add_argument("--rollback", metavar="ID", action="append", default=[],
+                        help="roll this transaction back: its message is never visible; may be repeated")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -45,7 +46,8 @@ def _decide(args: argparse.Namespace, out: Output) -> int:
     if both:
         raise ConfigError(f"{min(both)} stands behind --commit and behind --rollback: choose one")
     with open_store(args) as store:
-        decided = [(store.transaction_by_id(id), id in args.commit) for id in (*args.commit, *args.rollback)]  # all known
+        # All ids are looked up before the first decision.
+        decided = [(store.transaction_by_id(id), id in args.commit) for id in (*args.commit, *args.rollback)]
         for transaction, commit in decided:
             if commit:
                 transaction.commit()
