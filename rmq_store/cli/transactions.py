@@ -14,8 +14,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-g", "--group", type=NAME, help="list only the transactions of this producer group")
     parser.add_argument("--commit", metavar="ID", action="append", default=[],
-                        help="commit this transaction: its message becomes visible. ID is the transaction id, or the message id "
-                        "of its half message; may be repeated")
+                        help="commit this transaction: its message becomes visible. ID is the transaction id, or the message "
+                        "id of its half message; may be repeated")
     parser.add_argument("--rollback", metavar="ID", action="append", default=[],
                         help="roll this transaction back: its message is never visible; may be repeated")
 
@@ -35,8 +35,8 @@ def _show(out: Output, row: PendingTransaction) -> None:
     if out.as_json:
         out.record({"kind": "transaction", **row._asdict(), "age_ms": row.age_ms})
     else:
-        out.line(f"{row.id}  group {row.group}, {row.topic}/{row.queue_id}, {row.age_ms / 1000:.0f} s old, checked {row.checks} "
-                 f"times, half message at offset {row.offset}")
+        out.line(f"{row.id}  group {row.group}, {row.topic}/{row.queue_id}, {row.age_ms / 1000:.0f} s old, checked "
+                 f"{row.checks} times, half message at offset {row.offset}")
 
 
 def _decide(args: argparse.Namespace, out: Output) -> int:
