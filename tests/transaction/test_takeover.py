@@ -98,4 +98,13 @@ def test_what_cleaning_has_deleted_is_gone(tmp_path):
         store._transactions.tend(store)
         assert store.offsets.query(GROUP, HALF, 0) == 1
         young.commit()
-        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"young"]
+        store._transactions.tend(store)
+        for _ in range(8):
+            store.put("X", bytes(4000))
+        store.flush()
+        assert store.wait_dispatched(30)
+        store.clean(0)
+        assert store.max_offset(HALF, 0) == 2 and "T" in {topic for topic, _ in store.clean_expired_queues().removed}
+        with store.transaction("T", b"younger", group="P") as last:
+            assert last.half_offset == 2        # its queue goes on
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"younger"]
