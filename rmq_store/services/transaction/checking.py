@@ -64,8 +64,7 @@ class Checker:
             store = self._store()
             if store is None or self._stop.wait(0):
                 return
-            options = store.options
-            period_ms = options.transaction_check_interval_ms or (30_000 if options.compat == "5.x" else 60_000)
+            period_ms = store.options.transaction_check_interval_ms or (30_000 if store.options.compat == "5.x" else 60_000)
             del store
             if self._stop.wait(period_ms / 1000):
                 return
@@ -108,7 +107,7 @@ class Checker:
         with half.lock.attempt(wait=False) as mine:
             if not mine or half.state != PENDING or half.unsure:    # somebody decides it
                 return False
-            if half.checks >= options.transaction_check_max or now - half.born > kept_ms:
+            if half.checks >= store.options.transaction_check_max or now - half.born > kept_ms:
                 self._transactions.give_up(store, half)
                 emit(Event.TRANSACTION_GIVEN_UP, id=half.id, group=half.group, topic=half.topic, checks=half.checks)
                 return False

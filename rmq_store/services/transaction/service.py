@@ -162,7 +162,7 @@ class Transactions:
         with self._lock:
             self._unwritten += [offset for offset, _ in half.places]
             size = sum(len(str(offset)) + 1 for offset in self._unwritten)
-        if at_once or options.compat != "5.x" or size >= options.transaction_op_size_max_bytes:
+        if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
             try:
                 self.write_ops(store, wait=None if at_once else False)
             except (PutError, StoreStateError):     # the transaction is decided all the same; tend() tries again, and says so
@@ -173,7 +173,7 @@ class Transactions:
         options = store.options
         with self._lock:
             offsets, self._unwritten = [*self._unwritten, *own], []
-        bodies = records.op_bodies(offsets, options.compat, options.transaction_op_size_max_bytes)
+        bodies = records.op_bodies(offsets, options.compat, store.options.transaction_op_size_max_bytes)
         try:
             while bodies:
                 result = store.put(**records.op_record(bodies[0][0], options.compat), wait=wait if len(bodies) == 1 else False)
