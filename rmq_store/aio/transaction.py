@@ -86,7 +86,7 @@ class AsyncTransacting:
         return await self.transaction(topic, body, group=group, **message)._begin()
 
     def transaction(self, topic: str, body: Any, *, group: str, **message: Any) -> AsyncTransaction:
-        """For `async with store.transaction(...) as t:`; see AsyncTransaction. Arguments as for MessageStore.prepare."""
+        """As MessageStore.transaction, for `async with store.transaction(...) as t:`; see AsyncTransaction."""
         return AsyncTransaction(lambda: self.store.prepare(topic, body, group=group, **message))
 
     async def transaction_by_id(self, id: str) -> AsyncTransaction:
