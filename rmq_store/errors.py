@@ -11,6 +11,7 @@
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
+    ├─ TransactionUnknown(LookupError), TransactionDecided    a transaction that is not there, or that was decided differently
     └─ ViewsAlive(BufferError)            close(strict=True): message views are alive
 
 A message that is stored, but not yet as durable as requested, is not an error: the result has a status that says so
@@ -27,7 +28,8 @@ __all__ = [
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "MessageIllegal",
     "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
     "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
-    "SyncFailed", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
+    "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
+    "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -334,6 +336,30 @@ class BackendUnavailable(RmqStoreError):
 
     def __str__(self) -> str:
         return f"flush_backend {self.backend!r} cannot be used here: {self.reason}: {self.cure}"
+
+
+class TransactionUnknown(RmqStoreError, LookupError):
+    """The store has no transaction of that id, or its half message is no longer in the log."""
+
+    def __init__(self, id: str, reason: str) -> None:
+        super().__init__(id, reason)
+        self.id = id
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"transaction {self.id}: {self.reason}: store.transactions() and `rmqstore transactions` list the pending ones"
+
+
+class TransactionDecided(RmqStoreError):
+    """The transaction was decided before, and differently. `state` says how; the call changed nothing."""
+
+    def __init__(self, id: str, state: str) -> None:
+        super().__init__(id, state)
+        self.id = id
+        self.state = state
+
+    def __str__(self) -> str:
+        return f"transaction {self.id} is {self.state} already, and a decision is final: put a new message instead"
 
 
 def _notes(error: BaseException) -> str:

@@ -121,6 +121,16 @@ class Event(Enum):
         "(EMSGSIZE) means that a message is larger than the pool: open the store with the message_size_max_bytes that the "
         "message was put with, or with more")
 
+    # transactions
+    CHECK_FAILED = "transaction", _WARNING, (
+        "the check callback of group %(group)s failed for transaction %(id)s at check %(checks)d: %(error)s; the transaction "
+        "stays pending")
+    TRANSACTION_GIVEN_UP = "transaction", _WARNING, (
+        "transaction %(id)s of group %(group)s for %(topic)s was not decided after %(checks)d checks, or is too old: its "
+        "message was moved to TRANS_CHECK_MAX_TIME_TOPIC")
+    HALF_MESSAGES_ODD = "transaction", _WARNING, (
+        "skipped %(count)d half messages of %(path)s that have no real topic and queue: they stay in RMQ_SYS_TRANS_HALF_TOPIC")
+
     # cleaning
     LOG_FILES_DELETED = "cleaning", _INFO, (
         "deleted %(count)d commit-log files (%(size)d bytes) of %(path)s, reason %(reason)s: the log begins at offset "

@@ -47,6 +47,8 @@ from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
+from rmq_store.services.transaction.checking import Checker
+from rmq_store.services.transaction.service import Transactions
 
 if TYPE_CHECKING:
     import asyncio
@@ -159,6 +161,9 @@ class MessageStore(StoreServes):
         self._options_lock = StoreLock(self.path, "reconfigure")
         self._rates = Rates(self.path)
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
+        consuming = self._consuming
+        self._transactions = Transactions(self.path, lambda: consuming.offsets)
+        self._checker = Checker(self, self._transactions)
         places = Places(self.path, self.options)
         self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
         if not self.readonly:
@@ -311,7 +316,7 @@ class MessageStore(StoreServes):
     def _own_thread(self) -> bool:
         """True in a thread that close() joins."""
         here = threading.current_thread()
-        parts = (self._sealer, self._listeners, self._watch, self._publisher)
+        parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker)
         return any(part is not None and part.thread is here for part in parts) or self._completer.in_callback()
 
     def _shut_reader(self) -> tuple[list[BaseException], None]:
@@ -327,9 +332,11 @@ class MessageStore(StoreServes):
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        for part in (self._sealer, self._publisher):
+        for part in (self._sealer, self._publisher, self._checker):
             if part is not None:
                 part.stop()
+        early: list[BaseException] = []
+        self._attempt(early, "writing op messages", self._transactions.end_all, self)
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()
@@ -339,6 +346,7 @@ class MessageStore(StoreServes):
             self._watch.stop()
         self._completer.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
+        problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
             self._attempt(problems, "writing consumer offsets", self._consuming.end)
             if self._delay is not None:

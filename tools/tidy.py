@@ -53,6 +53,7 @@ ROOMS = {
     "services/consumer": ("groups, offsets, retries, config/*.json", "callers, control thread"),
     "services/delay": ("delay levels", "delay timer"),
     "services/cleaning": ("deleting what is old", "control thread"),
+    "services/transaction": ("half messages, their decisions, and the check-back", "callers, transactions, control thread"),
     "services/statistics": ("counts, rates, live figures", "callers, publisher"),
     "services/integrity": ("manifests, verify, scrub, repair", "sealer, callers"),
     "services/backup": ("a store read as files, images of it, directories of backups", "callers"),

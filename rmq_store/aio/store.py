@@ -23,6 +23,7 @@ from rmq_store.access.writer._future import PutFuture
 from rmq_store.access.writer._put import PutResult
 from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.aio.consumer import AsyncConsumer
+from rmq_store.aio.transaction import AsyncTransacting
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
@@ -51,7 +52,7 @@ ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
 
-class AsyncMessageStore:
+class AsyncMessageStore(AsyncTransacting):
     """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
     `store.store` is the MessageStore; use it for attributes and for listeners (options, offsets, add_arriving_listener).
@@ -61,7 +62,7 @@ class AsyncMessageStore:
     def __init__(self, store: MessageStore) -> None:
         if not isinstance(store, MessageStore):
             raise illegal("store", store, "give a MessageStore, or open one: await AsyncMessageStore.open(path, ...)")
-        self.store = store
+        super().__init__(store)
         self._free_turns = self._passed = 0
 
     def __repr__(self) -> str:
@@ -496,5 +497,4 @@ def _holds(result: GetResult, offset: int) -> bool:
     """Whether a get that may wait waits, or looks further on: as the synchronous one."""
     if result.status in _FURTHER:
         return result.next_offset > offset
-    return result.status is GetStatus.OFFSET_OVERFLOW_ONE or (
-        result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset == 0)
+    return result.status is GetStatus.OFFSET_OVERFLOW_ONE or (result.status is GetStatus.NO_MESSAGE_IN_QUEUE and offset == 0)

@@ -46,6 +46,8 @@ EXITS: dict[str, dict[int, str]] = {
     "topics": {FINE: "the command did its work", FINDINGS: "list: there is no topic to show; delete, unused and expired: a "
                "queue was kept", **_OPENED, CORRUPT: _TABLES},
     "groups": {FINE: "the command did its work", FINDINGS: "list: there is no group to show", **_OPENED, CORRUPT: _TABLES},
+    "transactions": {FINE: "the command listed the pending transactions, or decided those that were named",
+                     FINDINGS: "there is no transaction of that id, or it was decided differently before", **_OPENED, CORRUPT: _TABLES},
     "clean": {FINE: "the files that are old enough are deleted, or there is none", **_OPENED},
     "dump": {FINE: "all bytes that the command showed are sound", FINDINGS: "a record, an entry or a field is wrong",
              CANNOT_OPEN: "a file cannot be opened or read; the command shows the other files"},

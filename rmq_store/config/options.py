@@ -158,6 +158,17 @@ OPTIONS: tuple[Option, ...] = (
          "crash, messages that were delivered since the last write are delivered again.", "flushDelayOffsetInterval"),
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, in s, m, h or d.",
            upstream={"messageDelayLevel": None}),
+    _int("transaction_timeout_ms", 6000, "ms", 1, 24 * _HOUR_MS, "How old a transaction must be before its producer group is "
+         "asked for the first time.", "transactionTimeOut", change=_LIVE),
+    _int("transaction_check_interval_ms", None, "ms", 1, 24 * _HOUR_MS, "How often undecided transactions are checked.",
+         "transactionCheckInterval", change=_LIVE, none="30000, and 60000 with compat 4.9"),
+    _int("transaction_check_max", 15, "times", 1, 1_000_000, "After this number of checks an undecided transaction is moved to "
+         "TRANS_CHECK_MAX_TIME_TOPIC.", "transactionCheckMax", change=_LIVE),
+    _int("transaction_op_size_max_bytes", 4096, "bytes", 32, MIB, "With compat 5.x, how large an op message is, which "
+         "settles several transactions.", "transactionOpMsgMaxSize", change=_LIVE),
+    _int("transaction_op_interval_ms", 3000, "ms", 1, _HOUR_MS, "How long a committed transaction waits at most for its op "
+         "message, so that several share one, and how often the offsets of CID_RMQ_SYS_TRANS follow.",
+         "transactionOpBatchInterval"),
     _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another put has held the "
          "put lock for longer than this time.", "osPageCacheBusyTimeOutMills", change=_LIVE),
     _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: `wait` waits for a window, "

@@ -17,6 +17,14 @@ class LiveOptions(TypedDict, total=False):
     maxMessageSize: int | str
     topic_size_max_bytes: int | str
     maxTopicLength: int | str
+    transaction_timeout_ms: int | str
+    transactionTimeOut: int | str
+    transaction_check_interval_ms: int | str | None
+    transactionCheckInterval: int | str
+    transaction_check_max: int | str
+    transactionCheckMax: int | str
+    transaction_op_size_max_bytes: int | str
+    transactionOpMsgMaxSize: int | str
     busy_after_ms: int | str
     osPageCacheBusyTimeOutMills: int | str
     pool_empty: Literal["wait", "fail"]
@@ -100,6 +108,8 @@ class OpenOptions(LiveOptions, total=False):
     flushDelayOffsetInterval: int | str
     delay_levels: str | Sequence[int]
     messageDelayLevel: str | Sequence[int]
+    transaction_op_interval_ms: int | str
+    transactionOpBatchInterval: int | str
     visibility: Literal["committed", "durable"] | None
     recover_check_crc: bool | str
     checkCRCOnRecover: bool | str

@@ -1,5 +1,7 @@
-"""What an open store does for groups of consumers and operators: offsets, lag, cleaning, topics. A part of MessageStore."""
+"""What an open store does for consumers, producers and operators: offsets, lag, transactions, cleaning, topics. A part of
+MessageStore."""
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, illegal
@@ -12,6 +14,12 @@ from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.services.delay.service import DelayLevel, DelayService, delay_levels
+from rmq_store.services.transaction.checking import Check, Checker
+from rmq_store.services.transaction.service import PendingTransaction, Transactions
+from rmq_store.services.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from rmq_store.access.writer._put import Body, Keys, Properties
 
 __all__ = ["StoreServes"]
 
@@ -24,6 +32,8 @@ class StoreServes(StoreWalks):
     _files: ControlFiles
     _cleaner: Cleaner
     _delay: DelayService | None = None
+    _transactions: Transactions
+    _checker: Checker
     _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
 
     # ---- durability and visibility
@@ -46,6 +56,55 @@ class StoreServes(StoreWalks):
         ScheduleMessageService."""
         self._check_open()
         return delay_levels(self, self._delay, self._files)
+
+    # ---- transactions
+
+    def prepare(self, topic: str, body: "Body", *, group: str, queue_id: int = 0, tags: str | None = None, keys: "Keys" = None,
+                properties: "Properties" = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
+                born_host: str | None = None, reconsume_times: int = 0, wait: bool | None = None) -> Transaction:
+        """Stores a message that no reader sees before its transaction is committed. Returns the Transaction.
+
+        group: the producer group, whose callback (`on_check`) decides if nobody else does. The property
+        CHECK_IMMUNITY_TIME_IN_SECONDS delays its first check. The other arguments and durability are those of `put`; a
+        transaction has no delay level. Raises as put does. Thread-safety: any. Upstream:
+        TransactionalMessageService.prepareMessage.
+        """
+        self._check_writable()
+        half = self._transactions.prepare(
+            self, topic, body, group, queue_id=queue_id, tags=tags, keys=keys, properties=properties, wait=wait, flag=flag,
+            sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host, reconsume_times=reconsume_times)
+        return Transaction(self, self._transactions, half)
+
+    def transaction(self, topic: str, body: "Body", *, group: str, **message: Any) -> Transaction:
+        """As prepare, for a `with` block: its normal end commits the message, an exception rolls it back."""
+        return self.prepare(topic, body, group=group, **message)
+
+    def transaction_by_id(self, id: str) -> Transaction:
+        """Returns a transaction by its id (UNIQ_KEY), or by the message id of its half message, also after a restart.
+
+        `state` of the result says whether it is decided. Raises TransactionUnknown. A store without an index finds decided
+        transactions by message id only. Thread-safety: any.
+        """
+        self._check_open()
+        return Transaction(self, self._transactions, self._transactions.of_id(self, id))
+
+    def transactions(self) -> list[PendingTransaction]:
+        """Returns the transactions that are not decided, oldest half message first: list of PendingTransaction. Works on a
+        read-only store too. Thread-safety: any."""
+        self._check_open()
+        return self._transactions.listed(self)
+
+    def on_check(self, group: str, callback: Check | None) -> None:
+        """Sets the callback of a producer group: callback(transaction) returns "commit", "rollback", or "unknown" (or None).
+
+        One thread of the store calls it for each transaction of the group that is older than transaction_timeout_ms, every
+        transaction_check_interval_ms, and at most transaction_check_max times; then the message goes to
+        TRANS_CHECK_MAX_TIME_TOPIC. A callback that raises is logged and counts as unknown. Transactions of a group without a
+        callback are not checked. None: ask the group no more. Thread-safety: any. Upstream: TransactionListener,
+        TransactionalMessageCheckService.
+        """
+        self._check_writable()
+        self._checker.add(group, callback)
 
     # ---- what consumers have read, and deleting what is old
 

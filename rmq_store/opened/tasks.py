@@ -26,6 +26,8 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
                          ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
     if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
+    if services:
+        tasks.append(("writing op messages", options.transaction_op_interval_ms, _tend_transactions))
     if Cleaner.wanted(options):
         tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
                      else ("looking how full the disk is", options.clean_interval_ms, _look))
@@ -48,6 +50,10 @@ def _check_log(store: StoreServes, stop: threading.Event) -> None:
 def _write_delay_offsets(store: StoreServes, stop: threading.Event) -> None:
     if store._delay is not None:
         store._delay.write()
+
+
+def _tend_transactions(store: StoreServes, stop: threading.Event) -> None:
+    store._transactions.tend(store)
 
 
 def _clean(store: StoreServes, stop: threading.Event) -> None:

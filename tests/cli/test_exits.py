@@ -36,6 +36,8 @@ RUNS = {
     ("topics", 4): "list wrong_size",
     ("groups", 0): "list good", ("groups", 1): "list good -g none", ("groups", 2): "list gap", ("groups", 3): "list NEW",
     ("groups", 4): "list bad_json",
+    ("transactions", 0): "good", ("transactions", 1): "good --commit none", ("transactions", 2): "gap", ("transactions", 3): "NEW",
+    ("transactions", 4): "bad_json",
     ("clean", 0): "good --hours 0", ("clean", 2): "gap --hours 0", ("clean", 3): "NEW --hours 0",
     ("clean", 4): "wrong_size --hours 0",
     ("dump", 0): "good/checkpoint", ("dump", 1): f"damaged/{FIRST}", ("dump", 3): "NEW",

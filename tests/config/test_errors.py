@@ -34,6 +34,8 @@ SAMPLES = [
     errors.UnknownVersion("/s/f", 91, "records of magic code 0xDAA320A7", "records of magic code 0xDAA320A9"),
     errors.BackendUnavailable("io_uring", "EPERM", "allow it in the sandbox"),
     errors.ViewsAlive("/s", 3),
+    errors.TransactionUnknown("7F00", "the log has no half message of that id"),
+    errors.TransactionDecided("7F00", "rolled back"),
 ]
 
 

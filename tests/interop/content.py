@@ -91,6 +91,22 @@ def transactions(store: MessageStore, rng: random.Random) -> Iterator[int]:
                         prepared_transaction_offset=i * 100 if i % 4 == 1 else 0).offset
 
 
+def decided(store: MessageStore, rng: random.Random) -> Iterator[int]:
+    """Half messages with their real and op messages; a third of them stay pending."""
+    offsets = []
+    for i in range(30):
+        transaction = store.prepare("DecidedTopic", _body(rng), group="producers", queue_id=i % 2, keys=f"decided-{i}")
+        if i % 3 == 0:
+            offsets.append(transaction.commit().offset)
+        elif i % 3 == 1:
+            transaction.rollback()
+    store._transactions.write_ops(store)
+    assert store.wait_dispatched(30)
+    for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
+        offsets += [message.offset for message in store.scan(topic)]
+    yield from sorted(offsets)
+
+
 def long_topics(store: MessageStore, rng: random.Random) -> Iterator[int]:
     """Topics of more than 127 bytes."""
     for i in range(40):
@@ -118,6 +134,7 @@ KINDS = {
     "ipv6": Case((addresses, batches), LARGE_FILES, options={"store_host": "[2001:db8:0:1::2]:10911"}),
     "delay": Case((delayed, plain), options={"delay": "store_only"}),
     "transaction": Case((transactions, plain)),
+    "decided": Case((decided, plain)),
     "ext": Case((plain, batches), settings={"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 4096}),
     # 4.9.8 silently cuts the log off at the first record of version 2
     "longtopic": Case((long_topics,), LARGE_FILES, {"maxTopicLength": 200}, compats=("5.x",), not_read_by=("4.9.8",)),

@@ -75,7 +75,8 @@ def test_every_call_of_the_store_is_there():
     calls = {name for name in dir(MessageStore) if name[0] != "_" and callable(getattr(MessageStore, name))}
     assert calls - set(dir(AsyncMessageStore)) == {"add_arriving_listener", "remove_arriving_listener"}
     walks = {"scan", "log_records"}
-    for name in calls & set(dir(AsyncMessageStore)) - walks - {"put_async"}:
+    awaits_nothing = {"transaction", "on_check"}        # the block of the first is awaited; the second sets a callback
+    for name in calls & set(dir(AsyncMessageStore)) - walks - awaits_nothing - {"put_async"}:
         assert inspect.iscoroutinefunction(getattr(AsyncMessageStore, name)), name
         ours = [p for p in inspect.signature(getattr(AsyncMessageStore, name)).parameters.values() if p.kind <= 1]
         theirs = [p for p in inspect.signature(getattr(MessageStore, name)).parameters.values() if p.kind <= 1]

@@ -28,6 +28,7 @@ FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
 SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
                     "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT"))
+COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"))
 
 
 @dataclass
@@ -44,9 +45,10 @@ def is_system_topic(topic: str) -> bool:
 
 
 def expired_queues(store: StoreWait) -> list[tuple[int, str, int, int]]:
-    """Queues all of whose messages are deleted; never those of delayed messages."""
+    """Queues all of whose messages are deleted; never those of delayed messages and transactions, whose progress is counted in
+    queue offsets."""
     low = store.min_log_offset
-    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] != "SCHEDULE_TOPIC_XXXX"]
+    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] not in COUNTED]
 
 
 def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles) -> RemovedQueues:

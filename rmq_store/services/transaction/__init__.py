@@ -1,0 +1,1 @@
+"""Half messages, their decisions, and the check-back (upstream: the broker's transaction.queue)."""

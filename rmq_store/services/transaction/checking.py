@@ -1,0 +1,131 @@
+"""The check-back: asks the producer group of a transaction that nobody has decided (upstream: TransactionalMessageCheckService,
+TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener).
+
+A transaction is due when it is older than transaction_timeout_ms, or than its property CHECK_IMMUNITY_TIME_IN_SECONDS. Each
+check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After transaction_check_max checks, or
+when it is older than retention_hours (72, if that is not given), it goes to TRANS_CHECK_MAX_TIME_TOPIC. A group without a
+callback is left alone: its transactions stay as they are.
+One daemon thread from the first callback on; it ends with the store.
+"""
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmq_store.base.io.threads import start_thread
+from rmq_store.errors import StoreStateError, TransactionDecided, TransactionUnknown, illegal
+from rmq_store.events import Event, emit
+from rmq_store.services.transaction.service import Transactions
+from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
+from rmq_store.services.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from rmq_store.access.waiting._wait import StoreWait
+
+__all__ = ["Check", "Checker"]
+
+Check = Callable[[Transaction], str | None]
+KEPT_HOURS = 72             # upstream's fileReservedTime, where retention_hours is not given
+_ANSWERS = {"commit": COMMITTED, "rollback": ROLLED_BACK, "unknown": None, None: None}
+
+
+class Checker:
+    """Holds the store weakly, so that a forgotten store can be collected."""
+
+    def __init__(self, store: "StoreWait", transactions: Transactions) -> None:
+        self._store = weakref.ref(store)
+        self._transactions = transactions
+        self._path = store.path
+        self._callbacks: dict[str, Check] = {}
+        self._stop = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def add(self, group: str, callback: Check | None) -> None:
+        if not isinstance(group, str) or not group:
+            raise illegal("group", group, "give the name of a producer group")
+        if callback is None:
+            self._callbacks.pop(group, None)
+            return
+        if not callable(callback):
+            raise illegal("callback", callback, "give a function of a Transaction, or None to ask the group no more")
+        self._callbacks[group] = callback
+        if self.thread is None:
+            self.thread = start_thread(self._run, "rmq-transactions")
+
+    def stop(self) -> None:
+        """Waits for the callback that is under way, unless it is the one that closes the store."""
+        self._stop.set()
+        if self.thread is not None and threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def _run(self) -> None:
+        while True:
+            store = self._store()
+            if store is None or self._stop.wait(0):
+                return
+            period_ms = store.options.transaction_check_interval_ms or (30_000 if store.options.compat == "5.x" else 60_000)
+            del store
+            if self._stop.wait(period_ms / 1000):
+                return
+            store = self._store()
+            if store is None:
+                return
+            try:
+                self.round(store, int(time.time() * 1000))
+            except StoreStateError:
+                return          # it closes
+            except Exception as error:      # of whatever kind: the next round tries again
+                emit(Event.TASK_FAILED, task="checking transactions", path=self._path, error=str(error))
+
+    def round(self, store: "StoreWait", now: int) -> int:
+        """Asks for everything that is due at `now`, ms since 1970. Returns how many were asked, or given up."""
+        count = 0
+        for half in self._transactions.pending(store):
+            callback = self._callbacks.get(half.group)
+            if self._stop.is_set():
+                break
+            if callback is None or not self._due(store, half, now):
+                continue
+            try:
+                if self._prepared(store, half, now):
+                    self._ask(store, half, callback)
+                count += 1
+            except TransactionUnknown:      # cleaning has deleted it
+                continue
+        return count
+
+    def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
+        """As upstream: a message that was born in the future, because a clock was set back, is due, too."""
+        age = now - half.born
+        return age < 0 or (age > max(store.options.transaction_timeout_ms, half.immunity_ms) and half.stored <= now)
+
+    def _prepared(self, store: "StoreWait", half: Half, now: int) -> bool:
+        """Puts it again with one check more, or gives it up. False: there is nothing to ask."""
+        options = store.options
+        kept_ms = (KEPT_HOURS if options.retention_hours is None else options.retention_hours) * 3_600_000
+        with half.lock.attempt(wait=False) as mine:
+            if not mine or half.state != PENDING or half.unsure:    # somebody decides it
+                return False
+            if half.checks >= store.options.transaction_check_max or now - half.born > kept_ms:
+                self._transactions.give_up(store, half)
+                emit(Event.TRANSACTION_GIVEN_UP, id=half.id, group=half.group, topic=half.topic, checks=half.checks)
+                return False
+            self._transactions.again(store, half)
+        return True
+
+    def _ask(self, store: "StoreWait", half: Half, callback: Check) -> None:
+        transaction = Transaction(store, self._transactions, half)
+        try:
+            answer = callback(transaction)
+            if answer not in _ANSWERS:
+                raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
+        except Exception as error:
+            emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")
+            return
+        state = _ANSWERS[answer]
+        if state is not None:
+            try:
+                self._transactions.end(store, half, state, None)
+            except TransactionDecided:      # the callback, or another thread, was quicker
+                pass

@@ -1,0 +1,134 @@
+"""The records of a transaction, as keywords for put: the half message, the real one, the op message, the half message that is
+put again, and the one that is given up. Pure functions, any thread.
+
+Bytes are upstream's, the order of the properties included: that of a broker's HashMap. Source: TransactionalMessageBridge,
+EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
+"""
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmq_store.access.reader._checked import whole
+from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT, Compat
+from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
+from rmq_store.errors import MessageIllegal, exceeds
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP = "CID_RMQ_SYS_TRANS"             # whose offsets say how far half and op messages are settled
+ORIGIN, CHECKS, IMMUNITY = "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX"))
+
+_TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
+_DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
+
+
+class Limits(NamedTuple):
+    """What the real record must keep, so that no half message is stored that can never be committed."""
+
+    compat: Compat
+    topic_bytes: int
+    record_bytes: int
+
+
+def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
+                keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
+    """Raises MessageIllegal for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them."""
+    compat = limits.compat
+    _check_target(topic, queue_id, group, limits)
+    found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
+    for name in _DELAYS:
+        if name in found:
+            raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
+    found |= {"TRAN_MSG": "true", "PGROUP": group}
+    if tags is not None:
+        found["TAGS"] = tags
+    if keys is not None:
+        found["KEYS"] = keys if isinstance(keys, str) else " ".join(keys)
+    found.setdefault("UNIQ_KEY", unique)
+    if compat == "5.x":
+        found["__transactionId__"] = found["UNIQ_KEY"]
+    found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
+    encoded = encoded_as_a_broker(found, compat)
+    size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
+        body, bytes | bytearray | memoryview) else 0
+    if size > limits.record_bytes:
+        raise MessageIllegal(exceeds("record size", f"about {size} bytes", limits.record_bytes, "shorten body or properties"))
+    return {"topic": HALF_TOPIC, "body": body, "queue_id": 0, "properties": encoded}
+
+
+def _check_target(topic: object, queue_id: object, group: object, limits: Limits) -> None:
+    if not isinstance(topic, str) or not _TOPIC(topic):
+        raise MessageIllegal(f"topic is {topic!r}: give a name of the characters % | A-Z a-z 0-9 _ -")
+    if topic in RESERVED:
+        raise MessageIllegal(f"topic is {topic!r}: RocketMQ uses it itself, name a topic of your own")
+    if len(topic) > limits.topic_bytes:
+        raise MessageIllegal(exceeds("topic size", f"{len(topic)} bytes", limits.topic_bytes, "shorten its name"))
+    if not isinstance(group, str) or not group or len(group) > 255:
+        raise MessageIllegal(f"group is {group!r}: give the name of the producer group, up to 255 characters")
+    try:
+        whole(queue_id, "queue_id", 0, 0x7FFFFFFF)
+    except ValueError as error:
+        raise MessageIllegal(str(error)) from None
+
+
+def encoded_as_a_broker(properties: Mapping[str, str], compat: Compat) -> bytes:
+    """In the order of a broker's HashMap; without the checksum of another record."""
+    order = java_hashmap_order((name for name in properties if name != CRC_PROPERTY), 128 if compat == "5.x" else 16)
+    return encode_properties({name: properties[name] for name in order}, compat)
+
+
+def _copy_of(half: "Message", topic: str, queue_id: int, properties: Mapping[str, str], compat: Compat) -> dict[str, Any]:
+    return {"topic": topic, "queue_id": queue_id, "body": half.body, "properties": encoded_as_a_broker(properties, compat),
+            "flag": half.flag, "sys_flag": half.sys_flag & ~FLAG_TRANSACTION, "born_timestamp": half.born_timestamp,
+            "born_host": half.born_host, "reconsume_times": half.reconsume_times}
+
+
+def real_record(half: "Message", compat: Compat) -> dict[str, Any]:
+    """What a commit puts. As upstream's, it keeps REAL_TOPIC, REAL_QID and TRAN_MSG."""
+    properties = half.properties
+    record = _copy_of(half, properties["REAL_TOPIC"], int(properties["REAL_QID"]), properties, compat)
+    return record | {"sys_flag": record["sys_flag"] | TRANSACTION_COMMIT, "prepared_transaction_offset": half.offset}
+
+
+def again_record(half: "Message", origin: int, checks: int, compat: Compat) -> dict[str, Any]:
+    """The half message as a check puts it again. ORIGIN, which upstream writes for some, links it to the first: after a crash
+    between this put and the next write of the offsets both are there, and they are one transaction."""
+    properties = {**half.properties, CHECKS: str(checks), ORIGIN: str(origin)}
+    return _copy_of(half, HALF_TOPIC, 0, properties, compat)
+
+
+def given_up_record(half: "Message", compat: Compat) -> dict[str, Any]:
+    return _copy_of(half, GIVEN_UP_TOPIC, 0, half.properties, compat)
+
+
+def op_bodies(offsets: Iterable[int], compat: Compat, size_max: int) -> list[tuple[bytes, list[int]]]:
+    """Bodies of op messages, each with the half queue offsets that it settles: one offset a message in 4.9, and in 5.x as many
+    as size_max bytes hold, each with a comma behind it."""
+    if compat != "5.x":
+        return [(b"%d" % offset, [offset]) for offset in offsets]
+    bodies: list[tuple[bytes, list[int]]] = []
+    for offset in offsets:
+        text = b"%d," % offset
+        if bodies and len(bodies[-1][0]) + len(text) <= size_max:
+            bodies[-1] = (bodies[-1][0] + text, [*bodies[-1][1], offset])
+        else:
+            bodies.append((text, [offset]))
+    return bodies
+
+
+def op_record(body: bytes, compat: Compat) -> dict[str, Any]:
+    order = java_hashmap_order(("TAGS", "WAIT"))
+    properties = encode_properties({name: {"TAGS": "d", "WAIT": "true"}[name] for name in order}, compat)
+    return {"topic": OP_TOPIC, "queue_id": 0, "body": body, "properties": properties}
+
+
+def op_offsets(message: "Message") -> list[int]:
+    """Half queue offsets that an op message of either version settles; what is no number settles nothing."""
+    if message.tags != "d":
+        return []
+    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit()]

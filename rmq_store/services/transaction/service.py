@@ -1,0 +1,325 @@
+"""The transactions of one store: prepare, decide, what is pending (upstream: TransactionalMessageServiceImpl, which a broker
+calls as a program calls this).
+
+The rule. A half message is in RMQ_SYS_TRANS_HALF_TOPIC, where no reader of the real topic sees it. A commit is the real record:
+it is decided when that is in the log, and the op message behind it only says so again. A rollback is its op message. So a kill
+between two steps leaves a transaction either pending, or decided one way: whoever opens the store next finds the real
+record by its preparedTransactionOffset, puts the missing op message, and never a second copy. A power cut may take back what
+was not durable yet, in the order of the log: never the real record without its op message.
+
+Thread-safety: every method. The store is passed to each call, so that nothing here holds it. One lock guards the table; a
+transaction's own lock is held while it is decided, and taken first.
+"""
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.codec.message_id import UniqueIdFactory
+from rmq_store.codec.properties import decode_properties
+from rmq_store.errors import (
+    MessageIllegal,
+    PutError,
+    StoreNotWriteable,
+    StoreStateError,
+    TransactionDecided,
+    TransactionUnknown,
+)
+from rmq_store.events import Event, emit
+from rmq_store.services.transaction import half as records
+from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC
+from rmq_store.services.transaction.table import (
+    COMMITTED,
+    GIVEN_UP,
+    PENDING,
+    ROLLED_BACK,
+    Half,
+    Table,
+    committed_among,
+    number_of,
+)
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.services.consumer.offsets import ConsumerOffsets
+
+__all__ = ["PendingTransaction", "Transactions"]
+
+
+class PendingTransaction(NamedTuple):
+    """A transaction that is not decided. offset: where its newest half message is in the log."""
+
+    id: str
+    group: str
+    topic: str
+    queue_id: int
+    born_timestamp: int         # ms since 1970
+    checks: int                 # how often its producer group was asked
+    half_offset: int            # its place in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC
+    offset: int
+
+    @property
+    def age_ms(self) -> int:
+        """int: milliseconds since born_timestamp, by this machine's clock."""
+        return int(time.time() * 1000) - self.born_timestamp
+
+
+class Transactions:
+    """Made when a store is opened; reads nothing before the first call that needs it."""
+
+    def __init__(self, path: str, offsets: Callable[[], "ConsumerOffsets"]) -> None:
+        self._path, self._offsets = path, offsets
+        self._lock = StoreLock(path, "the transactions")
+        self._ids = UniqueIdFactory()
+        self._loaded: Table | None = None
+        self._unwritten: list[int] = []     # half queue offsets that are decided, and no op message says so yet
+        self._odd = 0
+
+    # ---- preparing
+
+    def prepare(self, store: "StoreWait", topic: str, body: Any, group: str, *, queue_id: int, tags: str | None,
+                keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None, wait: bool | None,
+                **fields: Any) -> Half:
+        options = store.options
+        limits = records.Limits(options.compat, _topic_bytes(options, topic),
+                                min(options.message_size_max_bytes + 65536, options.segment_size_bytes - 8))
+        record = records.half_record(topic, body, group, self._ids.create(), limits, queue_id=queue_id, tags=tags, keys=keys,
+                                     properties=properties)
+        found = decode_properties(record["properties"])
+        with self._lock:
+            other = self._table(store).by_id.get(found["UNIQ_KEY"])
+            if other is not None and other.state == PENDING:
+                raise MessageIllegal(f"UNIQ_KEY is {found['UNIQ_KEY']!r}: a transaction of that id is pending, decide it first")
+        result = store.put(**record, **fields, wait=wait)
+        half = Half(self._path, found, result.msg_id, result.queue_offset,
+                    fields.get("born_timestamp") or result.store_timestamp)
+        half.origin = result.queue_offset
+        with self._lock:
+            table = self._table(store)
+            if result.queue_offset < table.position and result.queue_offset not in table.by_offset:
+                table = self._load(store)       # somebody has deleted the topic, and its queue begins again
+            known = table.add(half)
+            if known is not None:
+                table.came(known, result.queue_offset, result.offset, 0, result.store_timestamp)
+        if known is None:
+            raise TransactionUnknown(half.id, "a check has settled it before prepare() returned")
+        return known
+
+    # ---- deciding
+
+    def end(self, store: "StoreWait", half: Half, state: str, wait: bool | None) -> Any:
+        """Decides, or finds it decided so. Returns what the commit's put returned (the record found, after a restart)."""
+        with half.lock:
+            if half.state == PENDING and half.unsure:
+                self._look_for_commit(store, half)
+            if half.state != PENDING:
+                if half.state != state:
+                    raise TransactionDecided(half.id, half.state)
+                return half.result
+            if store.readonly:
+                raise StoreNotWriteable(self._path)
+            if state == COMMITTED:
+                self._commit(store, half, wait)
+            else:
+                self.write_ops(store, [offset for offset, _ in half.places], wait)
+                half.state = state
+            return half.result
+
+    def _commit(self, store: "StoreWait", half: Half, wait: bool | None) -> None:
+        record = records.real_record(self._half_message(store, half), store.options.compat)
+        half.unsure = True              # from here on an interrupt leaves open whether it is stored
+        try:
+            half.result = store.put(**record, wait=wait)
+        except PutError:
+            half.unsure = False         # refused: it is not
+            raise
+        self._settle(store, half, COMMITTED)
+
+    def _look_for_commit(self, store: "StoreWait", half: Half) -> None:
+        _wait_for_queues(store)
+        found = committed_among(store, [half])
+        if found:
+            half.result = found[half]
+            self._settle(store, half, COMMITTED)
+        half.unsure = False
+
+    def _half_message(self, store: "StoreWait", half: Half) -> "Message":
+        message = store.message_at(half.places[-1][1]) if half.places else None
+        if message is None and half.places:
+            _wait_for_queues(store)             # what is in the pool, or not durable yet, is not shown yet
+            message = store.message_at(half.places[-1][1])
+        if message is None:
+            raise TransactionUnknown(half.id, "its half message is no longer in the log: cleaning has deleted it")
+        return message
+
+    # ---- op messages
+
+    def _settle(self, store: "StoreWait", half: Half, state: str, at_once: bool = False) -> None:
+        """It is decided by another record than its op message, which follows: at once in 4.9, in company in 5.x."""
+        options = store.options
+        half.state = state
+        with self._lock:
+            self._unwritten += [offset for offset, _ in half.places]
+            size = sum(len(str(offset)) + 1 for offset in self._unwritten)
+        if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
+            try:
+                self.write_ops(store, wait=None if at_once else False)
+            except (PutError, StoreStateError):     # the transaction is decided all the same; tend() tries again, and says so
+                pass
+
+    def write_ops(self, store: "StoreWait", own: Sequence[int] = (), wait: bool | None = False) -> None:
+        """Puts the op messages that wait for company, and those of `own`, last. Where it raises, `own` is forgotten again."""
+        options = store.options
+        with self._lock:
+            offsets, self._unwritten = [*self._unwritten, *own], []
+        bodies = records.op_bodies(offsets, options.compat, store.options.transaction_op_size_max_bytes)
+        try:
+            while bodies:
+                result = store.put(**records.op_record(bodies[0][0], options.compat), wait=wait if len(bodies) == 1 else False)
+                settled = bodies.pop(0)[1]
+                with self._lock:
+                    table = self._table(store)
+                    table.ops[result.queue_offset] = max(settled)
+                    for offset in settled:
+                        table.settle(offset)
+        finally:
+            if bodies:
+                with self._lock:
+                    self._unwritten[:0] = [offset for _, settled in bodies for offset in settled if offset not in own]
+
+    # ---- what a check does with one
+
+    def again(self, store: "StoreWait", half: Half) -> None:
+        """Puts the half message again, at the end of its queue, with one check more. The transaction's lock is held."""
+        message = self._half_message(store, half)
+        result = store.put(**records.again_record(message, half.origin, half.checks + 1, store.options.compat), wait=False)
+        with self._lock:
+            table = self._table(store)
+            before = [offset for offset, _ in half.places]
+            table.came(half, result.queue_offset, result.offset, half.checks + 1, result.store_timestamp)
+            for offset in before:
+                table.settle(offset)
+
+    def give_up(self, store: "StoreWait", half: Half) -> None:
+        """Moves it to TRANS_CHECK_MAX_TIME_TOPIC. The transaction's lock is held."""
+        store.put(**records.given_up_record(self._half_message(store, half), store.options.compat), wait=None)
+        self._settle(store, half, GIVEN_UP, at_once=True)       # no real record says it
+
+    # ---- finding
+
+    def pending(self, store: "StoreWait") -> list[Half]:
+        with self._lock:
+            table = self._table(store)
+            table.take_new(store)
+            return table.pending()
+
+    def listed(self, store: "StoreWait") -> list[PendingTransaction]:
+        return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *half.places[-1])
+                for half in self.pending(store) if half.places]
+
+    def of_id(self, store: "StoreWait", id: str) -> Half:
+        """By transaction id (UNIQ_KEY), or by the message id of one of its half messages. Also one that was decided long ago.
+        Raises TransactionUnknown."""
+        with self._lock:
+            table = self._table(store)
+            table.take_new(store)
+            half = table.by_id.get(id)
+        if half is not None:
+            return half
+        _wait_for_queues(store)
+        message = store.message_by_unique_key(HALF_TOPIC, id)
+        if message is None:
+            try:
+                message = store.message_by_id(id)
+            except ValueError:
+                message = None
+        if message is None or message.topic != HALF_TOPIC:
+            raise TransactionUnknown(id, "the log has no half message of that id")
+        return self._of_message(store, message, id)
+
+    def at(self, store: "StoreWait", offset: int, queue_offset: int, group: str) -> Half:
+        """By where a half message is, as a producer's end of a transaction names it; all three have to fit (upstream:
+        EndTransactionProcessor.checkPrepareMessage). Raises TransactionUnknown."""
+        message = store.message_at(offset)
+        if message is None or message.topic != HALF_TOPIC:
+            raise TransactionUnknown(f"at offset {offset}", "there is no half message at that log offset")
+        for what, found, given in (("producer group", message.properties.get("PGROUP"), group),
+                                   ("half queue offset", message.queue_offset, queue_offset)):
+            if found != given:
+                raise TransactionUnknown(message.msg_id, f"its {what} is {found!r}, and not {given!r}")
+        return self._of_message(store, message, message.msg_id)
+
+    def _of_message(self, store: "StoreWait", message: "Message", id: str) -> Half:
+        try:
+            half = Half(self._path, message.properties, message.msg_id, message.queue_offset, message.born_timestamp)
+        except (KeyError, ValueError):
+            raise TransactionUnknown(id, "that message has no real topic and queue") from None
+        with self._lock:
+            table = self._table(store)
+            table.take_new(store)
+            known = table.by_offset.get(message.queue_offset) or table.halves.get(half.origin)
+            if known is not None:
+                return known
+        _wait_for_queues(store)
+        half.came(message.queue_offset, message.offset, number_of(message.properties.get(CHECKS)) or 0, message.store_timestamp)
+        found = committed_among(store, [half])
+        half.state, half.result = (COMMITTED, found[half]) if found else (ROLLED_BACK, None)
+        if not found and store.message_by_unique_key(records.GIVEN_UP_TOPIC, half.id) is not None:
+            half.state = GIVEN_UP
+        return half
+
+    # ---- the table
+
+    def _table(self, store: "StoreWait") -> Table:
+        return self._loaded or self._load(store)
+
+    def _load(self, store: "StoreWait") -> Table:
+        """The lock is held."""
+        offsets = self._offsets()
+        table = Table(self._path)
+        decided = table.load(store, lambda topic: offsets.query(GROUP, topic, 0))
+        self._unwritten = [offset for half in decided for offset, _ in half.places]
+        self._loaded = table
+        return table
+
+    def tend(self, store: "StoreWait") -> None:
+        """From time to time: writes op messages, and says in the offsets of CID_RMQ_SYS_TRANS how far all is settled."""
+        if self._loaded is None and store._bounds(HALF_TOPIC, 0) is None:
+            return
+        with self._lock:
+            table = self._table(store)
+            table.take_new(store)
+        self.write_ops(store)
+        offsets = self._offsets()
+        with self._lock:
+            places = {HALF_TOPIC: table.position, OP_TOPIC: table.op_position}
+            odd, self._odd = table.odd - self._odd, table.odd
+        for topic, offset in places.items():
+            if store._bounds(topic, 0) is not None and offsets.query(GROUP, topic, 0) != offset:
+                offsets.commit(GROUP, topic, 0, offset)
+        if odd > 0:
+            emit(Event.HALF_MESSAGES_ODD, path=self._path, count=odd)
+
+
+    def end_all(self, store: "StoreWait") -> None:
+        """The store closes. What cannot be put now, the next open puts: the real records are there. Raises DurabilityError."""
+        if self._loaded is not None and not store.readonly:
+            try:
+                self.tend(store)
+            except (PutError, StoreStateError):
+                pass
+
+
+def _wait_for_queues(store: "StoreWait") -> None:
+    """What was decided a moment ago is in the queues and the index before they are asked."""
+    if not store.readonly:
+        store._wait_dispatched(None)
+
+
+def _topic_bytes(options: Any, topic: object) -> int:
+    """How long a topic may be that a record is put into."""
+    if options.compat != "5.x":
+        return min(int(options.topic_size_max_bytes), 127)
+    return 255 if isinstance(topic, str) and topic.startswith("%RETRY%") else int(options.topic_size_max_bytes)
+

@@ -1,0 +1,220 @@
+"""Which half messages are undecided: read from the half queue, the op queue and the real queues. Nothing here writes.
+
+`position` is the half queue offset below which everything is settled, as upstream's group CID_RMQ_SYS_TRANS counts it. A half
+message that a check has put again is one transaction with its first one (half.ORIGIN; without it, its UNIQ_KEY). A commit
+whose op message is missing, because the process was killed in between, is found by its real record: preparedTransactionOffset
+leads to the half message. Thread-safety: the caller's lock.
+"""
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.services.transaction.half import CHECKS, HALF_TOPIC, IMMUNITY, OP_TOPIC, ORIGIN, op_offsets
+
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.access.waiting._wait import StoreWait
+
+__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of",
+           "number_of"]
+
+PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
+SETTLED = "settled"             # an op message says so; which way, the real queue says
+_AT_ONCE = 32
+
+
+class Half:
+    """One transaction. places: (half queue offset, log offset) of its half messages that are not settled, the newest last."""
+
+    __slots__ = ("born", "checks", "group", "id", "immunity_ms", "lock", "origin", "places", "queue_id", "result", "state",
+                 "stored", "topic", "unsure")
+
+    def __init__(self, path: str, properties: Mapping[str, str], msg_id: str, queue_offset: int, born: int) -> None:
+        """Raises KeyError, ValueError where these are not the properties of a half message."""
+        self.id = properties.get("UNIQ_KEY") or msg_id
+        self.topic, self.queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+        self.group = properties.get("PGROUP", "")
+        origin = number_of(properties.get(ORIGIN))
+        self.origin = queue_offset if origin is None else origin
+        self.places: list[tuple[int, int]] = []
+        self.born = born
+        self.immunity_ms = (number_of(properties.get(IMMUNITY)) or 0) * 1000
+        self.checks = self.stored = 0
+        self.state = PENDING
+        self.result: Any = None         # of the commit's put, or the record that was found
+        self.unsure = False             # a commit was interrupted: its record may be there
+        self.lock = StoreLock(path, f"transaction {self.id}")
+
+    def came(self, queue_offset: int, offset: int, checks: int, stored: int) -> None:
+        """One more of its half messages."""
+        self.places.append((queue_offset, offset))
+        self.checks, self.stored = checks, stored
+
+
+class Table:
+    """All transactions that are not settled. seen: the half queue offset up to which the queue was read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.position = self.op_position = self.seen = 0
+        self.halves: dict[int, Half] = {}               # by origin
+        self.by_offset: dict[int, Half] = {}            # by half queue offset
+        self.by_id: dict[str, Half] = {}
+        self.done: set[int] = set()                     # half queue offsets that are settled, from position on
+        self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
+        self._loading = False
+        self.odd = 0                                    # half messages without a real topic and queue
+
+    # ---- reading
+
+    def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
+        """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
+        low, high = store._bounds(OP_TOPIC, 0) or (0, 0)
+        self.op_position = min(max(committed(OP_TOPIC), low), high)
+        for op in messages_of(store, OP_TOPIC, 0, self.op_position):
+            settled = op_offsets(op)
+            self.done.update(settled)
+            self.ops[op.queue_offset] = max(settled, default=-1)
+        low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
+        self.position = self.seen = min(max(committed(HALF_TOPIC), low), high)
+        self.done = {offset for offset in self.done if offset >= self.position}
+        self._loading = True
+        self.take_new(store)
+        self._loading = False
+        for half, record in committed_among(store, self.pending()).items():
+            half.state, half.result = COMMITTED, record
+        self.forget_settled()
+        return [half for half in self.halves.values() if half.state != PENDING]
+
+    def take_new(self, store: "StoreWait") -> None:
+        """Half messages that the table does not know yet."""
+        low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
+        if low > self.position:                         # cleaning has deleted the log below
+            for offset in [offset for offset in self.by_offset if offset < low]:
+                self.settle(offset)
+            self.position, self.seen = low, max(low, self.seen)
+            self.done = {offset for offset in self.done if offset >= low}
+        if self.seen < high:
+            for message in messages_of(store, HALF_TOPIC, 0, self.seen):
+                self.take(message)
+                self.seen = message.queue_offset + 1
+        self._advance()
+
+    def take(self, message: "Message") -> Half | None:
+        """Adds one half message, or finds it. None: it is settled, or no half message of a broker."""
+        offset = message.queue_offset
+        if offset < self.position or (offset in self.done and not self._loading):
+            return None                     # behind load, one of done may have been put again: its transaction is open
+        if offset in self.by_offset:
+            return self.by_offset[offset]
+        properties = message.properties
+        try:
+            half = Half(self.path, properties, message.msg_id, offset, message.born_timestamp)
+        except (KeyError, ValueError):
+            self.odd += offset not in self.done
+            self.done.add(offset)
+            return None
+        if ORIGIN not in properties and CHECKS in properties and half.id in self.by_id:
+            half.origin = self.by_id[half.id].origin
+        half = self.halves.setdefault(half.origin, half)
+        self.by_id.setdefault(half.id, half)
+        if offset in self.done:             # an op message says so, and that holds for all its half messages
+            half.state = SETTLED
+            return None
+        self.came(half, offset, message.offset, number_of(properties.get(CHECKS)) or 0, message.store_timestamp)
+        return half
+
+    def add(self, half: Half) -> Half | None:
+        """A transaction that was just prepared, unless the queue was read meanwhile. None: a check has settled it already."""
+        offset = half.origin
+        if offset < self.position or offset in self.done:
+            return None
+        half = self.halves.setdefault(offset, half)
+        self.by_id[half.id] = half
+        return half
+
+    def came(self, half: Half, queue_offset: int, offset: int, checks: int, stored: int) -> None:
+        if queue_offset not in self.by_offset:
+            half.came(queue_offset, offset, checks, stored)
+            self.by_offset[queue_offset] = half
+
+    # ---- deciding
+
+    def settle(self, offset: int) -> None:
+        """The half message at this queue offset needs nobody any more."""
+        self.done.add(offset)
+        half = self.by_offset.pop(offset, None)
+        if half is not None:
+            half.places = [place for place in half.places if place[0] != offset]
+            if not half.places:
+                self.forget(half)
+        self._advance()
+
+    def forget(self, half: Half) -> None:
+        if self.halves.get(half.origin) is half:
+            del self.halves[half.origin]
+        if self.by_id.get(half.id) is half:
+            del self.by_id[half.id]
+
+    def forget_settled(self) -> None:
+        """Those that were read and have nothing left to settle."""
+        for half in [half for half in self.halves.values() if not half.places]:
+            self.forget(half)
+
+    def _advance(self) -> None:
+        while self.position in self.done:
+            self.done.remove(self.position)
+            self.position += 1
+        while self.ops.get(self.op_position, self.position) < self.position:
+            del self.ops[self.op_position]
+            self.op_position += 1
+
+    def pending(self) -> list[Half]:
+        return sorted((half for half in self.halves.values() if half.state == PENDING), key=lambda half: half.places[-1])
+
+
+def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
+    """Messages of a queue from queue offset `begin` to its end."""
+    while True:
+        result = store.get(topic, queue_id, begin, _AT_ONCE)
+        yield from result
+        if result.next_offset <= begin:
+            return
+        begin = result.next_offset
+
+
+def committed_among(store: "StoreWait", halves: Iterable[Half]) -> dict[Half, "Message"]:
+    """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on."""
+    wanted: dict[tuple[str, int], list[Half]] = {}
+    for half in halves:
+        wanted.setdefault((half.topic, half.queue_id), []).append(half)
+    found: dict[Half, Message] = {}
+    for (topic, queue_id), here in wanted.items():
+        by_place = {offset: half for half in here for _, offset in half.places}
+        by_origin = {half.origin: half for half in here}
+        for message in messages_of(store, topic, queue_id, _first_behind(store, topic, queue_id, min(by_place))):
+            if message.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
+                continue
+            origin = number_of(message.properties.get(ORIGIN))      # of a half message that a check put again
+            committed = by_place.get(message.prepared_transaction_offset) or by_origin.get(-1 if origin is None else origin)
+            if committed is not None and message.unique_key in (None, committed.id):    # else somebody's own flag, or another
+                found.setdefault(committed, message.copy())
+    return found
+
+
+def _first_behind(store: "StoreWait", topic: str, queue_id: int, place: int) -> int:
+    """The first queue offset whose record lies behind `place` in the log."""
+    low, high = store._bounds(topic, queue_id) or (0, 0)
+    while low < high:
+        middle = (low + high) // 2
+        entry = store.raw_entry(topic, queue_id, middle)
+        if entry is not None and entry[0] > place:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def number_of(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

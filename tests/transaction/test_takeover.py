@@ -1,0 +1,110 @@
+"""Stores that a broker has left: golden ones with raw transaction flags, and half queues as its code leaves them."""
+import pytest
+
+from rmq_store import MessageStore, errors
+
+SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
+HALF, OP, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
+
+
+def visible(store):
+    return {m.offset for topic in store.topics() for queue_id in store.queues(topic) for m in store.scan(topic, queue_id)}
+
+
+@pytest.mark.parametrize("name", ["v4-delaytx", "v5-delaytx"])
+def test_golden_stores(golden, name):
+    """Their prepared and rolled back records are the store's own kind, which no broker's check ever sees: neither pending, nor
+    visible, before and after this library prepares a transaction of its own."""
+    case = golden(name)
+    unseen = {row["phyOffset"] for row in case.expected() if row["t"] == "log" and row["kind"] == "unqueued"}
+    committed = {row["phyOffset"] for row in case.expected() if row["t"] == "msg" and row["sysFlag"] == 8}
+    topic = next(row["topic"] for row in case.expected() if row["t"] == "msg" and row["sysFlag"] == 8)
+    with MessageStore.open(case.store, compat=case.compat, delay="store_only", **case.config) as store:
+        assert store.transactions() == [] and unseen and committed
+        before = visible(store)
+        assert committed <= before and not unseen & before
+        own = store.prepare(topic, b"mine", group="P")
+        store.prepare(topic, b"not mine", group="P").rollback()
+    with MessageStore.open(case.store, compat=case.compat, delay="store_only", **case.config) as store:
+        assert [p.id for p in store.transactions()] == [own.id]
+        real = store.transaction_by_id(own.id).commit().offset
+        assert store.wait_dispatched(30) and store.transactions() == []
+        after = visible(store)
+        assert before < after and real in after and not unseen & after
+
+
+def broker_half(store, name, **more):
+    """What TransactionalMessageBridge puts."""
+    return store.put(HALF, name.encode(), properties={
+        "UNIQ_KEY": name, "PGROUP": "P", "TRAN_MSG": "true", "REAL_TOPIC": "T", "REAL_QID": "1"} | more)
+
+
+def op(store, body):
+    store.put(OP, body, properties={"WAIT": "true", "TAGS": "d"})
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5.x"])
+def test_a_half_queue_of_a_broker(tmp_path, compat):
+    with MessageStore.open(tmp_path, compat=compat, **SMALL) as store:
+        for name in ("settled", "rolled", "open", "checked", "committed", "again"):
+            broker_half(store, name)
+        for body in ([b"1", b"4"] if compat == "4.9" else [b"1,4,"]):
+            op(store, body)
+        op(store, b"no number")
+        broker_half(store, "checked", TRANSACTION_CHECK_TIMES="1")      # killed before the offset of the first was written
+        place = broker_half(store, "again", TRANSACTION_CHECK_TIMES="2").offset
+        store.put("T", b"again", queue_id=1, sys_flag=8, prepared_transaction_offset=place, properties={"UNIQ_KEY": "again"})
+        store.put("T", b"a flag of somebody", queue_id=1, sys_flag=8, prepared_transaction_offset=place,
+                  properties={"UNIQ_KEY": "other"})
+        store.put(HALF, b"nobody's", properties={"UNIQ_KEY": "odd"})
+        store.offsets.commit(GROUP, HALF, 0, 1)
+        store.offsets.commit(GROUP, OP, 0, 0)
+    with MessageStore.open(tmp_path, compat=compat, readonly=True) as store:
+        assert [(p.id, p.checks) for p in store.transactions()] == [("open", 0), ("checked", 1)]
+    with MessageStore.open(tmp_path, compat=compat) as store:
+        assert [(p.id, p.checks) for p in store.transactions()] == [("open", 0), ("checked", 1)]
+        assert store.transaction_by_id("again").state == "committed"
+        checked = store.transaction_by_id("checked")
+        checked.commit()
+        store.transaction_by_id("open").rollback()
+        store._transactions.tend(store)
+        assert store.wait_dispatched(30)
+        assert store.offsets.query(GROUP, HALF, 0) == store.max_offset(HALF, 0) == 9
+        assert store.offsets.query(GROUP, OP, 0) == store.max_offset(OP, 0)
+        assert [bytes(m.body) for m in store.scan("T", 1)] == [b"again", b"a flag of somebody", b"checked"]
+        for name in ("settled", "rolled"):
+            assert store.transaction_by_id(name).state == "rolled back"
+    settled = set()
+    with MessageStore.open(tmp_path, readonly=True) as store:
+        for message in store.scan(OP):
+            settled |= {int(part) for part in bytes(message.body).split(b",") if part.isdigit()}
+    assert settled == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_what_cleaning_has_deleted_is_gone(tmp_path):
+    options = {"segment_size_bytes": 1 << 14, "index_enabled": False, "consumequeue_file_size_bytes": 200}
+    with MessageStore.open(tmp_path, **options) as store:
+        old = store.prepare("T", b"old", group="P")
+        for _ in range(20):
+            store.put("X", bytes(4000))
+        young = store.prepare("T", b"young", group="P")
+        assert store.wait_dispatched(30)
+        store.flush()
+        store.clean(0)
+        assert store.min_log_offset > 0
+        with pytest.raises(errors.TransactionUnknown, match="deleted"):
+            old.commit()
+        assert [p.id for p in store.transactions()] == [young.id]
+        store._transactions.tend(store)
+        assert store.offsets.query(GROUP, HALF, 0) == 1
+        young.commit()
+        store._transactions.tend(store)
+        for _ in range(8):
+            store.put("X", bytes(4000))
+        store.flush()
+        assert store.wait_dispatched(30)
+        store.clean(0)
+        assert store.max_offset(HALF, 0) == 2 and "T" in {topic for topic, _ in store.clean_expired_queues().removed}
+        with store.transaction("T", b"younger", group="P") as last:
+            assert last.half_offset == 2        # its queue goes on
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"younger"]
