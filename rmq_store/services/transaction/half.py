@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT, Compat
+from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
 from rmq_store.errors import MessageIllegal, exceeds
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.codec.layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.services.transaction.half import CHECKS, HALF_TOPIC, IMMUNITY, OP_TOPIC, ORIGIN, op_offsets
 
 if TYPE_CHECKING:
