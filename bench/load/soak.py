@@ -26,6 +26,7 @@ from rmq_store.bench.runner import scratch
 
 GROWTH_MIB = 8.0            # of private memory: malloc's arenas breathe; a leak of a byte a message would be hundreds
 LOG_BYTES_MAX = 3 << 30     # producers wait where cleaning is so far behind: the disk is not ours
+QUICK_MOST_S = 60.0
 # What is under way: a file of the log more or less, and what leads to it.
 SLACK = {"private_mib": GROWTH_MIB, "mappings": 2, "descriptors": 2, "files": 64}
 
@@ -108,6 +109,9 @@ class Soak:
             at = self.store.max_offset("Soak2", 0)
             self.store.get("Soak2", 0, at, 1, wait=0.05)
 
+    def worked(self) -> bool:
+        return self.consumed > 0 and self.store.min_log_offset > 0
+
     def join(self) -> None:
         self.stop.set()
         for t in self.threads:
@@ -121,8 +125,10 @@ def run(args: argparse.Namespace, root: Path, write_path: str) -> dict[str, Any]
     soak = Soak(root, write_path, args.segment_mib, args.producers, args.body)
     samples, begun = [], time.monotonic()
     try:
-        # A third of the samples is compared with the third before: however slow the machine, there are three.
-        while (len(samples) < 3 or time.monotonic() - begun < args.seconds) and not soak.stop.wait(args.seconds / 300):
+        # A third of the samples is compared with the third before: however slow the machine, there are three. And a quick run
+        # lasts until each part has worked.
+        while (len(samples) < 3 or (passed := time.monotonic() - begun) < args.seconds
+               or args.quick and passed < QUICK_MOST_S and not soak.worked()) and not soak.stop.wait(args.seconds / 300):
             samples.append(held(root))
     finally:
         soak.join()

@@ -84,7 +84,7 @@ def test_the_soak_runs(tmp_path, capsys):
 
 
 def test_a_machine_that_is_slow_to_look_looks_often_enough(tmp_path):
-    args = argparse.Namespace(seconds=0.0, segment_mib=1.0, producers=1, body=100)
+    args = argparse.Namespace(quick=False, seconds=0.0, segment_mib=1.0, producers=1, body=100)
     assert soak.run(args, tmp_path / "s", "mmap")["held"]["threads"][0] > 1
 
 

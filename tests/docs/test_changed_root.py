@@ -47,6 +47,9 @@ with MessageStore.open(f"{base}/s", **small) as store:
     for shown in (found, found.messages[0], store.query_key("T", "k1")):
         shown._repr_html_()
     store.stats(), store.histograms(), store.runtime_info(), store.lag("G"), store.check_self()
+    store.get("T", 0, 0, sql="a IS NULL OR b BETWEEN 3 AND 5")
+    with store.transaction("T", b"x", group="P"):
+        pass
     store.scrub(make_manifests=True, bytes_per_s=None)
     store.backup(f"{base}/backups")
     store.clean(0)

@@ -6,7 +6,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.bench.children import in_child
-from rmq_store.bench.machine import own_memory
+from rmq_store.bench.machine import anonymous_memory
 from tests.crash import scenario
 
 PRODUCERS = 8
@@ -24,7 +24,7 @@ def fill_up(root, config, body):
     with MessageStore.open(root, _io=io, **options) as store:
         store.put("T", bytes(body))
         store.flush()
-        before = own_memory()
+        before = anonymous_memory()
         io.hold("pwrite|ring_submit|msync|fdatasync")
 
         def produce(queue):
@@ -44,7 +44,7 @@ def fill_up(root, config, body):
             pause.wait(0.01)
         stats = store.stats()
         held = stats["wrote"] - stats["committed"]
-        memory = own_memory() - before
+        memory = anonymous_memory() - before
         done.set()
         io.release()
         for t in producers:
