@@ -269,7 +269,7 @@ class Model:
         broker.root = broker.root.rename(self.place / "z")
         was, self.new_brokers = self.new_brokers, None
         self.restart()
-        with pytest.raises(ConfigError, match="was not read before, while"):
+        with pytest.raises(ConfigError, match="was not read before, and"):
             self._latest()
         self.restart({b.name: str(b.root) for b in self.here})
         assert self._latest() is self.at

@@ -200,7 +200,7 @@ def test_a_store_under_another_name_is_not_read_again(tmp_path):
     os.rename(tmp_path / "old", tmp_path / "new")
     fill(tmp_path / "new", 10, 12)
     query.restart(tmp_path / "new")
-    with pytest.raises(ConfigError, match=r"(?s)broker new .*while old is away.*newBrokers"):
+    with pytest.raises(ConfigError, match=r"(?s)broker new .*old is missing.*newBrokers"):
         query.plan()
     query.restart({"old": str(tmp_path / "new")})
     assert query.to_end() == expected(("old", 0, 12))
