@@ -128,7 +128,7 @@ def run(args: argparse.Namespace, root: Path, write_path: str) -> dict[str, Any]
         # A third of the samples is compared with the third before: however slow the machine, there are three. And a quick run
         # lasts until each part has worked.
         while (len(samples) < 3 or (passed := time.monotonic() - begun) < args.seconds
-               or args.quick and passed < QUICK_MOST_S and not soak.worked()) and not soak.stop.wait(args.seconds / 300):
+               or (args.quick and passed < QUICK_MOST_S and not soak.worked())) and not soak.stop.wait(args.seconds / 300):
             samples.append(held(root))
     finally:
         soak.join()

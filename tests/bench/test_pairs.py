@@ -128,7 +128,6 @@ def test_micro_benchmarks_stand_beside_what_is_committed(tmp_path: Path) -> None
     out = tmp_path / "out.json"
     assert micro.main(["--quick", "--dir", str(tmp_path / "d"), "--out", str(out)]) == 0
     runs = json.loads(out.read_text())["runs"]
-    assert runs["test_yardstick"]["yardstick"][0]["ratio"] == 1
     assert runs["test_decode_record"][OURS][0].keys() >= {"min_ns", "median_ns", "ratio", "committed_ratio"}
 
 

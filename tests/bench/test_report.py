@@ -2,6 +2,7 @@
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,12 @@ def test_the_best_of_several_and_the_most_of_all() -> None:
 
 
 def test_the_gate_finds_what_became_dearer() -> None:
-    document = {"benchmarks": [{"name": n, "stats": {"min": m}} for n, m in (
-        (gate.YARDSTICK, 2.0), ("test_put", 1.0), ("test_get", 4.0), ("test_new", 1.0),
-        ("test_put_async_and_wait[pool]", 9.0))]}
-    now = gate.ratios(document)
+    def document(put: float, yardstick: float) -> dict[str, Any]:
+        return {"benchmarks": [{"name": n, "stats": {"min": m}, "extra_info": {"yardstick_s": yardstick}} for n, m in (
+            ("test_put", put), ("test_get", 2 * yardstick), ("test_new", yardstick / 2),
+            ("test_put_async_and_wait[pool]", 9.0))]}
+
+    now = gate.ratios(document(1.0, 2.0), document(1.7, 3.0))
     assert now == {"test_put": 0.5, "test_get": 2.0, "test_new": 0.5}
     assert gate.findings(now, {"test_put": 0.49, "test_get": 1.0, "test_gone": 1.0}) == [
         "test_get: 2.00 x what it was, at most 1.4 x", "test_new: has no committed ratio, run this with --update"]
