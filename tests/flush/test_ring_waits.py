@@ -12,12 +12,14 @@ from tests.soon import until
 ring_needed = pytest.mark.skipif(uring_probe("/tmp")["setup"] != 0, reason="io_uring is not allowed here")
 
 
-def sleeps(name):
-    """How often the thread `name` of this process gave its processor away of its own accord."""
-    for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            return int((task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-    raise AssertionError(f"no thread {name}")
+def thread_of(name):
+    """The directory of the thread `name` of this process in /proc."""
+    return next(task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == name)
+
+
+def sleeps(task):
+    """How often a thread gave its processor away of its own accord."""
+    return int((task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 @ring_needed
@@ -26,16 +28,20 @@ def test_it_does_not_spin_while_another_thread_commits(tmp_path):
     with MessageStore.open(tmp_path / "s", _io=io, write_path="pool", flush_mode="sync", flush_backend="io_uring", compat="4.9",
                            segment_size_bytes=1 << 22, index_slots=100, index_entries_max=1000) as s:
         s.put("T", b"first")
-        io.hold("pwrite", "/commitlog/")     # of whoever commits in its own thread
+        ring = thread_of("rmq-ring")
+        io.gate("mono_ns", thread=int(ring.name))       # or, on a busy machine, it is the first to commit what follows
+        io.hold("pwrite", "/commitlog/")                # of whoever commits in its own thread
         s.put("T", b"x", wait=False)
         waiting = threading.Thread(target=s.wait_dispatched, args=(30,))
         waiting.start()
         try:
             io.wait_held(1, 30)
             s.put("T", bytes(100_000), wait=False)          # so much that the ring's thread wants to write it now
-            begun = sleeps("rmq-ring")
-            until(lambda: sleeps("rmq-ring") >= begun + 20)
+            io.ungate()
+            begun = sleeps(ring)
+            until(lambda: sleeps(ring) >= begun + 20)
         finally:
+            io.ungate()
             io.release()
             waiting.join()
         assert s.put("T", b"last").status.name == "PUT_OK"
