@@ -77,7 +77,7 @@ class Pairs:
         at: cases.Group = {}
         for name, sides in group.items():
             self._tell(f"{name}: what do both sustain?")
-            found = [self.one(name, s, replace(c, seconds=2.5, cap_mib=1400), place) for s, c in sides.items()]
+            found = [self.one(name, s, replace(c, **cases.FOUND_BY), place) for s, c in sides.items()]
             rates = [run["sustained_per_s"] for run in found if run is not None]
             if len(rates) == len(sides):        # else there is nothing to compare, and `missing` or `failed` says why
                 rate = max(1, int(cases.RATE_SHARE * min(rates)))

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import before, many_queues, small_stores, views
+from bench.load import before, first_touch, many_queues, small_stores, views
 
 DRIVERS = sorted(p.stem for p in Path(before.__file__).parent.glob("*.py") if p.stem not in ("driver", "__init__"))
 # These run below, in test_bad_day_drivers.py, test_report.py and tests/cleaning/test_soak.py; and one needs valgrind.
-ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "many_queues", "put_lock", "slow_disk", "small_stores", "soak",
-             "statistics_cost", "uring_steps", "views")
+ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "first_touch", "many_queues", "put_lock", "slow_disk",
+             "small_stores", "soak", "statistics_cost", "uring_steps", "views")
 
 
 @pytest.mark.slow
@@ -47,6 +47,12 @@ def test_many_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     row = json.loads(capsys.readouterr().out)
     assert all(row[name] > 0 for name in ("dispatch_us", "close_s", "open_s", "stat_s", "crash_open_s", "rss_mib"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_first_touch(tmp_path, capsys):
+    first_touch.main(["--quick", "--out", str(tmp_path / "out.json")])
+    row = json.loads((tmp_path / "out.json").read_text())["runs"]["first_touch"]["memory"][0]
+    assert row["first_us"] > 0 and row["again_us"] > 0
 
 
 def test_small_stores_of_tests(tmp_path, capsys):

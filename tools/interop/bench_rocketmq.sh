@@ -31,7 +31,7 @@ rmq_prepare "$ver"
 dir="$base/rmqbench.$$" # of our own: it is removed with all that is in it
 mkdir -p "$dir" || exit 1
 case "$(stat -f -c %T "$dir")" in tmpfs|ramfs) echo "warning: $dir is on tmpfs, not on a disk" >&2 ;; esac
-opts=(-Xms3g -Xmx3g -XX:+UseG1GC -XX:+AlwaysPreTouch -XX:MaxDirectMemorySize=8g ${RMQ_BENCH_JAVA_OPTS:-})
+opts=(-Xms2g -Xmx2g -XX:+UseG1GC -XX:+AlwaysPreTouch -XX:MaxDirectMemorySize=8g ${RMQ_BENCH_JAVA_OPTS:-})
 bench() { "${JAVA_CMD[0]}" "${opts[@]}" "${JAVA_CMD[@]:1}" Bench "$@" "dir=$dir" 2>>"$dir.log"; }
 rc=0
 if [ "$suite" = 0 ]; then
