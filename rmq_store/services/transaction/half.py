@@ -25,6 +25,7 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_DIGITS_MAX = 19                        # of a number that Java reads; int() refuses thousands of digits
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -132,4 +133,14 @@ def op_offsets(message: "Message") -> list[int]:
     """Half queue offsets that an op message of either version settles; what is no number settles nothing."""
     if message.tags != "d":
         return []
-    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit()]
+    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit() and len(part) <= _DIGITS_MAX]
+
+
+def number_of(text: str | None) -> int | None:
+    """The number in a property. None: there is none, or not in plain digits, such as "\u00b2", which int() refuses."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
+
+
+def can_be_real(topic: str, queue_id: int) -> bool:
+    """Whether a commit can put a message there. A half message that names another place is nobody's."""
+    return _TOPIC(topic) is not None and topic not in RESERVED and queue_id <= 0x7FFFFFFF

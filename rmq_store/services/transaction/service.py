@@ -27,7 +27,7 @@ from rmq_store.errors import (
 )
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction import half as records
-from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC
+from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC, number_of
 from rmq_store.services.transaction.table import (
     COMMITTED,
     GIVEN_UP,
@@ -36,7 +36,6 @@ from rmq_store.services.transaction.table import (
     Half,
     Table,
     committed_among,
-    number_of,
 )
 
 if TYPE_CHECKING:
