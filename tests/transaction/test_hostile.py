@@ -44,3 +44,43 @@ def test_a_half_message_that_no_topic_can_take(tmp_path, place):
         assert [row.id for row in store.transactions()] == [transaction.id]
         with pytest.raises(errors.TransactionUnknown):
             store.transaction_by_id("odd")
+
+
+def test_flags_of_a_client_do_not_keep_it_out_of_the_half_queue(tmp_path):
+    """A client sets TRANSACTION_PREPARED; a broker clears it. With it, a commit stored another transaction's message."""
+    with opened(tmp_path) as store:
+        store.prepare("T", b"0", group="P")
+        for i, flag in enumerate((4, 8, 12), 1):
+            transaction = store.prepare("T", b"%d" % i, group="P", sys_flag=flag)
+            assert transaction.half_offset == i
+            transaction.commit()
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"1", b"2", b"3"]
+        with pytest.raises(errors.MessageIllegal):
+            store.prepare("T", b"", group="P", sys_flag="4")
+
+
+def test_a_transaction_with_the_properties_of_an_older_one(tmp_path):
+    """As when a consumer forwards what it got. What linked the older message to its half messages says nothing of the new."""
+    with opened(tmp_path) as store:
+        store.prepare("T", b"stays", group="Q")
+        first = store.prepare("T", b"1", group="P")
+        store.on_check("P", lambda transaction: "commit")
+        assert store.wait_dispatched(30) and store._checker.round(store, first.born_timestamp + HOUR) == 1
+        assert store.wait_dispatched(30)
+        properties = next(iter(store.scan("T"))).properties
+        assert properties["TRAN_PREPARED_QUEUE_OFFSET"] == "1" and properties["TRANSACTION_CHECK_TIMES"] == "1"
+        second = store.prepare("T", b"2", group="P", properties=properties | {"UNIQ_KEY": "second"})
+        assert store.wait_dispatched(30) and second.message.properties.keys() == properties.keys() - {
+            "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"}
+        store.put(HALF, b"3", properties=properties | {"UNIQ_KEY": "third"})       # by a broker, which keeps them
+    with opened(tmp_path) as store:
+        assert [row.id for row in store.transactions()][1:] == ["second", "third"]
+        store.transaction_by_id("third").commit()
+        place = store.put(HALF, b"4", properties=properties | {"UNIQ_KEY": "fourth", "TRAN_PREPARED_QUEUE_OFFSET": "0"}).offset
+        assert store.wait_dispatched(30)
+        fourth = store.message_at(place).msg_id
+        store.transaction_by_id(fourth).rollback()
+        assert store.transaction_by_id(fourth).state == "rolled back"
+    with opened(tmp_path) as store:
+        assert [row.id for row in store.transactions()][1:] == ["second"]
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"1", b"3"]

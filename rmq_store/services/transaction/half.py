@@ -39,13 +39,16 @@ class Limits(NamedTuple):
 
 def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
-    """Raises MessageIllegal for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them."""
+    """Raises MessageIllegal for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them; not
+    those that would link it to half messages of another transaction, whose message somebody forwards."""
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
     for name in _DELAYS:
         if name in found:
             raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
+    for name in (ORIGIN, CHECKS):
+        found.pop(name, None)
     found |= {"TRAN_MSG": "true", "PGROUP": group}
     if tags is not None:
         found["TAGS"] = tags

@@ -129,6 +129,9 @@ class Table:
             return None
         if ORIGIN not in properties and CHECKS in properties and half.id in self.by_id:
             half.origin = self.by_id[half.id].origin
+        first = self.halves.get(half.origin)
+        if first is not None and first.unique != half.unique:
+            half.origin = offset            # a message with the properties of another transaction, which somebody forwarded
         half = self.halves.setdefault(half.origin, half)
         self.by_id.setdefault(half.id, half)
         if offset in self.done:             # an op message says so, and that holds for all its half messages
