@@ -200,3 +200,30 @@ def test_wrong_callbacks(store):
     for group, callback in (("", print), (None, print), ("P", "commit")):
         with pytest.raises(errors.ArgumentIllegal):
             store.on_check(group, callback)
+
+
+def test_one_that_cannot_be_put_again_holds_up_nobody(store, caplog):
+    """A broker's half message whose properties have no room for a count, and one that a commit cannot put."""
+    producer = Producer(store, "commit")
+    place = {"PGROUP": "P", "REAL_TOPIC": "T", "REAL_QID": "0"}
+    store.put(HALF, b"full", properties=place | {"UNIQ_KEY": "full", "a": "x" * 32690})
+    store.put(HALF, b"long", properties=place | {"UNIQ_KEY": "long", "REAL_TOPIC": "T" * 300})
+    store.prepare("T", b"mine", group="P")
+    with caplog.at_level(logging.WARNING, "rmq_store.transaction"):
+        assert check(store, HOUR) == 3
+    assert bodies(store, "T") == [b"mine"] and [id for id, *_ in producer.asked][0] == "long" and len(producer.asked) == 2
+    full, long = [record.getMessage() for record in caplog.records]
+    assert "transaction full" in full and "transaction long" in long
+    assert check(store, 73 * HOUR) == 2 and store.transactions() == []
+    assert bodies(store, GIVEN_UP) == [b"full", b"long"]
+
+
+@pytest.mark.parametrize("size", range(32500, 32700, 20))
+def test_what_is_prepared_can_be_put_again(store, size):
+    Producer(store)
+    try:
+        transaction = store.prepare("T", b"1", group="P", properties={"a": "x" * size})
+    except errors.PropertiesSizeExceeded:
+        assert size > 32500
+        return
+    assert size < 32690 and check(store, HOUR) == 1 and transaction.checks == 1

@@ -14,7 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError, TransactionDecided, TransactionUnknown, illegal
+from rmq_store.errors import (
+    MessageIllegal,
+    PropertiesSizeExceeded,
+    StoreStateError,
+    TransactionDecided,
+    TransactionUnknown,
+    illegal,
+)
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction.service import Transactions
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
@@ -93,6 +100,9 @@ class Checker:
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
                 continue
+            except (MessageIllegal, PropertiesSizeExceeded) as error:   # of this one alone: the others are asked all the same
+                count += 1
+                _say_failed(half, error)
         return count
 
     def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
@@ -121,7 +131,7 @@ class Checker:
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
         except Exception as error:
-            emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")
+            _say_failed(half, error)
             return
         state = _ANSWERS[answer]
         if state is not None:
@@ -129,3 +139,7 @@ class Checker:
                 self._transactions.end(store, half, state, None)
             except TransactionDecided:      # the callback, or another thread, was quicker
                 pass
+
+
+def _say_failed(half: Half, error: Exception) -> None:
+    emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")

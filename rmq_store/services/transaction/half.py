@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
-from rmq_store.errors import MessageIllegal, exceeds
+from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -26,6 +26,7 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _DIGITS_MAX = 19                        # of a number that Java reads; int() refuses thousands of digits
+_LINKED_MAX = len(ORIGIN) + len(CHECKS) + 4 + 19 + 10     # bytes that a check adds to the properties
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -39,7 +40,7 @@ class Limits(NamedTuple):
 
 def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
-    """Raises MessageIllegal for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them; not
+    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them; not
     those that would link it to half messages of another transaction, whose message somebody forwards."""
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
@@ -59,6 +60,10 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found["__transactionId__"] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
+    if len(encoded) + _LINKED_MAX > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("size of the encoded properties", f"{len(encoded)} bytes",
+                                             f"{PROPERTIES_SIZE_MAX - _LINKED_MAX} bytes for a transaction",
+                                             "put what is long into the body"))
     size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
         body, bytes | bytearray | memoryview) else 0
     if size > limits.record_bytes:
