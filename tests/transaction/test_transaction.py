@@ -212,3 +212,19 @@ def test_many_threads_decide_one_transaction(tmp_path):
         assert store.transactions() == []
     with opened(tmp_path) as store:
         assert store.transactions() == [] and len(bodies(store, "T")) == committed
+
+
+def test_the_error_of_a_block_that_another_thread_committed(tmp_path):
+    """The roll-back comes too late; whoever called learns what the block raised."""
+    with opened(tmp_path) as store, pytest.raises(ZeroDivisionError):
+        with store.transaction("T", b"1", group="P") as transaction:
+            rollback = transaction.rollback
+
+            def late():
+                thread = threading.Thread(target=store.transaction_by_id(transaction.id).commit)
+                thread.start()
+                thread.join()
+                rollback()
+
+            transaction.rollback = late
+            raise ZeroDivisionError

@@ -2,7 +2,7 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.errors import ForkedProcess
+from rmq_store.errors import ForkedProcess, TransactionDecided
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Transaction:
             return
         try:
             self.rollback()
-        except ForkedProcess:       # a child of fork leaves the block: the parent decides
-            pass
+        except (ForkedProcess, TransactionDecided):
+            pass        # a child of fork leaves the block: the parent decides; or another thread has just committed
 
     def __reduce__(self) -> Any:
         raise TypeError("a Transaction cannot be pickled or copied: send its id, and call store.transaction_by_id(id) there")
