@@ -211,7 +211,8 @@ def test_one_that_cannot_be_put_again_holds_up_nobody(store, caplog):
     store.prepare("T", b"mine", group="P")
     with caplog.at_level(logging.WARNING, "rmq_store.transaction"):
         assert check(store, HOUR) == 3
-    assert bodies(store, "T") == [b"mine"] and [id for id, *_ in producer.asked][0] == "long" and len(producer.asked) == 2
+    assert bodies(store, "T") == [b"mine"] and [id for id, *_ in producer.asked][:1] == ["long"]
+    assert len(producer.asked) == 2
     full, long = [record.getMessage() for record in caplog.records]
     assert "transaction full" in full and "transaction long" in long
     assert check(store, 73 * HOUR) == 2 and store.transactions() == []

@@ -40,8 +40,8 @@ class Limits(NamedTuple):
 
 def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
-    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them; not
-    those that would link it to half messages of another transaction, whose message somebody forwards."""
+    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay, UNIQ_KEY too;
+    not those that would link it to half messages of another transaction, whose message somebody forwards."""
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
