@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
-    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay, UNIQ_KEY too;
+    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay;
     not those that would link it to half messages of another transaction, whose message somebody forwards."""
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)

@@ -147,10 +147,11 @@ class Transactions:
         half.unsure = False
 
     def _half_message(self, store: "StoreWait", half: Half) -> "Message":
-        message = store.message_at(half.places[-1][1]) if half.places else None
-        if message is None and half.places:
+        place = half.place          # looked up once: another thread may settle it meanwhile
+        message = store.message_at(place[1]) if place is not None else None
+        if message is None and place is not None:
             _wait_for_queues(store)             # what is in the pool, or not durable yet, is not shown yet
-            message = store.message_at(half.places[-1][1])
+            message = store.message_at(place[1])
         if message is None:
             raise TransactionUnknown(half.id, "its half message is no longer in the log: cleaning has deleted it")
         return message
@@ -217,8 +218,8 @@ class Transactions:
             return table.pending()
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
-        return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *half.places[-1])
-                for half in self.pending(store) if half.places]
+        return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *place)
+                for half in self.pending(store) if (place := half.place) is not None]
 
     def of_id(self, store: "StoreWait", id: str) -> Half:
         """By transaction id (UNIQ_KEY), or by the message id of one of its half messages. Also one that was decided long ago.
@@ -257,13 +258,13 @@ class Transactions:
             half = Half(self._path, message.properties, message.msg_id, message.queue_offset, message.born_timestamp)
         except (KeyError, ValueError):
             raise TransactionUnknown(id, "that message has no real topic and queue") from None
+        _wait_for_queues(store)         # before the look at the table: what is in the log, and not in its queue, is pending
         with self._lock:
             table = self._table(store)
             table.take_new(store)
             known = table.by_offset.get(message.queue_offset) or table.halves.get(half.origin)
             if known is not None and known.unique == half.unique:
                 return known
-        _wait_for_queues(store)
         half.came(message.queue_offset, message.offset, number_of(message.properties.get(CHECKS)) or 0, message.store_timestamp)
         found = committed_among(store, [half])
         half.state, half.result = (COMMITTED, found[half]) if found else (ROLLED_BACK, None)
@@ -274,7 +275,10 @@ class Transactions:
     # ---- the table
 
     def _table(self, store: "StoreWait") -> Table:
-        return self._loaded or self._load(store)
+        """The lock is held. Read again for a store that another process decides in: only the op queue says what it decided."""
+        if self._loaded is None or store.options.follow:
+            return self._load(store)
+        return self._loaded
 
     def _load(self, store: "StoreWait") -> Table:
         """The lock is held."""

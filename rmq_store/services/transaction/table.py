@@ -58,6 +58,12 @@ class Half:
         self.unsure = False             # a commit was interrupted: its record may be there
         self.lock = StoreLock(path, f"transaction {self.id}")
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The newest of places, for readers that do not hold the table's lock; None: all is settled."""
+        places = self.places
+        return places[-1] if places else None
+
     def came(self, queue_offset: int, offset: int, checks: int, stored: int) -> None:
         """One more of its half messages."""
         self.places.append((queue_offset, offset))
@@ -186,7 +192,8 @@ class Table:
             self.op_position += 1
 
     def pending(self) -> list[Half]:
-        return sorted((half for half in self.halves.values() if half.state == PENDING), key=lambda half: half.places[-1])
+        return sorted((half for half in self.halves.values() if half.state == PENDING and half.places),
+                      key=lambda half: half.places[-1])
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:

@@ -62,13 +62,15 @@ class Transaction:
     @property
     def half_offset(self) -> int:
         """int: queue offset of the newest half message in RMQ_SYS_TRANS_HALF_TOPIC; -1 once it is settled."""
-        return self._half.places[-1][0] if self._half.places else -1
+        place = self._half.place
+        return -1 if place is None else place[0]
 
     @property
     def offset(self) -> int:
         """int: log offset of the newest half message, which the committed message has as prepared_transaction_offset; -1 once
         it is settled."""
-        return self._half.places[-1][1] if self._half.places else -1
+        place = self._half.place
+        return -1 if place is None else place[1]
 
     @property
     def message(self) -> "Message":
