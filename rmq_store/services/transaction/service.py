@@ -114,7 +114,7 @@ class Transactions:
         """Decides, or finds it decided so. Returns what the commit's put returned (the record found, after a restart)."""
         with half.lock:
             if half.state == PENDING and half.unsure:
-                self._look_for_commit(store, half)
+                self.look_for_commit(store, half)
             if half.state != PENDING:
                 if half.state != state:
                     raise TransactionDecided(half.id, half.state)
@@ -138,7 +138,8 @@ class Transactions:
             raise
         self._settle(store, half, COMMITTED)
 
-    def _look_for_commit(self, store: "StoreWait", half: Half) -> None:
+    def look_for_commit(self, store: "StoreWait", half: Half) -> None:
+        """Whether an interrupted commit is stored. The transaction's lock is held."""
         _wait_for_queues(store)
         found = committed_among(store, [half])
         if found:
