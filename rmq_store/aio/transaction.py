@@ -57,7 +57,7 @@ class AsyncTransaction:
         await in_own_thread(lambda: self.transaction.rollback(wait=wait))
 
     async def __aenter__(self) -> "AsyncTransaction":
-        return await self._begin()
+        return self if self._transaction is not None else await self._begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:

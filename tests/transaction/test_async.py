@@ -117,3 +117,12 @@ def test_cancelled_while_it_commits(tmp_path):
             await task
 
     assert run(tmp_path, body) == [b"1"]
+
+
+def test_a_block_of_what_is_prepared(tmp_path):
+    async def body(store):
+        async with await store.prepare("T", b"1", group="P") as transaction:
+            assert [row.id for row in await store.transactions()] == [transaction.id]
+        assert transaction.state == "committed" and await store.transactions() == []
+
+    assert run(tmp_path, body) == [b"1"]
