@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
-from rmq_store.errors import ForkedProcess
+from rmq_store.errors import ForkedProcess, TransactionDecided
 from rmq_store.services.transaction.checking import Check
 from rmq_store.services.transaction.service import PendingTransaction
 from rmq_store.services.transaction.table import PENDING
@@ -57,7 +57,7 @@ class AsyncTransaction:
         await in_own_thread(lambda: self.transaction.rollback(wait=wait))
 
     async def __aenter__(self) -> "AsyncTransaction":
-        return await self._begin()
+        return self if self._transaction is not None else await self._begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
@@ -68,8 +68,8 @@ class AsyncTransaction:
             return
         try:
             await self.rollback()
-        except ForkedProcess:
-            pass
+        except (ForkedProcess, TransactionDecided):
+            pass        # as Transaction; or a commit that was cancelled has come to its end: the task learns of its cancelling
 
     def __repr__(self) -> str:
         return f"AsyncTransaction({self._transaction!r})"

@@ -176,7 +176,9 @@ def _at(token: Token) -> int:
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Maker(), lexer_callbacks={"NAME": _word})
+    parser = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Maker(), lexer_callbacks={"NAME": _word})
+    parser.parse("a")       # makes the scanner, which two threads at once must not: one would see names where keywords stand
+    return parser
 
 
 def _unread(sql: str, at: int) -> Refused:

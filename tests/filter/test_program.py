@@ -1,8 +1,11 @@
 """The program of a filter: bounded, and shared by threads."""
 from concurrent.futures import ThreadPoolExecutor
 
+from lark.lexer import BasicLexer
+
 from rmq_store import SqlFilter
 from rmq_store.codec._properties import encode_properties
+from rmq_store.filter import grammar
 from rmq_store.filter.compiler import tables
 
 
@@ -33,3 +36,16 @@ def test_threads_share_a_filter():
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(check, range(8)))
         assert all(pool.map(lambda i: SqlFilter(f"a = {i}").evaluate({"a": str(i)}), range(200)))      # parsed by all
+
+
+def test_the_first_threads_find_a_parser_that_is_complete(monkeypatch):
+    """lark makes its scanner at the first token. A second thread that made another one meanwhile took the keywords from the
+    first: 'AND' is not expected here."""
+    grammar._parser.cache_clear()
+    parser = grammar._parser()
+
+    def late(_):
+        raise AssertionError("two threads may be here at once")
+
+    monkeypatch.setattr(BasicLexer, "_build_scanner", late)
+    assert parser.parse("a = 1 AND b = 2") == grammar.parse("a = 1 AND b = 2")

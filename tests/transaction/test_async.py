@@ -1,5 +1,6 @@
 """Transactions of AsyncMessageStore."""
 import asyncio
+import threading
 
 import pytest
 
@@ -85,5 +86,43 @@ def test_the_group_is_asked(tmp_path):
         await asyncio.wait_for(asked.wait(), 60)
         while t.state == "pending":
             await asyncio.sleep(0)
+
+    assert run(tmp_path, body) == [b"1"]
+
+
+def test_cancelled_while_it_commits(tmp_path):
+    """It is committed all the same, and the task is cancelled: the block's roll-back, which comes too late, does not say so in
+    its place."""
+    async def body(store):
+        committing, go_on = asyncio.Event(), threading.Event()
+        loop, commit = asyncio.get_running_loop(), store.store._transactions._commit
+
+        def held(*arguments):
+            loop.call_soon_threadsafe(committing.set)
+            assert go_on.wait(60)
+            commit(*arguments)
+
+        store.store._transactions._commit = held
+
+        async def block():
+            async with store.transaction("T", b"1", group="P") as transaction:
+                await transaction.commit()
+
+        task = asyncio.create_task(block())
+        await committing.wait()
+        task.cancel()
+        await asyncio.sleep(0)          # the block has begun to roll back
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert run(tmp_path, body) == [b"1"]
+
+
+def test_a_block_of_what_is_prepared(tmp_path):
+    async def body(store):
+        async with await store.prepare("T", b"1", group="P") as transaction:
+            assert [row.id for row in await store.transactions()] == [transaction.id]
+        assert transaction.state == "committed" and await store.transactions() == []
 
     assert run(tmp_path, body) == [b"1"]

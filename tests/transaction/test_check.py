@@ -6,6 +6,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io.threads import start_thread
+from rmq_store.services.transaction import checking
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -200,3 +202,75 @@ def test_wrong_callbacks(store):
     for group, callback in (("", print), (None, print), ("P", "commit")):
         with pytest.raises(errors.ArgumentIllegal):
             store.on_check(group, callback)
+
+
+def test_one_that_cannot_be_put_again_holds_up_nobody(store, caplog):
+    """A broker's half message whose properties have no room for a count, and one that a commit cannot put."""
+    producer = Producer(store, "commit")
+    place = {"PGROUP": "P", "REAL_TOPIC": "T", "REAL_QID": "0"}
+    store.put(HALF, b"full", properties=place | {"UNIQ_KEY": "full", "a": "x" * 32690})
+    store.put(HALF, b"long", properties=place | {"UNIQ_KEY": "long", "REAL_TOPIC": "T" * 300})
+    store.prepare("T", b"mine", group="P")
+    with caplog.at_level(logging.WARNING, "rmq_store.transaction"):
+        assert check(store, HOUR) == 3
+    assert bodies(store, "T") == [b"mine"] and [id for id, *_ in producer.asked][:1] == ["long"]
+    assert len(producer.asked) == 2
+    full, long = [record.getMessage() for record in caplog.records]
+    assert "transaction full" in full and "transaction long" in long
+    assert check(store, 73 * HOUR) == 2 and store.transactions() == []
+    assert bodies(store, GIVEN_UP) == [b"full", b"long"]
+
+
+@pytest.mark.parametrize("size", range(32500, 32700, 20))
+def test_what_is_prepared_can_be_put_again(store, size):
+    Producer(store)
+    try:
+        transaction = store.prepare("T", b"1", group="P", properties={"a": "x" * size})
+    except errors.PropertiesSizeExceeded:
+        assert size > 32500
+        return
+    assert size < 32690 and check(store, HOUR) == 1 and transaction.checks == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_check_looks_what_became_of_an_interrupted_commit(store, monkeypatch, stored):
+    producer = Producer(store, "commit")
+    transaction = store.prepare("T", b"1", group="P")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._transactions, "_settle", interrupted)
+        if not stored:
+            patched.setattr(type(store._transactions), "_commit", interrupted)
+            transaction._half.unsure = True
+        with pytest.raises(KeyboardInterrupt):
+            store._transactions._commit(store, transaction._half, None)
+    check(store, HOUR)
+    assert transaction.state == "committed" and bodies(store, "T") == [b"1"] and store.transactions() == []
+    assert len(producer.asked) == (0 if stored else 1)
+
+
+def test_two_threads_begin_to_check(store, monkeypatch):
+    """One thread asks, which close() waits for."""
+    started, begin = [], threading.Barrier(2)
+    pause = threading.Event()
+
+    def slow(run, name):
+        started.append(name)
+        for _ in range(200):
+            pause.wait(0.001)
+        return start_thread(run, name)
+
+    def add(group):
+        begin.wait(60)
+        store.on_check(group, lambda transaction: None)
+
+    monkeypatch.setattr(checking, "start_thread", slow)
+    threads = [threading.Thread(target=add, args=(group,)) for group in "PQ"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert started == ["rmq-transactions"]

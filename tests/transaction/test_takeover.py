@@ -2,6 +2,7 @@
 import pytest
 
 from rmq_store import MessageStore, errors
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
@@ -108,3 +109,24 @@ def test_what_cleaning_has_deleted_is_gone(tmp_path):
         with store.transaction("T", b"younger", group="P") as last:
             assert last.half_offset == 2        # its queue goes on
         assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"younger"]
+
+
+def test_a_reader_that_follows_sees_what_is_decided(tmp_path):
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        first, second = (store.prepare("T", b"%d" % i, group="P") for i in range(2))
+        assert store.wait_dispatched(30)
+        with MessageStore.open(tmp_path, readonly=True, follow=True) as reader:
+            until(lambda: [row.id for row in reader.transactions()] == [first.id, second.id])
+            first.rollback()
+            second.commit()
+            until(lambda: reader.transactions() == [])
+            until(lambda: reader.transaction_by_id(second.id).state == "committed")
+            assert reader.transaction_by_id(first.id).state == "rolled back"
+
+
+def test_a_half_message_that_is_not_dispatched_yet_is_pending(tmp_path):
+    """A broker's end of a transaction, at once behind the put of another thread."""
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        for i in range(20):
+            result = broker_half(store, f"U{i}")
+            assert store._transactions.at(store, result.offset, i, "P").state == "pending"

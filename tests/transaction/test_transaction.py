@@ -5,6 +5,7 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.codec.properties import java_hashmap_order
+from rmq_store.services.transaction.table import Half
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -212,3 +213,50 @@ def test_many_threads_decide_one_transaction(tmp_path):
         assert store.transactions() == []
     with opened(tmp_path) as store:
         assert store.transactions() == [] and len(bodies(store, "T")) == committed
+
+
+def test_the_error_of_a_block_that_another_thread_committed(tmp_path):
+    """The roll-back comes too late; whoever called learns what the block raised."""
+    with opened(tmp_path) as store:
+        with pytest.raises(ZeroDivisionError), store.transaction("T", b"1", group="P") as transaction:
+            rollback = transaction.rollback
+
+            def late():
+                thread = threading.Thread(target=store.transaction_by_id(transaction.id).commit)
+                thread.start()
+                thread.join()
+                rollback()
+
+            transaction.rollback = late
+            raise ZeroDivisionError
+        assert transaction.state == "committed"
+
+
+def test_settled_between_two_looks(tmp_path):
+    """Another thread settles it while somebody reads its place."""
+    class Going(Half):
+        """Loses its places after the first look."""
+
+        __slots__ = ("looks",)
+
+        @property
+        def places(self):
+            self.looks -= 1
+            return [(0, 0)] if self.looks == 0 else []
+
+        @places.setter
+        def places(self, _):
+            self.looks = 1
+
+    with opened(tmp_path) as store:
+        transaction = store.prepare("T", b"1", group="P")
+        properties = transaction.message.properties
+
+        def going():
+            return Going(store.path, properties, "", 0, 0)
+
+        for look in (lambda: transaction.half_offset, lambda: transaction.offset, lambda: bytes(transaction.message.body)):
+            transaction._half = going()
+            assert look() in (0, b"1")
+        store._transactions.pending = lambda store: [going()]
+        assert [row.half_offset for row in store.transactions()] == [0]

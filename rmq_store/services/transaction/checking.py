@@ -13,8 +13,16 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError, TransactionDecided, TransactionUnknown, illegal
+from rmq_store.errors import (
+    MessageIllegal,
+    PropertiesSizeExceeded,
+    StoreStateError,
+    TransactionDecided,
+    TransactionUnknown,
+    illegal,
+)
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction.service import Transactions
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
@@ -39,6 +47,7 @@ class Checker:
         self._path = store.path
         self._callbacks: dict[str, Check] = {}
         self._stop = threading.Event()
+        self._starting = StoreLock(store.path, "the check callbacks")
         self.thread: threading.Thread | None = None
 
     def add(self, group: str, callback: Check | None) -> None:
@@ -50,8 +59,9 @@ class Checker:
         if not callable(callback):
             raise illegal("callback", callback, "give a function of a Transaction, or None to ask the group no more")
         self._callbacks[group] = callback
-        if self.thread is None:
-            self.thread = start_thread(self._run, "rmq-transactions")
+        with self._starting:        # else two threads would ask, and close() wait for one of them
+            if self.thread is None:
+                self.thread = start_thread(self._run, "rmq-transactions")
 
     def stop(self) -> None:
         """Waits for the callback that is under way, unless it is the one that closes the store."""
@@ -93,6 +103,9 @@ class Checker:
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
                 continue
+            except (MessageIllegal, PropertiesSizeExceeded) as error:   # of this one alone: the others are asked all the same
+                count += 1
+                _say_failed(half, error)
         return count
 
     def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
@@ -105,7 +118,9 @@ class Checker:
         options = store.options
         kept_ms = (KEPT_HOURS if options.retention_hours is None else options.retention_hours) * 3_600_000
         with half.lock.attempt(wait=False) as mine:
-            if not mine or half.state != PENDING or half.unsure:    # somebody decides it
+            if mine and half.unsure:        # a commit was interrupted, and nobody has called it again
+                self._transactions.look_for_commit(store, half)
+            if not mine or half.state != PENDING:       # somebody decides it, or has
                 return False
             if half.checks >= store.options.transaction_check_max or now - half.born > kept_ms:
                 self._transactions.give_up(store, half)
@@ -121,7 +136,7 @@ class Checker:
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
         except Exception as error:
-            emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")
+            _say_failed(half, error)
             return
         state = _ANSWERS[answer]
         if state is not None:
@@ -129,3 +144,7 @@ class Checker:
                 self._transactions.end(store, half, state, None)
             except TransactionDecided:      # the callback, or another thread, was quicker
                 pass
+
+
+def _say_failed(half: Half, error: Exception) -> None:
+    emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
-from rmq_store.errors import MessageIllegal, exceeds
+from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -25,6 +25,8 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_DIGITS_MAX = 19                        # of a number that Java reads; int() refuses thousands of digits
+_LINKED_MAX = len(ORIGIN) + len(CHECKS) + 4 + 19 + 10     # bytes that a check adds to the properties
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -38,13 +40,16 @@ class Limits(NamedTuple):
 
 def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None) -> dict[str, Any]:
-    """Raises MessageIllegal for what could not be committed. Properties of the caller stay, and UNIQ_KEY is one of them."""
+    """Raises MessageIllegal, PropertiesSizeExceeded for what could not be committed. Properties of the caller stay;
+    not those that would link it to half messages of another transaction, whose message somebody forwards."""
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
     for name in _DELAYS:
         if name in found:
             raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
+    for name in (ORIGIN, CHECKS):
+        found.pop(name, None)
     found |= {"TRAN_MSG": "true", "PGROUP": group}
     if tags is not None:
         found["TAGS"] = tags
@@ -55,6 +60,10 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found["__transactionId__"] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
+    if len(encoded) + _LINKED_MAX > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("size of the encoded properties", f"{len(encoded)} bytes",
+                                             f"{PROPERTIES_SIZE_MAX - _LINKED_MAX} bytes for a transaction",
+                                             "put what is long into the body"))
     size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
         body, bytes | bytearray | memoryview) else 0
     if size > limits.record_bytes:
@@ -132,4 +141,14 @@ def op_offsets(message: "Message") -> list[int]:
     """Half queue offsets that an op message of either version settles; what is no number settles nothing."""
     if message.tags != "d":
         return []
-    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit()]
+    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit() and len(part) <= _DIGITS_MAX]
+
+
+def number_of(text: str | None) -> int | None:
+    """The number in a property. None: there is none, or not in plain digits, such as "\u00b2", which int() refuses."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
+
+
+def can_be_real(topic: str, queue_id: int) -> bool:
+    """Whether a commit can put a message there. A half message that names another place is nobody's."""
+    return _TOPIC(topic) is not None and topic not in RESERVED and queue_id <= 0x7FFFFFFF

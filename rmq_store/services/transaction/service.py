@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.codec._layout import FLAG_TRANSACTION
 from rmq_store.codec.message_id import UniqueIdFactory
 from rmq_store.codec.properties import decode_properties
 from rmq_store.errors import (
@@ -27,7 +28,7 @@ from rmq_store.errors import (
 )
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction import half as records
-from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC
+from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC, number_of
 from rmq_store.services.transaction.table import (
     COMMITTED,
     GIVEN_UP,
@@ -36,7 +37,6 @@ from rmq_store.services.transaction.table import (
     Half,
     Table,
     committed_among,
-    number_of,
 )
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Transactions:
             other = self._table(store).by_id.get(found["UNIQ_KEY"])
             if other is not None and other.state == PENDING:
                 raise MessageIllegal(f"UNIQ_KEY is {found['UNIQ_KEY']!r}: a transaction of that id is pending, decide it first")
+        if isinstance(fields.get("sys_flag"), int):     # as a broker: a half message with the bits would get no queue entry
+            fields["sys_flag"] &= ~FLAG_TRANSACTION
         result = store.put(**record, **fields, wait=wait)
         half = Half(self._path, found, result.msg_id, result.queue_offset,
                     fields.get("born_timestamp") or result.store_timestamp)
@@ -112,7 +114,7 @@ class Transactions:
         """Decides, or finds it decided so. Returns what the commit's put returned (the record found, after a restart)."""
         with half.lock:
             if half.state == PENDING and half.unsure:
-                self._look_for_commit(store, half)
+                self.look_for_commit(store, half)
             if half.state != PENDING:
                 if half.state != state:
                     raise TransactionDecided(half.id, half.state)
@@ -136,7 +138,8 @@ class Transactions:
             raise
         self._settle(store, half, COMMITTED)
 
-    def _look_for_commit(self, store: "StoreWait", half: Half) -> None:
+    def look_for_commit(self, store: "StoreWait", half: Half) -> None:
+        """Whether an interrupted commit is stored. The transaction's lock is held."""
         _wait_for_queues(store)
         found = committed_among(store, [half])
         if found:
@@ -145,10 +148,11 @@ class Transactions:
         half.unsure = False
 
     def _half_message(self, store: "StoreWait", half: Half) -> "Message":
-        message = store.message_at(half.places[-1][1]) if half.places else None
-        if message is None and half.places:
+        place = half.place          # looked up once: another thread may settle it meanwhile
+        message = store.message_at(place[1]) if place is not None else None
+        if message is None and place is not None:
             _wait_for_queues(store)             # what is in the pool, or not durable yet, is not shown yet
-            message = store.message_at(half.places[-1][1])
+            message = store.message_at(place[1])
         if message is None:
             raise TransactionUnknown(half.id, "its half message is no longer in the log: cleaning has deleted it")
         return message
@@ -215,8 +219,8 @@ class Transactions:
             return table.pending()
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
-        return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *half.places[-1])
-                for half in self.pending(store) if half.places]
+        return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *place)
+                for half in self.pending(store) if (place := half.place) is not None]
 
     def of_id(self, store: "StoreWait", id: str) -> Half:
         """By transaction id (UNIQ_KEY), or by the message id of one of its half messages. Also one that was decided long ago.
@@ -255,13 +259,13 @@ class Transactions:
             half = Half(self._path, message.properties, message.msg_id, message.queue_offset, message.born_timestamp)
         except (KeyError, ValueError):
             raise TransactionUnknown(id, "that message has no real topic and queue") from None
+        _wait_for_queues(store)         # before the look at the table: what is in the log, and not in its queue, is pending
         with self._lock:
             table = self._table(store)
             table.take_new(store)
             known = table.by_offset.get(message.queue_offset) or table.halves.get(half.origin)
-            if known is not None:
+            if known is not None and known.unique == half.unique:
                 return known
-        _wait_for_queues(store)
         half.came(message.queue_offset, message.offset, number_of(message.properties.get(CHECKS)) or 0, message.store_timestamp)
         found = committed_among(store, [half])
         half.state, half.result = (COMMITTED, found[half]) if found else (ROLLED_BACK, None)
@@ -272,7 +276,10 @@ class Transactions:
     # ---- the table
 
     def _table(self, store: "StoreWait") -> Table:
-        return self._loaded or self._load(store)
+        """The lock is held. Read again for a store that another process decides in: only the op queue says what it decided."""
+        if self._loaded is None or store.options.follow:
+            return self._load(store)
+        return self._loaded
 
     def _load(self, store: "StoreWait") -> Table:
         """The lock is held."""

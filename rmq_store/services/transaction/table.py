@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
-from rmq_store.services.transaction.half import CHECKS, HALF_TOPIC, IMMUNITY, OP_TOPIC, ORIGIN, op_offsets
+from rmq_store.services.transaction.half import (
+    CHECKS,
+    HALF_TOPIC,
+    IMMUNITY,
+    OP_TOPIC,
+    ORIGIN,
+    can_be_real,
+    number_of,
+    op_offsets,
+)
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of",
-           "number_of"]
+__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of"]
 
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
@@ -28,12 +36,16 @@ class Half:
     """One transaction. places: (half queue offset, log offset) of its half messages that are not settled, the newest last."""
 
     __slots__ = ("born", "checks", "group", "id", "immunity_ms", "lock", "origin", "places", "queue_id", "result", "state",
-                 "stored", "topic", "unsure")
+                 "stored", "topic", "unique", "unsure")
 
     def __init__(self, path: str, properties: Mapping[str, str], msg_id: str, queue_offset: int, born: int) -> None:
         """Raises KeyError, ValueError where these are not the properties of a half message."""
-        self.id = properties.get("UNIQ_KEY") or msg_id
-        self.topic, self.queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+        self.unique = properties.get("UNIQ_KEY")        # which its real record has, too
+        self.id = self.unique or msg_id
+        self.topic, queue_id = properties["REAL_TOPIC"], number_of(properties["REAL_QID"])
+        if queue_id is None or not can_be_real(self.topic, queue_id):
+            raise ValueError("no message can be put there")
+        self.queue_id: int = queue_id
         self.group = properties.get("PGROUP", "")
         origin = number_of(properties.get(ORIGIN))
         self.origin = queue_offset if origin is None else origin
@@ -45,6 +57,12 @@ class Half:
         self.result: Any = None         # of the commit's put, or the record that was found
         self.unsure = False             # a commit was interrupted: its record may be there
         self.lock = StoreLock(path, f"transaction {self.id}")
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The newest of places, for readers that do not hold the table's lock; None: all is settled."""
+        places = self.places
+        return places[-1] if places else None
 
     def came(self, queue_offset: int, offset: int, checks: int, stored: int) -> None:
         """One more of its half messages."""
@@ -117,6 +135,9 @@ class Table:
             return None
         if ORIGIN not in properties and CHECKS in properties and half.id in self.by_id:
             half.origin = self.by_id[half.id].origin
+        first = self.halves.get(half.origin)
+        if first is not None and first.unique != half.unique:
+            half.origin = offset            # a message with the properties of another transaction, which somebody forwarded
         half = self.halves.setdefault(half.origin, half)
         self.by_id.setdefault(half.id, half)
         if offset in self.done:             # an op message says so, and that holds for all its half messages
@@ -171,7 +192,8 @@ class Table:
             self.op_position += 1
 
     def pending(self) -> list[Half]:
-        return sorted((half for half in self.halves.values() if half.state == PENDING), key=lambda half: half.places[-1])
+        return sorted((half for half in self.halves.values() if half.state == PENDING and half.places),
+                      key=lambda half: half.places[-1])
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
@@ -198,7 +220,7 @@ def committed_among(store: "StoreWait", halves: Iterable[Half]) -> dict[Half, "M
                 continue
             origin = number_of(message.properties.get(ORIGIN))      # of a half message that a check put again
             committed = by_place.get(message.prepared_transaction_offset) or by_origin.get(-1 if origin is None else origin)
-            if committed is not None and message.unique_key in (None, committed.id):    # else somebody's own flag, or another
+            if committed is not None and message.unique_key == committed.unique:    # else somebody's own flag, or another
                 found.setdefault(committed, message.copy())
     return found
 
@@ -214,7 +236,3 @@ def _first_behind(store: "StoreWait", topic: str, queue_id: int, place: int) -> 
         else:
             low = middle + 1
     return low
-
-
-def number_of(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None

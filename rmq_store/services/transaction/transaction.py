@@ -2,7 +2,7 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.errors import ForkedProcess
+from rmq_store.errors import ForkedProcess, TransactionDecided
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
 
 if TYPE_CHECKING:
@@ -62,13 +62,15 @@ class Transaction:
     @property
     def half_offset(self) -> int:
         """int: queue offset of the newest half message in RMQ_SYS_TRANS_HALF_TOPIC; -1 once it is settled."""
-        return self._half.places[-1][0] if self._half.places else -1
+        place = self._half.place
+        return -1 if place is None else place[0]
 
     @property
     def offset(self) -> int:
         """int: log offset of the newest half message, which the committed message has as prepared_transaction_offset; -1 once
         it is settled."""
-        return self._half.places[-1][1] if self._half.places else -1
+        place = self._half.place
+        return -1 if place is None else place[1]
 
     @property
     def message(self) -> "Message":
@@ -102,8 +104,8 @@ class Transaction:
             return
         try:
             self.rollback()
-        except ForkedProcess:       # a child of fork leaves the block: the parent decides
-            pass
+        except (ForkedProcess, TransactionDecided):
+            pass        # a child of fork leaves the block: the parent decides; or another thread has just committed
 
     def __reduce__(self) -> Any:
         raise TypeError("a Transaction cannot be pickled or copied: send its id, and call store.transaction_by_id(id) there")
