@@ -277,7 +277,7 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
     """Rules for deleting that somebody gave, and that delete nothing."""
     for name in ("retention_hours_of_day", "disk_clean_pct", "clean_forced"):
         if result["retention_hours"] is None and origins[name] != "default":
-            reason = "without retention_hours (upstream: fileReservedTime) nothing is deleted"
+            reason = "without retention_hours (RocketMQ: fileReservedTime) nothing is deleted"
             emit(Event.OPTION_NO_EFFECT, source=origins[name], options=f"{name} ({reason})")
 
 
