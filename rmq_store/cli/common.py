@@ -114,8 +114,8 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
         print(f"rmqstore {args.command}: topic {args.topic!r} of {args.store} never had a message: {there}", file=sys.stderr)
     elif args.queue is not None and args.queue not in known:
         there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
-        print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: it has {there}",
-              file=sys.stderr)
+        print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: "
+              f"the queues of the topic are {there}", file=sys.stderr)
 
 
 def moment(text: str) -> int:

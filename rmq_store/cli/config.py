@@ -62,7 +62,7 @@ def _options(args: argparse.Namespace, out: Output) -> int:
     for name, option in zip(args.names, wanted, strict=False):
         if option is None:
             resolve(None, {name: ""})       # the error that names the nearest one, or says what became of it
-            raise ConfigError(f"option {name} is known but has no effect here: see docs/options.md")
+            raise ConfigError(f"option {name} is known but has no effect here: leave it out; docs/options.md gives the reason")
     for option in filter(None, wanted):
         fields = {"option": option.name, "default": option.default, "range": option.span(), "unit": option.unit,
                   "change": option.change, "upstream": list(option.upstream), "text": option.text}
