@@ -77,7 +77,8 @@ EXITS: dict[str, dict[int, str]] = {
                CANNOT_OPEN: "the input or the store cannot be opened, or another process has the store open for writing, or a "
                "write or a sync failed"},
     "backup": {FINE: "the backup is made", **_READ, CANNOT_OPEN: "the path holds no store, or DIR holds something else or "
-               "backups of another store, or the kernel refuses to read the store or to write to DIR", CORRUPT: f"{_SIZES}, or the log is damaged"},
+               "backups of another store, or the kernel refuses to read the store or to write to DIR",
+               CORRUPT: f"{_SIZES}, or the log is damaged"},
     "restore": {FINE: "the command restored, listed or checked a backup", FINDINGS: "the directory holds no backup",
                 CANNOT_OPEN: "the path holds no directory of backups, or TO is not empty, or the kernel refuses to read "
                 "the backup or to write TO", CORRUPT: "a file of the backup is damaged"},

@@ -244,7 +244,8 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> None:
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))
         return
-    hint = f"did you mean {_spelt(names[near[0]], source)}?" if near else "`rmqstore config options` and docs/options.md list all options"
+    hint = (f"did you mean {_spelt(names[near[0]], source)}?" if near else
+            "`rmqstore config options` and docs/options.md list all options")
     raise ConfigError(f"option {_spelt(key, source)} is unknown: {hint}{_where(source)}")
 
 

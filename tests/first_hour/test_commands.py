@@ -62,7 +62,8 @@ def test_tail_follows_queues_that_come_later(root, tmp_path):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["get", "-t", "ordres"], "rmqstore get: topic 'ordres' of {} never had a message: the topics are orders"),
-    (["get", "-t", "orders", "-q", "1"], "rmqstore get: queue 1 of topic 'orders' never had a message: the queues of the topic are 0, 2, 4"),
+    (["get", "-t", "orders", "-q", "1"], "rmqstore get: queue 1 of topic 'orders' never had a message: the queues of the topic "
+     "are 0, 2, 4"),
     (["get", "-t", "x", "--wait", "0"], "rmqstore get: topic 'x' of {} never had a message: the topics are orders, other"),
     (["tail", "-t", "x", "--for", "0"], "rmqstore tail: topic 'x' of {} never had a message: the topics are orders, other"),
     (["tail", "-t", "orders", "-q", "3", "--for", "0"], "rmqstore tail: queue 3 of topic 'orders' never had a message"),

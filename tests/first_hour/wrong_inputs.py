@@ -45,10 +45,12 @@ WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     ("get {s}", USAGE, ("the following arguments are required: -t/--topic",)),
     ("get {s} -t ''", USAGE, ("argument -t/--topic: the name is empty: give a name",)),
     ("get {s} -t Tpoic", FOUND_NOTHING, ("topic 'Tpoic' of {s} never had a message: the topics are Topic",)),
-    ("get {s} -t Topic -q 9", FOUND_NOTHING, ("queue 9 of topic 'Topic' never had a message: the queues of the topic are 0, 1",)),
+    ("get {s} -t Topic -q 9", FOUND_NOTHING, (
+        "queue 9 of topic 'Topic' never had a message: the queues of the topic are 0, 1",)),
     ("get {s} -t Topic -q -1", USAGE, ("argument -q/--queue: '-1': give a whole number from 0 to 2147483647",)),
     ("get {s} -t Topic -q zero", USAGE, ("argument -q/--queue: 'zero': give a whole number from 0 to 2147483647",)),
-    ("get {s} -t Topic -i 99", FOUND_NOTHING, ("OFFSET_OVERFLOW_BADLY: no message at offset 99: the queue Topic/0 begins at 0 and ends before 1",)),
+    ("get {s} -t Topic -i 99", FOUND_NOTHING, (
+        "OFFSET_OVERFLOW_BADLY: no message at offset 99: the queue Topic/0 begins at 0 and ends before 1",)),
     ("get {s} -t Topic -i 9223372036854775808", USAGE, ("argument -i/--offset", "9223372036854775807")),
     ("get {s} -t Topic -c 0", USAGE, ("argument -c/--count: '0': give a whole number from 1 to 2147483647",)),
     ("get {s} -t Topic -c 99999999999", USAGE, ("argument -c/--count: '99999999999'", "1 to 2147483647")),
