@@ -100,7 +100,7 @@ class FilterFailed(RmqStoreError, ValueError):
 # ---- the store's own state
 
 class StoreStateError(RmqStoreError):
-    """The state of the store does not allow the call. `status` is the status that upstream would return for a put."""
+    """The state of the store does not allow the call. `status` is the status that RocketMQ would return for a put."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 
@@ -174,7 +174,7 @@ class ViewsAlive(RmqStoreError, BufferError):
 # ---- a message that was not stored
 
 class PutError(RmqStoreError):
-    """A message was refused and is not stored. After put_many, `stored` has the messages before it. `status` is upstream's."""
+    """A message was refused and is not stored. After put_many, `stored` has the messages before it. `status` is RocketMQ's."""
 
     status: PutStatus = PutStatus.UNKNOWN_ERROR
 

@@ -6,7 +6,7 @@
     register(store)
     start_http_server(9104)
 
-Metrics with the same meaning as upstream's have upstream's names (rocketmq_storage_*, rocketmq_messages_*); other names begin
+Metrics with the same meaning as RocketMQ's have RocketMQ's names (rocketmq_storage_*, rocketmq_messages_*); other names begin
 with rmq_store_. A name contains the base unit. A closed store has no metrics; you need not unregister it. Thread-safety: any.
 """
 import weakref
@@ -125,7 +125,7 @@ class StoreCollector(Collector):
 
 
 def _consumed(path: list[str], groups: "list[GroupStats]") -> Iterator[Any]:
-    """What consumers of this process got, by group and topic; upstream counts the same at the broker."""
+    """What consumers of this process got, by group and topic; RocketMQ counts the same at the broker."""
     label = ["path", "consumer_group", "topic"]
     for name, key, what in (("rocketmq_messages_out", "messages", "Messages handed out, by group and topic"),
                             ("rocketmq_throughput_out", "bytes", "Bytes of records handed out, by group and topic"),

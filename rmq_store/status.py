@@ -74,7 +74,7 @@ class PutStatus(_Status):
 
     @property
     def stored(self) -> bool:
-        """True if the message is in the log (upstream: PutMessageResult.isOk)."""
+        """True if the message is in the log (RocketMQ: PutMessageResult.isOk)."""
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
 
 

@@ -126,7 +126,7 @@ def metrics() -> str:
         rows.append([f"`{name}{suffix}`", family.type, ", ".join(f"`{label}`" for label in labels), f"{family.documentation}."])
     parts = ["# Metrics", "", "Every metric that `rmq_store.metrics` tells Prometheus (`pip install rmq_store[metrics]`). "
              "[Watching a store](../watching.md) shows how to publish them.", "",
-             "Names that begin with `rocketmq_` are upstream's and mean the same. The label `path` is the directory of the "
+             "Names that begin with `rocketmq_` are RocketMQ's and mean the same. The label `path` is the directory of the "
              "store.", "", *table(["metric", "type", "labels", "meaning"], rows), "",
              "The buckets of all histograms, in seconds: " + ", ".join(f"{bound:g}" for bound in BOUNDS) + "."]
     return "\n".join(parts) + "\n"

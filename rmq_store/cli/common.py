@@ -58,9 +58,9 @@ PATH, TEXT, NAME = _path, _text, _name
 def option_arguments(parser: argparse.ArgumentParser, json: bool = True) -> None:
     """json: with the --json that all commands have but those whose own says more."""
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                        help="an option of the store (docs/options.md), by its name or upstream's name; may be repeated")
+                        help="an option of the store (docs/options.md), by its name or RocketMQ's name; may be repeated")
     parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile, by name (rmqstore config profiles) or by path")
-    parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or upstream's broker.conf")
+    parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or RocketMQ's broker.conf")
     if json:
         parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, to standard error")
@@ -114,8 +114,8 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
         print(f"rmqstore {args.command}: topic {args.topic!r} of {args.store} never had a message: {there}", file=sys.stderr)
     elif args.queue is not None and args.queue not in known:
         there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
-        print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: it has {there}",
-              file=sys.stderr)
+        print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: "
+              f"the queues of the topic are {there}", file=sys.stderr)
 
 
 def moment(text: str) -> int:

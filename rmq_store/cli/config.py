@@ -21,8 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("store", type=PATH, nargs="?", metavar="STORE", help="a store; its files determine some sizes")
     show.add_argument("--changed", action="store_true", help="only options that do not have the default")
     option_arguments(show)
-    table = commands.add_parser("options", help="list each option with its meaning, range, default and upstream names")
-    table.add_argument("names", nargs="*", metavar="NAME", help="only these options, by their names or upstream's names")
+    table = commands.add_parser("options", help="list each option with its meaning, range, default and RocketMQ's names")
+    table.add_argument("names", nargs="*", metavar="NAME", help="only these options, by their names or RocketMQ's names")
     table.add_argument("--json", action="store_true", help="JSON lines instead of text")
     table.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     profiles = commands.add_parser("profiles", help="list the profiles and the options that each sets")
@@ -62,7 +62,7 @@ def _options(args: argparse.Namespace, out: Output) -> int:
     for name, option in zip(args.names, wanted, strict=False):
         if option is None:
             resolve(None, {name: ""})       # the error that names the nearest one, or says what became of it
-            raise ConfigError(f"option {name} is known but has no effect here: see docs/options.md")
+            raise ConfigError(f"option {name} is known but has no effect here: leave it out; docs/options.md gives the reason")
     for option in filter(None, wanted):
         fields = {"option": option.name, "default": option.default, "range": option.span(), "unit": option.unit,
                   "change": option.change, "upstream": list(option.upstream), "text": option.text}
@@ -73,7 +73,7 @@ def _options(args: argparse.Namespace, out: Output) -> int:
         out.line(f"{option.name} = {default}    ({option.span()}; {option.change})")
         out.line(textwrap.fill(option.text, 100, initial_indent="    ", subsequent_indent="    "))
         if option.upstream:
-            out.line(f"    upstream: {', '.join(option.upstream)}")
+            out.line(f"    RocketMQ: {', '.join(option.upstream)}")
     return FINE
 
 

@@ -76,11 +76,12 @@ EXITS: dict[str, dict[int, str]] = {
     "import": {FINE: "all messages are stored and on the device", **_OPENED,
                CANNOT_OPEN: "the input or the store cannot be opened, or another process has the store open for writing, or a "
                "write or a sync failed"},
-    "backup": {FINE: "the backup is made", **_READ, CANNOT_OPEN: "the path holds no store, or the kernel refuses to read the "
-               "store or to write to DIR", CORRUPT: f"{_SIZES}, or the log is damaged"},
+    "backup": {FINE: "the backup is made", **_READ, CANNOT_OPEN: "the path holds no store, or DIR holds something else or "
+               "backups of another store, or the kernel refuses to read the store or to write to DIR",
+               CORRUPT: f"{_SIZES}, or the log is damaged"},
     "restore": {FINE: "the command restored, listed or checked a backup", FINDINGS: "the directory holds no backup",
-                CANNOT_OPEN: "the path holds no directory of backups, or the kernel refuses to read it or to write TO",
-                CORRUPT: "--check: a file of the backup is damaged"},
+                CANNOT_OPEN: "the path holds no directory of backups, or TO is not empty, or the kernel refuses to read "
+                "the backup or to write TO", CORRUPT: "a file of the backup is damaged"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "
               "agree with the log; diff: the stores differ; any job: Spark or Java is missing, or Spark failed",
               REFUSED: _REFUSED, CANNOT_OPEN: _NO_STORE, CORRUPT: "audit: the log is damaged; other jobs: the log of the "

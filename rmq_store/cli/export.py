@@ -9,7 +9,7 @@ from typing import Any
 from rmq_store.cli.common import PATH, keywords, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.exits import FINDINGS, FINE
-from rmq_store.cli.output import Output, Progress
+from rmq_store.cli.output import Output, Progress, of_standard_output
 from rmq_store.errors import ConfigError
 from rmq_store.services.backup.source import Source
 from rmq_store.upkeep.moving.lines import LineResult, export_lines
@@ -76,4 +76,7 @@ class _Standard(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        return sys.stdout.write(bytes(data).decode("ascii"))
+        try:
+            return sys.stdout.write(bytes(data).decode("ascii"))
+        except OSError as error:
+            raise of_standard_output(error) from None

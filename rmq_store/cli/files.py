@@ -24,7 +24,7 @@ class StoreFile:
         try:
             found = os.fstat(self._fd)
             if stat.S_ISDIR(found.st_mode):
-                raise IsADirectoryError(21, "a directory: name the files in it", path)
+                raise IsADirectoryError(21, "the path is a directory: name the files in it, such as commitlog/*", path)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(22, "a pipe, a socket or a device: name regular files", path)
             self.size = found.st_size

@@ -97,8 +97,9 @@ def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> 
         wanted = f"with one of the tags {args.tags}" if args.sql is None else f"that fulfils {args.sql.sql}"
         ends.append(f"no message of {args.topic}/{queue} {printable(wanted)} from offset {begin} to {result.max_offset}")
     elif not some:
-        ends.append(f"{result.status.name}: the queue {args.topic}/{queue} has offsets {result.min_offset} to "
-                    f"{result.max_offset}")
+        low, high = result.min_offset, result.max_offset
+        there = f"begins at {low} and ends before {high}" if low < high else f"is empty, and its next offset is {high}"
+        ends.append(f"{result.status.name}: no message at offset {begin}: the queue {args.topic}/{queue} {there}")
 
 
 def _line(message: Any, args: argparse.Namespace, out: Output) -> None:

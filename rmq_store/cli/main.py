@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rmq_store.cli.exits import CANNOT_OPEN, CORRUPT, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, epilog
-from rmq_store.cli.output import Output
+from rmq_store.cli.output import Output, of_standard_output
 from rmq_store.errors import (
     ArgumentIllegal,
     BackendUnavailable,
@@ -74,7 +74,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        hint = "; `rmqstore --help` lists the commands" if " " not in self.prog else ""
+        self.exit(USAGE, f"{self.prog}: {message}{hint}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is not sys.stdout:
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except OSError as error:
         _drop_output()
-        print(f"rmqstore: {_text(error)}", file=sys.stderr)
+        print(f"rmqstore: {_text(of_standard_output(error))}", file=sys.stderr)
         return CANNOT_OPEN
     out = Output(args.json)
     _log_to_stderr(args.verbose)

@@ -12,6 +12,12 @@ from typing import IO
 _CLEAR = "\r\x1b[K"
 
 
+def of_standard_output(error: OSError) -> OSError:
+    """The error, which names standard output now: the kernel's error of a write names nothing."""
+    error.filename = error.filename or "standard output"
+    return error
+
+
 class Output:
     """Where a command writes. `as_json` says which of the two forms the caller asked for."""
 
@@ -21,7 +27,10 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line as it stands, in both forms."""
-        self._stream.write(text + "\n")
+        try:
+            self._stream.write(text + "\n")
+        except OSError as error:
+            raise of_standard_output(error) from None
 
     def say(self, text: str = "") -> None:
         """One line for people; nothing under --json."""
@@ -42,7 +51,10 @@ class Output:
             self.say(form.format(*row).rstrip())
 
     def flush(self) -> None:
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise of_standard_output(error) from None
 
 
 class Progress:

@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "set", "delete", "unused", "expired"),
                         help="list: the topics of the file and of the queues; set: make or change an entry; delete: delete the "
                         "entry, the queues and the groups' offsets of a topic (its messages stay in the log until cleaning "
-                        "deletes them); unused: delete all topics except those of the file, those of --keep and upstream's "
+                        "deletes them); unused: delete all topics except those of the file, those of --keep and RocketMQ's "
                         "own; expired: remove queues whose messages are all deleted")
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, action="append", default=[], help="for set and delete: the topic; for "

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         rows = [row for row in store.transactions() if args.group in (None, row.group)]
     for row in rows:
         _show(out, row)
-    out.say(f"{len(rows)} transactions are pending")
+    out.say("1 transaction is pending" if len(rows) == 1 else f"{len(rows)} transactions are pending")
     return FINE
 
 
@@ -45,7 +45,7 @@ def _decide(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError("--group is for the list: name the transactions to decide by their ids")
     both = set(args.commit) & set(args.rollback)
     if both:
-        raise ConfigError(f"{min(both)} stands behind --commit and behind --rollback: choose one")
+        raise ConfigError(f"{min(both)} is given to --commit and to --rollback: choose one")
     with open_store(args) as store:
         # All ids are looked up before the first decision.
         decided = [(store.transaction_by_id(id), id in args.commit) for id in (*args.commit, *args.rollback)]
@@ -60,5 +60,6 @@ def _decide(args: argparse.Namespace, out: Output) -> int:
             else:
                 out.line(f"{transaction.id}  {transaction.state}")
         store.flush()
-        out.say(f"{len(decided)} transactions are decided, and on the device")
+        many = "1 decision is" if len(decided) == 1 else f"{len(decided)} decisions are"
+        out.say(f"{many} on the device")
     return FINE

@@ -13,7 +13,7 @@ _HEAD = """# Options
 
 You can give an option in five places: as a keyword of `MessageStore.open(path, **options)`, as `-o name=value` of a command,
 as the variable `RMQ_STORE_<NAME>`, in a configuration file, and in a profile ([configuration.md](configuration.md)). A value
-may be text (`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). You can use upstream's name instead of the name on this page
+may be text (`"65536"`, `"64 MiB"`, `"5s"`, `"true"`). You can use RocketMQ's name instead of the name on this page
 (`mappedFileSizeCommitLog=65536`). It is an error to give one option under two names, or to give a name that is not on this
 page. The order is default, profile, file, environment, keyword. The later source wins, and `rmqstore config show` prints the
 source of each value.
@@ -32,17 +32,17 @@ def markdown() -> str:
         entries = ", ".join(f"`{k}={_plain(v)}`" for k, v in profile.entries.items())
         parts.append(f"| `{name}` | {profile.description} | {entries} |")
     for group in ("behaviour", "performance"):
-        parts += ["", f"## {group.capitalize()}\n", "| option | default | range | change | upstream | what |",
+        parts += ["", f"## {group.capitalize()}\n", "| option | default | range | change | RocketMQ | what |",
                   "|---|---|---|---|---|---|"]
         parts += [_row(option) for option in OPTIONS if option.group == group]
     parts += ["", "## Not supported\n",
-              "Upstream has these options; this store does not. A value other than upstream's default is an error.\n",
-              "| upstream | default | why |", "|---|---|---|"]
+              "RocketMQ has these options; this store does not. A value other than RocketMQ's default is an error.\n",
+              "| RocketMQ | default | why |", "|---|---|---|"]
     for name, (default, reason) in NOT_SUPPORTED.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## Accepted without effect\n",
-              "Upstream has these options; here they change nothing. A value other than upstream's default is logged.\n",
-              "| upstream | default | why |", "|---|---|---|"]
+              "RocketMQ has these options; here they change nothing. A value other than RocketMQ's default is logged.\n",
+              "| RocketMQ | default | why |", "|---|---|---|"]
     for name, (default, reason) in NO_EFFECT.items():
         parts.append(f"| `{name}` | {_plain(default)} | {reason} |")
     parts += ["", "## The broker's\n",

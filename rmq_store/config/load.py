@@ -244,7 +244,8 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> None:
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))
         return
-    hint = f"did you mean {_spelt(names[near[0]], source)}?" if near else "see docs/options.md"
+    hint = (f"did you mean {_spelt(names[near[0]], source)}?" if near else
+            "`rmqstore config options` and docs/options.md list all options")
     raise ConfigError(f"option {_spelt(key, source)} is unknown: {hint}{_where(source)}")
 
 
@@ -277,7 +278,7 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
     """Rules for deleting that somebody gave, and that delete nothing."""
     for name in ("retention_hours_of_day", "disk_clean_pct", "clean_forced"):
         if result["retention_hours"] is None and origins[name] != "default":
-            reason = "without retention_hours (upstream: fileReservedTime) nothing is deleted"
+            reason = "without retention_hours (RocketMQ: fileReservedTime) nothing is deleted"
             emit(Event.OPTION_NO_EFFECT, source=origins[name], options=f"{name} ({reason})")
 
 

@@ -208,7 +208,7 @@ OPTIONS: tuple[Option, ...] = (
          none="no file is written"),
 
     # cleaning (docs/cleaning.md)
-    _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this option is given** (upstream: 72). "
+    _int("retention_hours", None, "hours", 0, 1_000_000, "**Nothing is deleted unless this option is given** (RocketMQ: 72). "
          "The store deletes whole commit-log files whose last message is older than this, oldest first. It does so in the "
          "hours of retention_hours_of_day, or at any hour while the disk is fuller than disk_clean_pct. Above disk_force_pct "
          "the oldest files are deleted whatever their age. Files are deleted whether or not their messages were consumed.",
@@ -216,13 +216,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("retention_hours_of_day", "hours", "04", "Local hours in which files that are old enough are deleted.",
            upstream={"deleteWhen": None}),
     _int("disk_clean_pct", 75, "%", 1, 100, "Above this disk usage, files that are old enough are deleted at any hour "
-         "(upstream limits the value to 10 to 95).", "diskMaxUsedSpaceRatio"),
+         "(RocketMQ limits the value to 10 to 95).", "diskMaxUsedSpaceRatio"),
     _int("disk_force_pct", 85, "%", 1, 100, "Above this disk usage, the oldest files are deleted at once, whatever their age "
-         "(upstream limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio"),
+         "(RocketMQ limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio"),
     _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
           "cleanFileForciblyEnable"),
     _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE. Puts are "
-         "accepted again when usage is at or below disk_force_pct (upstream limits the value to 35 to 90). A full disk refuses "
+         "accepted again when usage is at or below disk_force_pct (RocketMQ limits the value to 35 to 90). A full disk refuses "
          "puts in any case.", "diskSpaceWarningLevelRatio", none="90 if retention_hours is given, else no limit"),
     _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check the clock and the disk.", "cleanResourceInterval"),
     _int("clean_files_max", 10, "files", 1, INT_MAX, "How many commit-log files one check deletes at most.",

@@ -16,7 +16,7 @@ _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
 _NO_COLD_DATA = "cold reads are not throttled"
 _NO_SWAP = "a mapping is released when no reader uses it"
-_UNREAD = "upstream's file store does not read it either"
+_UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
     "the log is in one directory": {"readOnlyCommitLogStorePaths": ""},

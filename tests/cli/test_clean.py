@@ -38,8 +38,8 @@ def test_dry_run_then_clean(store, rmqstore, json_lines):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (("--hours", "-1"), "hours is -1.0: say how old"), (("--hours", "nan"), "hours is nan: say how old"),
-    (("--hours", "inf"), "hours is inf: say how old"), (("--hours", "1", "--files", "-1"), "files_max is -1: give"),
+    (("--hours", "-1"), "hours is -1.0: give the age"), (("--hours", "nan"), "hours is nan: give the age"),
+    (("--hours", "inf"), "hours is inf: give the age"), (("--hours", "1", "--files", "-1"), "files_max is -1: give"),
     (("--hours", "soon"), "invalid float value: 'soon'")])
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_what_is_no_age_and_no_number(store, rmqstore, arguments, words, more):

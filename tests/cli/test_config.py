@@ -60,7 +60,7 @@ def test_every_option_is_explained(rmqstore, json_lines):
     code, out, _ = rmqstore("config", "options", "flushDiskType", "segment_size_bytes")
     assert code == 0 and out.startswith("flush_mode = async    (async or sync; reopen)")
     assert "segment_size_bytes = 1073741824 bytes    (4096 to 2147483647 bytes; fixed)" in out
-    assert "upstream: mappedFileSizeCommitLog, mapedFileSizeCommitLog" in out
+    assert "RocketMQ: mappedFileSizeCommitLog, mapedFileSizeCommitLog" in out
     code, _, err = rmqstore("config", "options", "flush_mod")
     assert code == 64 and "did you mean flush_mode?" in err
     assert rmqstore("config", "options", "brokerName")[0] == 64

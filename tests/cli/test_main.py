@@ -108,7 +108,7 @@ def test_help_that_cannot_be_written(words):
     """Python complained at exit, with code 120."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "rmq_store", *words], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (3, "rmqstore: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, "rmqstore: No space left on device: standard output\n")
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([sys.executable, "-m", "rmq_store", *words], stdout=writing, stderr=subprocess.PIPE, text=True)

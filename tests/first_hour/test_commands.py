@@ -45,7 +45,8 @@ def test_all_queues_are_read_unless_one_is_named(root, rmqstore):
     assert bodies(rmqstore("query", root, "-t", "orders", "--time", "0", "--json")[1]) == ["0", "1", "2"]
     code, out, err = rmqstore("get", root, "-t", "orders", "-i", "7")
     assert code == 1 and out.splitlines() == [
-        f"OFFSET_OVERFLOW_BADLY: the queue orders/{q} has offsets 0 to 3" for q in (0, 2, 4)] and err == ""
+        f"OFFSET_OVERFLOW_BADLY: no message at offset 7: the queue orders/{q} begins at 0 and ends before 3"
+        for q in (0, 2, 4)] and err == ""
 
 
 def test_tail_follows_queues_that_come_later(root, tmp_path):
@@ -61,7 +62,8 @@ def test_tail_follows_queues_that_come_later(root, tmp_path):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["get", "-t", "ordres"], "rmqstore get: topic 'ordres' of {} never had a message: the topics are orders"),
-    (["get", "-t", "orders", "-q", "1"], "rmqstore get: queue 1 of topic 'orders' never had a message: it has 0, 2, 4"),
+    (["get", "-t", "orders", "-q", "1"], "rmqstore get: queue 1 of topic 'orders' never had a message: the queues of the topic "
+     "are 0, 2, 4"),
     (["get", "-t", "x", "--wait", "0"], "rmqstore get: topic 'x' of {} never had a message: the topics are orders, other"),
     (["tail", "-t", "x", "--for", "0"], "rmqstore tail: topic 'x' of {} never had a message: the topics are orders, other"),
     (["tail", "-t", "orders", "-q", "3", "--for", "0"], "rmqstore tail: queue 3 of topic 'orders' never had a message"),

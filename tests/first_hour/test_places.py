@@ -65,7 +65,7 @@ def test_what_cannot_be_a_store(tmp_path, how, readonly):
     with pytest.raises(NotADirectoryError) as error:
         MessageStore.open(root, readonly=readonly, **SMALL)
     if how == "file":
-        assert "is a file, a store is a directory" in str(error.value)
+        assert "is a file, and a store is a directory" in str(error.value)
 
 
 @pytest.mark.parametrize(("name", "readonly"), [(name, readonly) for name in (

@@ -76,7 +76,7 @@ def test_output_that_takes_nothing(root, words, where, why):
     command, *rest = (words if "show" in words else words.replace(" ", f" {root} ", 1) if " " in words else f"{words} {root}"
                       ).split(" ", 1)
     done = shell(f"rmqstore {command} {' '.join(rest)} {where}")
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", f"rmqstore {command}: {why}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", f"rmqstore {command}: {why}: standard output\n")
 
 
 def test_streams_that_are_closed_become_no_file_of_the_store(tmp_path):

@@ -3,6 +3,7 @@ import itertools
 import os
 import shutil
 import subprocess
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_rotten_backup_is_not_restored(memory_disk):
         kept = victim.read_bytes()
         at = len(kept) // 3
         victim.write_bytes(kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1:])
-        with pytest.raises(errors.CorruptionError):
+        with pytest.raises(errors.CorruptionError, match="another backup"):
             restore(tmp_path / "b", tmp_path / "r")
         if victim.name != ".backup.json":
             assert [f.path for f in check_backup(tmp_path / "b")] == [str(victim)]
@@ -74,6 +75,20 @@ def test_a_restore_killed_at_every_call(tmp_path, memory_disk):
         assert rows(memory_disk / "r") == rows(tmp_path / "s")
         shutil.rmtree(memory_disk / "r")
     assert nth > 20
+
+
+def test_a_full_disk_leaves_nothing_of_a_restore_and_names_the_cure(tmp_path, memory_disk):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        fill(store, 300)
+        store.backup(memory_disk / "b")
+    for kind in ("pwrite", "fallocate"):
+        io = ProbeIo(keep_bytes=False)
+        io.fail(kind, 1, ENOSPC, memory_disk, sticky=True)
+        with pytest.raises(errors.DiskFull, match="restoring to .* nothing of it is left") as full:
+            restore(memory_disk / "b", memory_disk / "r", _io=io)
+        assert str(memory_disk / "r") in str(full.value)
+        assert os.listdir(memory_disk) == ["b"]
+    restore(memory_disk / "b", memory_disk / "r")
 
 
 HOSTILE = [{"files": {"../out": {}}}, {"files": {"../../out": {}}}, {"files": {"commitlog/../../out": {}}},

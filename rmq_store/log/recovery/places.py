@@ -71,7 +71,7 @@ def no_directory(path: str) -> NotADirectoryError:
     parts = path.split("/")
     way = ["/".join(parts[:n]) for n in range(2, len(parts))]
     file = next((place for place in way if not os.path.isdir(place)), path)
-    return NotADirectoryError(20, "is a file, a store is a directory: give its path, or another one", file)
+    return NotADirectoryError(20, "the path is a file, and a store is a directory: give the path of a directory", file)
 
 
 def denied(path: str) -> PermissionError:
@@ -86,7 +86,7 @@ def denied(path: str) -> PermissionError:
     except OSError:
         owner = ""
     return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
-                           "store, or give it permission (to look at a store, readonly=True needs that of reading alone)", shut)
+                           "store, or give it permission (readonly=True needs only the permission to read)", shut)
 
 
 class Places:

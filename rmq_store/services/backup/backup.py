@@ -21,7 +21,8 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateError
 from rmq_store.log.recovery.places import root_of
-from rmq_store.services.backup.content import LIST, copy_file, fingerprint, read_list, tree, write_list, wrong_files
+from rmq_store.services.backup.content import (LIST, OTHER_BACKUP, copy_file, fingerprint, read_list, tree, write_list,
+                                               wrong_files)
 from rmq_store.services.backup.image import Image
 from rmq_store.services.backup.source import Source
 from rmq_store.services.integrity.findings import Finding
@@ -64,7 +65,7 @@ def backup_source(source: Source, directory: Any, least: int, open_store: Callab
     except OSError as error:
         if error.errno not in DiskFull.codes:
             raise
-        full = DiskFull(error.errno or 0, "making a backup", error.filename or maker.directory)
+        full = DiskFull(error.errno or 0, "writing a backup at", error.filename or maker.directory)
         full.cure = "make room there and give the command again: earlier backups are whole, of this one nothing is left"
         raise full from error
 
@@ -272,19 +273,24 @@ def restore(directory: Any, target: Any, name: str | None = None, *, progress: C
         raise StoreStateError(f"another disk is mounted at {root}, and a backup is restored beside its target: give a "
                               f"directory on that disk ({os.path.join(root, 'store')})")
     partial = root.rstrip("/") + PARTIAL
-    fd = _begin_restore(files, partial)
     try:
-        _restore(io, files, info, partial, progress or (lambda size: None))
-        files.rename(partial, root)
-        files.sync_dir(os.path.dirname(root))
-        files.unlink(os.path.join(root, RESTORING))
-    finally:
-        files.close(fd)
+        with _begun_restore(files, partial):
+            _restore(io, files, info, partial, progress or (lambda size: None))
+            files.rename(partial, root)
+            files.sync_dir(os.path.dirname(root))
+            files.unlink(os.path.join(root, RESTORING))
+    except OSError as error:
+        if error.errno not in DiskFull.codes:
+            raise
+        full = DiskFull(error.errno or 0, "restoring to", root)
+        full.cure = "make room there, or choose a directory on another disk, and restore again: nothing of it is left"
+        raise full from error
     return info
 
 
-def _begin_restore(files: ControlFiles, partial: str) -> int:
-    """Makes the directory in which a restore is made, anew if one was broken off; its descriptor, which holds a lock on it."""
+@contextlib.contextmanager
+def _begun_restore(files: ControlFiles, partial: str) -> Iterator[None]:
+    """Makes the directory in which a restore is made, anew if one was broken off, and holds a lock on it."""
     if os.path.lexists(partial):
         if not os.path.isdir(partial) or ((there := set(os.listdir(partial))) and not there & {RESTORING, RESTORING + ".tmp"}):
             raise StoreStateError(f"{partial} is in the way: move it away, because a restore works there")
@@ -300,11 +306,15 @@ def _begin_restore(files: ControlFiles, partial: str) -> int:
     fd = files.open_dir(partial)
     try:
         _lock_restore(files, fd, partial)
-        files.write_new(partial, RESTORING, b"")
-    except BaseException:
+        try:
+            files.write_new(partial, RESTORING, b"")
+            yield
+        except OSError as error:
+            if error.errno in DiskFull.codes:       # what there is of it takes the room
+                _clear(partial)
+            raise
+    finally:
         files.close(fd)
-        raise
-    return fd
 
 
 def _lock_restore(files: ControlFiles, fd: int, partial: str) -> None:
@@ -339,7 +349,9 @@ def _restore(io: IoTable, files: ControlFiles, info: BackupInfo, partial: str, p
         os.makedirs(os.path.dirname(path), exist_ok=True)
         copy_file(io, os.path.join(info.path, each), path, None, pace)
         if os.path.getsize(path) != about["size"] or fingerprint(io, path) != about["crc"]:
-            raise CorruptionError(os.path.join(info.path, each), None, "the bytes that were written", "others")
+            error = CorruptionError(os.path.join(info.path, each), None, "the bytes that were written", "others")
+            error.cure = OTHER_BACKUP
+            raise error
         if each == newest:
             fd = files.open(path, os.O_RDWR)
             try:

@@ -18,12 +18,13 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import CorruptionError
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 
-__all__ = ["LIST", "copy_file", "fingerprint", "read_list", "tree", "write_list", "wrong_files"]
+__all__ = ["LIST", "OTHER_BACKUP", "copy_file", "fingerprint", "read_list", "tree", "write_list", "wrong_files"]
 
 JOURNALS = ".moving"       # how far copies into a store are
 LIST = ".backup.json"
 BLOCK, CHUNK = 64 << 10, 4 << 20
 LIST_MAX = 1 << 30
+OTHER_BACKUP = "choose another backup: `rmqstore restore DIR` lists them, and --backup NAME takes one"
 NAMES = {"source", "made_ms", "begin", "end", "file_count", "copied_bytes", "linked_bytes", "files"}
 FICLONE = 0x40049409
 _ZEROS = bytes(BLOCK)
@@ -127,7 +128,9 @@ def read_list(root: str) -> dict[str, Any]:
         content = json.loads(line)
         if int(crc, 16) == crc32c.crc32c(line + b"\n") and _whole(content):
             return dict(content)
-    raise CorruptionError(path, None, "the list of a backup's files", "something else")
+    error = CorruptionError(path, None, "the list of a backup's files", "something else")
+    error.cure = OTHER_BACKUP
+    raise error
 
 
 def _whole(content: Any) -> bool:

@@ -66,8 +66,8 @@ def keep_ms(options: Options, hours: float | None) -> int | None:
     if hours is None:
         hours = options.retention_hours
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= HOURS_MAX:
-        raise ValueError(f"hours is {hours!r}: say how old files must be to go, 0 to {HOURS_MAX} hours, here or as "
-                         "retention_hours")
+        raise ValueError(f"hours is {hours!r}: give the age of the files to delete, 0 to {HOURS_MAX} hours, here or "
+                         "as retention_hours")
     return int(hours * HOUR_MS) if hours else None
 
 

@@ -107,7 +107,7 @@ def read_live(root: str, now_ms: int | None = None) -> tuple[dict[str, Any] | No
         if missing and number == FORMAT:
             raise KeyError(*missing)
     except FileNotFoundError:
-        return None, "no live figures: the store is not open, or without the option stats_file_interval_ms"
+        return None, "no live figures: no process has the store open, or the option stats_file_interval_ms is not set"
     except OSError as error:
         return None, f"no live figures: {path}: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:

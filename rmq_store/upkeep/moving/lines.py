@@ -309,7 +309,8 @@ def _record(line: bytes, number: int, born: int) -> tuple[bytes, int]:
     except KeyError as error:
         raise ConfigError(f"line {number} has no {error}: a message has a topic and a body") from None
     except (ValueError, TypeError, RecursionError, RmqStoreError) as error:
-        raise ConfigError(f"line {number} is not a message ({error}): {line[:80]!r}") from error
+        raise ConfigError(f"line {number} is not a message ({error}): {line[:80]!r}: give JSON lines as `rmqstore export` "
+                          "writes them") from error
 
 
 def _number(name: str, value: object) -> Any:
