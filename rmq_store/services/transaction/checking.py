@@ -14,7 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError, TransactionDecided, TransactionUnknown, illegal
+from rmq_store.errors import (
+    MessageIllegal,
+    PropertiesSizeExceeded,
+    StoreStateError,
+    TransactionDecided,
+    TransactionUnknown,
+    illegal,
+)
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction.service import Transactions
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
@@ -93,6 +100,8 @@ class Checker:
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
                 continue
+            except (MessageIllegal, PropertiesSizeExceeded) as error:       # a peer's, which cannot be put: the others can
+                self._failed(half, error)
         return count
 
     def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
@@ -111,7 +120,10 @@ class Checker:
                 self._transactions.give_up(store, half)
                 emit(Event.TRANSACTION_GIVEN_UP, id=half.id, group=half.group, topic=half.topic, checks=half.checks)
                 return False
-            self._transactions.again(store, half)
+            try:
+                self._transactions.again(store, half)
+            except PropertiesSizeExceeded:      # a peer's, without room for the count: asked all the same until it is too old
+                pass
         return True
 
     def _ask(self, store: "StoreWait", half: Half, callback: Check) -> None:
@@ -121,7 +133,7 @@ class Checker:
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
         except Exception as error:
-            emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")
+            self._failed(half, error)
             return
         state = _ANSWERS[answer]
         if state is not None:
@@ -129,3 +141,6 @@ class Checker:
                 self._transactions.end(store, half, state, None)
             except TransactionDecided:      # the callback, or another thread, was quicker
                 pass
+
+    def _failed(self, half: Half, error: Exception) -> None:
+        emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")

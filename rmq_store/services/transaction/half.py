@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
-from rmq_store.errors import MessageIllegal, exceeds
+from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -25,6 +25,7 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -42,6 +43,8 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
+    for name in (ORIGIN, CHECKS):       # of a transaction that the properties were once read from
+        found.pop(name, None)
     for name in _DELAYS:
         if name in found:
             raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
@@ -55,6 +58,9 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found["__transactionId__"] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
+    if len(encoded) + CHECK_ROOM > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("size of the encoded properties of a transaction", f"{len(encoded)} bytes",
+                                             PROPERTIES_SIZE_MAX - CHECK_ROOM, "put what is long into the body"))
     size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
         body, bytes | bytearray | memoryview) else 0
     if size > limits.record_bytes:
@@ -128,8 +134,14 @@ def op_record(body: bytes, compat: Compat) -> dict[str, Any]:
     return {"topic": OP_TOPIC, "queue_id": 0, "body": body, "properties": properties}
 
 
+def number_of(text: str | bytes | None) -> int | None:
+    """A number that Java may have written; None for all other texts, which a peer can send, too."""
+    return int(text) if text is not None and len(text) <= 19 and text.isascii() and text.isdigit() else None
+
+
 def op_offsets(message: "Message") -> list[int]:
     """Half queue offsets that an op message of either version settles; what is no number settles nothing."""
     if message.tags != "d":
         return []
-    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit()]
+    found = map(number_of, bytes(message.body).split(b","))
+    return [offset for offset in found if offset is not None]

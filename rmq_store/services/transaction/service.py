@@ -27,7 +27,7 @@ from rmq_store.errors import (
 )
 from rmq_store.events import Event, emit
 from rmq_store.services.transaction import half as records
-from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC
+from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC, number_of
 from rmq_store.services.transaction.table import (
     COMMITTED,
     GIVEN_UP,
@@ -36,7 +36,6 @@ from rmq_store.services.transaction.table import (
     Half,
     Table,
     committed_among,
-    number_of,
 )
 
 if TYPE_CHECKING:
@@ -272,6 +271,8 @@ class Transactions:
     # ---- the table
 
     def _table(self, store: "StoreWait") -> Table:
+        if store.readonly and store.options.follow:
+            return self._load(store)        # its writer decides, and what that puts is in many queues
         return self._loaded or self._load(store)
 
     def _load(self, store: "StoreWait") -> Table:
@@ -309,6 +310,10 @@ class Transactions:
                 self.tend(store)
             except (PutError, StoreStateError):
                 pass
+            except OSError:
+                raise
+            except Exception as error:      # of whatever kind: close() has to come to its end
+                emit(Event.TASK_FAILED, task="writing op messages", path=self._path, error=str(error))
 
 
 def _wait_for_queues(store: "StoreWait") -> None:

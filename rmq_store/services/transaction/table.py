@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
-from rmq_store.services.transaction.half import CHECKS, HALF_TOPIC, IMMUNITY, OP_TOPIC, ORIGIN, op_offsets
+from rmq_store.services.transaction.half import CHECKS, HALF_TOPIC, IMMUNITY, OP_TOPIC, ORIGIN, RESERVED, number_of, op_offsets
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of",
-           "number_of"]
+__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of"]
 
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
@@ -33,7 +32,10 @@ class Half:
     def __init__(self, path: str, properties: Mapping[str, str], msg_id: str, queue_offset: int, born: int) -> None:
         """Raises KeyError, ValueError where these are not the properties of a half message."""
         self.id = properties.get("UNIQ_KEY") or msg_id
-        self.topic, self.queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+        self.topic, queue_id = properties["REAL_TOPIC"], number_of(properties["REAL_QID"])
+        if queue_id is None or queue_id > 0x7FFFFFFF or self.topic in RESERVED:
+            raise ValueError(self.topic, properties["REAL_QID"])
+        self.queue_id = queue_id
         self.group = properties.get("PGROUP", "")
         origin = number_of(properties.get(ORIGIN))
         self.origin = queue_offset if origin is None else origin
@@ -64,24 +66,26 @@ class Table:
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
         self._loading = False
+        self._said: dict[int, int] = {}                 # while loading: half queue offset -> log offset of its op message
         self.odd = 0                                    # half messages without a real topic and queue
 
     # ---- reading
 
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
         """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
-        low, high = store._bounds(OP_TOPIC, 0) or (0, 0)
-        self.op_position = min(max(committed(OP_TOPIC), low), high)
-        for op in messages_of(store, OP_TOPIC, 0, self.op_position):
-            settled = op_offsets(op)
-            self.done.update(settled)
-            self.ops[op.queue_offset] = max(settled, default=-1)
-        low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
-        self.position = self.seen = min(max(committed(HALF_TOPIC), low), high)
-        self.done = {offset for offset in self.done if offset >= self.position}
+        self.op_position, _ = _begin(store, OP_TOPIC, committed)
+        found = [(op.queue_offset, op.offset, op_offsets(op)) for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
+        self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
+        self.seen = self.position
+        said: dict[int, int] = {}
+        for queue_offset, place, offsets in found:
+            settled = [offset for offset in offsets if offset < high]
+            said.update((offset, place) for offset in settled if offset >= self.position)
+            self.ops[queue_offset] = max(settled, default=-1)
+        self.done, self._said = set(said), said
         self._loading = True
         self.take_new(store)
-        self._loading = False
+        self._loading, self._said = False, {}
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -108,6 +112,8 @@ class Table:
             return None                     # behind load, one of done may have been put again: its transaction is open
         if offset in self.by_offset:
             return self.by_offset[offset]
+        if self._said.get(offset, message.offset) < message.offset:
+            self.done.discard(offset)       # what settles a half message that was not there yet is no broker's
         properties = message.properties
         try:
             half = Half(self.path, properties, message.msg_id, offset, message.born_timestamp)
@@ -174,6 +180,13 @@ class Table:
         return sorted((half for half in self.halves.values() if half.state == PENDING), key=lambda half: half.places[-1])
 
 
+def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> tuple[int, int]:
+    """From which queue offset on a queue is read, and its end. An offset beyond the end is another store's: it says nothing."""
+    low, high = store._bounds(topic, 0) or (0, 0)
+    offset = committed(topic)
+    return (offset if low <= offset <= high else low), high
+
+
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
     """Messages of a queue from queue offset `begin` to its end."""
     while True:
@@ -215,6 +228,3 @@ def _first_behind(store: "StoreWait", topic: str, queue_id: int, place: int) -> 
             low = middle + 1
     return low
 
-
-def number_of(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
