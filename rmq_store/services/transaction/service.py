@@ -181,7 +181,7 @@ class Transactions:
                     table = self._table(store)
                     table.ops[result.queue_offset] = max(settled)
                     for offset in settled:
-                        table.settle(offset)
+                        table.settle(offset, ROLLED_BACK)       # what is committed or given up says so by now
         finally:
             if bodies:
                 with self._lock:
@@ -211,7 +211,13 @@ class Transactions:
         with self._lock:
             table = self._table(store)
             table.take_new(store)
-            return table.pending()
+            found = table.pending()
+        for half in found:
+            if half.unsure:
+                with half.lock.attempt(wait=False) as mine:
+                    if mine and half.unsure:
+                        self._look_for_commit(store, half)
+        return [half for half in found if half.state == PENDING]
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
         return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *half.places[-1])

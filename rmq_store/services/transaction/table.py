@@ -147,13 +147,16 @@ class Table:
 
     # ---- deciding
 
-    def settle(self, offset: int) -> None:
-        """The half message at this queue offset needs nobody any more."""
+    def settle(self, offset: int, state: str = PENDING) -> None:
+        """The half message at this queue offset needs nobody any more. state: what that makes of a pending transaction."""
         self.done.add(offset)
         half = self.by_offset.pop(offset, None)
         if half is not None:
-            half.places = [place for place in half.places if place[0] != offset]
-            if not half.places:
+            left = [place for place in half.places if place[0] != offset]
+            if not left and half.state == PENDING:
+                half.state = state          # first, as an interrupt may come after each line
+            half.places = left
+            if not left:
                 self.forget(half)
         self._advance()
 
@@ -177,7 +180,9 @@ class Table:
             self.op_position += 1
 
     def pending(self) -> list[Half]:
-        return sorted((half for half in self.halves.values() if half.state == PENDING), key=lambda half: half.places[-1])
+        """Without those of an interrupted prepare(), before take_new() has read their half messages."""
+        return sorted((half for half in self.halves.values() if half.state == PENDING and half.places),
+                      key=lambda half: half.places[-1])
 
 
 def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> tuple[int, int]:
