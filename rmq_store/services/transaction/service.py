@@ -195,7 +195,7 @@ class Transactions:
         result = store.put(**records.again_record(message, half.origin, half.checks + 1, store.options.compat), wait=False)
         with self._lock:
             table = self._table(store)
-            before = [offset for offset, _ in half.places]
+            before = [offset for offset, _ in half.places if offset != result.queue_offset]      # take_new() may have found it
             table.came(half, result.queue_offset, result.offset, half.checks + 1, result.store_timestamp)
             for offset in before:
                 table.settle(offset)
