@@ -74,6 +74,8 @@ _WORDS = {"LIKE": "write CONTAINS, STARTSWITH or ENDSWITH with a text", "ESCAPE"
 _NAMES = {"NAME": "a property", "NUMBER": "a number", "DECIMAL": "a number", "TEXT": "a text in single quotes", "LPAR": "(",
           "RPAR": ")", "EQUAL": "=", "_UNEQUAL": "<>", "ORDER": "<, <=, >, >=", "COMMA": ",", "PLUS": "+", "MINUS": "-",
           "$END": "the end"}
+CALLED_MAX = 256                    # characters before a parenthesis in which the name of a function is looked for
+_CALLED = re.compile(r"(?<![\w$])([A-Za-z_$][\w$]*+)\s*+\Z")
 _OPENINGS = re.compile(r"--[^\n\r]*|/\*.*?\*/|'(?:[^']|'')*+(?P<end>'?)", re.DOTALL)
 
 
@@ -201,7 +203,7 @@ def _unexpected(sql: str, token: Token, expected: set[str]) -> Refused:
         return Refused(at, "the text ends before the expression does", wanted)
     if token.type == "NAME" and token.upper() in _WORDS:
         return Refused(at, f"{token.upper()} is not part of the language", _WORDS[token.upper()])
-    if token.type == "LPAR" and (called := re.search(r"([A-Za-z_$][\w$]*)\s*$", sql[:at])):
+    if token.type == "LPAR" and (called := _CALLED.search(sql, max(0, at - CALLED_MAX), at)):
         return Refused(called.start(1), f"the function {called[1][:40]} is unknown", "the language has no functions: put the "
                        "value into a property of the message and compare that")
     if token.type == "EQUAL" and sql[at - 1:at] in ("=", "!"):

@@ -274,3 +274,28 @@ def test_two_threads_begin_to_check(store, monkeypatch):
     for thread in threads:
         thread.join(60)
     assert started == ["rmq-transactions"]
+
+
+def test_the_list_read_while_a_check_puts_a_half_message_again(tmp_path):
+    """Whoever reads the queue then finds the new half message before the check has noted it: it is the one that stays."""
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        transaction = store.prepare("T", b"1", group="P")
+
+        class Listing:
+            """The store, with a put behind which another thread lists the transactions."""
+
+            def put(self, *arguments, **keywords):
+                result = store.put(*arguments, **keywords)
+                assert store.wait_dispatched(30)
+                store.transactions()
+                return result
+
+            def __getattr__(self, name):
+                return getattr(store, name)
+
+        store._transactions.again(Listing(), transaction._half)
+        assert [(p.id, p.half_offset) for p in store.transactions()] == [(transaction.id, 1)]
+        store._transactions.tend(store)
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        assert [p.id for p in store.transactions()] == [transaction.id]
+        store.transaction_by_id(transaction.id).commit()

@@ -163,12 +163,44 @@ def test_an_interrupted_commit_is_looked_for(tmp_path, monkeypatch):
                 transaction.commit()
             assert transaction.state == "pending"
             transaction._store = store
+            assert [p.id for p in store.transactions()] == ([] if stored else [transaction.id])
             if stored:
                 with pytest.raises(errors.TransactionDecided):
                     transaction.rollback()
             transaction.commit()
         assert store.wait_dispatched(30)
         assert [bytes(m.body) for m in store.scan("T")] == [b"1", b"0"] and store.transactions() == []
+
+
+def test_an_interrupted_rollback_whose_op_message_is_there_is_one(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        transaction = store.prepare("T", b"1", group="P")
+        table = store._transactions._table(store)
+        settle = table.settle
+
+        def interrupted(*arguments):
+            settle(*arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(table, "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.rollback()
+        monkeypatch.undo()
+        assert transaction.state == "rolled back"
+        with pytest.raises(errors.TransactionDecided):
+            transaction.commit()
+        transaction.rollback()
+
+
+def test_an_interrupted_prepare_hides_no_other_transaction(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        first = store.prepare("T", b"1", group="P")
+        monkeypatch.setattr(store._transactions._table(store), "came", lambda *a: [][0])
+        with pytest.raises(IndexError):
+            store.prepare("T", b"2", group="P")
+        monkeypatch.undo()
+        assert [half.id for half in store._transactions._table(store).pending()] == [first.id]
+        assert store.wait_dispatched(30) and len(store.transactions()) == 2
 
 
 def test_a_full_store_refuses_the_commit_and_it_stays_pending(tmp_path):

@@ -126,7 +126,10 @@ class Checker:
                 self._transactions.give_up(store, half)
                 emit(Event.TRANSACTION_GIVEN_UP, id=half.id, group=half.group, topic=half.topic, checks=half.checks)
                 return False
-            self._transactions.again(store, half)
+            try:
+                self._transactions.again(store, half)
+            except PropertiesSizeExceeded:      # a peer's, without room for the count: asked all the same until it is too old
+                pass
         return True
 
     def _ask(self, store: "StoreWait", half: Half, callback: Check) -> None:

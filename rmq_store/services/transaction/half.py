@@ -25,8 +25,8 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_DIGITS_MAX = 19                        # of a number that Java reads; int() refuses thousands of digits
-_LINKED_MAX = len(ORIGIN) + len(CHECKS) + 4 + 19 + 10     # bytes that a check adds to the properties
+_DIGITS_MAX = 19                        # of a number that Java reads
+CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -45,6 +45,8 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
+    for name in (ORIGIN, CHECKS):       # of a transaction that the properties were once read from
+        found.pop(name, None)
     for name in _DELAYS:
         if name in found:
             raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
@@ -60,10 +62,9 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found["__transactionId__"] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
-    if len(encoded) + _LINKED_MAX > PROPERTIES_SIZE_MAX:
-        raise PropertiesSizeExceeded(exceeds("size of the encoded properties", f"{len(encoded)} bytes",
-                                             f"{PROPERTIES_SIZE_MAX - _LINKED_MAX} bytes for a transaction",
-                                             "put what is long into the body"))
+    if len(encoded) + CHECK_ROOM > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("size of the encoded properties of a transaction", f"{len(encoded)} bytes",
+                                             PROPERTIES_SIZE_MAX - CHECK_ROOM, "put what is long into the body"))
     size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
         body, bytes | bytearray | memoryview) else 0
     if size > limits.record_bytes:
@@ -137,16 +138,17 @@ def op_record(body: bytes, compat: Compat) -> dict[str, Any]:
     return {"topic": OP_TOPIC, "queue_id": 0, "body": body, "properties": properties}
 
 
+def number_of(text: str | bytes | None) -> int | None:
+    """A number that Java may have written. None for other texts, which a peer can send: "\u00b2", or thousands of digits, which
+    int() refuses."""
+    return int(text) if text is not None and len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit() else None
+
+
 def op_offsets(message: "Message") -> list[int]:
     """Half queue offsets that an op message of either version settles; what is no number settles nothing."""
     if message.tags != "d":
         return []
-    return [int(part) for part in bytes(message.body).split(b",") if part.isdigit() and len(part) <= _DIGITS_MAX]
-
-
-def number_of(text: str | None) -> int | None:
-    """The number in a property. None: there is none, or not in plain digits, such as "\u00b2", which int() refuses."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
+    return [offset for part in bytes(message.body).split(b",") if (offset := number_of(part)) is not None]
 
 
 def can_be_real(topic: str, queue_id: int) -> bool:

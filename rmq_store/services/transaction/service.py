@@ -186,7 +186,7 @@ class Transactions:
                     table = self._table(store)
                     table.ops[result.queue_offset] = max(settled)
                     for offset in settled:
-                        table.settle(offset)
+                        table.settle(offset, ROLLED_BACK)       # what is committed or given up says so by now
         finally:
             if bodies:
                 with self._lock:
@@ -200,7 +200,7 @@ class Transactions:
         result = store.put(**records.again_record(message, half.origin, half.checks + 1, store.options.compat), wait=False)
         with self._lock:
             table = self._table(store)
-            before = [offset for offset, _ in half.places]
+            before = [offset for offset, _ in half.places if offset != result.queue_offset]      # take_new() may have found it
             table.came(half, result.queue_offset, result.offset, half.checks + 1, result.store_timestamp)
             for offset in before:
                 table.settle(offset)
@@ -216,7 +216,13 @@ class Transactions:
         with self._lock:
             table = self._table(store)
             table.take_new(store)
-            return table.pending()
+            found = table.pending()
+        for half in found:
+            if half.unsure:
+                with half.lock.attempt(wait=False) as mine:
+                    if mine and half.unsure:
+                        self._look_for_commit(store, half)
+        return [half for half in found if half.state == PENDING]
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
         return [PendingTransaction(half.id, half.group, half.topic, half.queue_id, half.born, half.checks, *place)
@@ -316,6 +322,10 @@ class Transactions:
                 self.tend(store)
             except (PutError, StoreStateError):
                 pass
+            except OSError:
+                raise
+            except Exception as error:      # of whatever kind: close() has to come to its end
+                emit(Event.TASK_FAILED, task="writing op messages", path=self._path, error=str(error))
 
 
 def _wait_for_queues(store: "StoreWait") -> None:

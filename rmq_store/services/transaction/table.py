@@ -82,24 +82,26 @@ class Table:
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
         self._loading = False
+        self._said: dict[int, int] = {}                 # while loading: half queue offset -> log offset of its op message
         self.odd = 0                                    # half messages without a real topic and queue
 
     # ---- reading
 
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
         """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
-        low, high = store._bounds(OP_TOPIC, 0) or (0, 0)
-        self.op_position = min(max(committed(OP_TOPIC), low), high)
-        for op in messages_of(store, OP_TOPIC, 0, self.op_position):
-            settled = op_offsets(op)
-            self.done.update(settled)
-            self.ops[op.queue_offset] = max(settled, default=-1)
-        low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
-        self.position = self.seen = min(max(committed(HALF_TOPIC), low), high)
-        self.done = {offset for offset in self.done if offset >= self.position}
+        self.op_position, _ = _begin(store, OP_TOPIC, committed)
+        found = [(op.queue_offset, op.offset, op_offsets(op)) for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
+        self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
+        self.seen = self.position
+        said: dict[int, int] = {}
+        for queue_offset, place, offsets in found:
+            settled = [offset for offset in offsets if offset < high]
+            said.update((offset, place) for offset in settled if offset >= self.position)
+            self.ops[queue_offset] = max(settled, default=-1)
+        self.done, self._said = set(said), said
         self._loading = True
         self.take_new(store)
-        self._loading = False
+        self._loading, self._said = False, {}
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -126,6 +128,8 @@ class Table:
             return None                     # behind load, one of done may have been put again: its transaction is open
         if offset in self.by_offset:
             return self.by_offset[offset]
+        if self._said.get(offset, message.offset) < message.offset:
+            self.done.discard(offset)       # what settles a half message that was not there yet is no broker's
         properties = message.properties
         try:
             half = Half(self.path, properties, message.msg_id, offset, message.born_timestamp)
@@ -162,13 +166,16 @@ class Table:
 
     # ---- deciding
 
-    def settle(self, offset: int) -> None:
-        """The half message at this queue offset needs nobody any more."""
+    def settle(self, offset: int, state: str = PENDING) -> None:
+        """The half message at this queue offset needs nobody any more. state: what that makes of a pending transaction."""
         self.done.add(offset)
         half = self.by_offset.pop(offset, None)
         if half is not None:
-            half.places = [place for place in half.places if place[0] != offset]
-            if not half.places:
+            left = [place for place in half.places if place[0] != offset]
+            if not left and half.state == PENDING:
+                half.state = state          # first, as an interrupt may come after each line
+            half.places = left
+            if not left:
                 self.forget(half)
         self._advance()
 
@@ -192,8 +199,16 @@ class Table:
             self.op_position += 1
 
     def pending(self) -> list[Half]:
+        """Without those of an interrupted prepare(), before take_new() has read their half messages."""
         return sorted((half for half in self.halves.values() if half.state == PENDING and half.places),
                       key=lambda half: half.places[-1])
+
+
+def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> tuple[int, int]:
+    """From which queue offset on a queue is read, and its end. An offset beyond the end is another store's: it says nothing."""
+    low, high = store._bounds(topic, 0) or (0, 0)
+    offset = committed(topic)
+    return (offset if low <= offset <= high else low), high
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
