@@ -45,8 +45,6 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
     compat = limits.compat
     _check_target(topic, queue_id, group, limits)
     found = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
-    for name in (ORIGIN, CHECKS):       # of a transaction that the properties were once read from
-        found.pop(name, None)
     for name in _DELAYS:
         if name in found:
             raise MessageIllegal(f"the message has the property {name}: a transaction has no delay, put the message without")
