@@ -221,7 +221,7 @@ class Transactions:
             if half.unsure:
                 with half.lock.attempt(wait=False) as mine:
                     if mine and half.unsure:
-                        self._look_for_commit(store, half)
+                        self.look_for_commit(store, half)
         return [half for half in found if half.state == PENDING]
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
