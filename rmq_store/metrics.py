@@ -9,6 +9,8 @@
 Metrics with the same meaning as RocketMQ's have RocketMQ's names (rocketmq_storage_*, rocketmq_messages_*); other names begin
 with rmq_store_. A name contains the base unit. A closed store has no metrics; you need not unregister it. Thread-safety: any.
 """
+import contextlib
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,9 @@ __all__ = ["StoreCollector", "register", "text"]
 
 # Upper bounds in seconds; a duration is counted in the first bucket whose bound its own bucket lies below.
 BOUNDS = tuple(base * 10.0 ** power for power in range(-6, 1) for base in (1, 2.5, 5)) + (10.0,)
+
+_COLLECTORS: "weakref.WeakKeyDictionary[CollectorRegistry, StoreCollector]" = weakref.WeakKeyDictionary()
+_REGISTERING = threading.Lock()
 
 _GAUGES = {
     # metric -> (key of stats(), help)
@@ -78,22 +83,33 @@ _DURATIONS = {      # the same as the docstring of histograms()
 
 
 class StoreCollector(Collector):
-    """The metrics of one store, which the collector references weakly. labels: added to each metric; path is the directory."""
+    """The metrics of stores, which the collector references weakly. labels: added to each metric; path is the directory."""
 
-    def __init__(self, store: "MessageStore") -> None:
-        self._store = weakref.ref(store)
-        self._path = store.path
+    def __init__(self, *stores: "MessageStore") -> None:
+        self._stores = [weakref.ref(store) for store in stores]
+
+    def add(self, store: "MessageStore") -> None:
+        """Adds a store, and forgets the stores that are gone or closed."""
+        open_ones = [other for ref in self._stores if (other := ref()) is not None and other is not store and not other.closed]
+        self._stores = [weakref.ref(other) for other in (*open_ones, store)]
 
     def collect(self) -> Iterator[Any]:
-        store = self._store()
-        if store is None:
-            return
+        """Each metric once, with the samples of all stores: a page must not have a name twice."""
+        found: dict[str, Any] = {}
+        for ref in self._stores:
+            for family in () if (store := ref()) is None else self._families(store):
+                found.setdefault(family.name, family)
+                if found[family.name] is not family:
+                    found[family.name].samples += family.samples
+        yield from found.values()
+
+    def _families(self, store: "MessageStore") -> Iterator[Any]:
         try:
             stats: dict[str, Any] = dict(store.stats())
             topics, histograms, lags, groups = store.topic_counts(), store.histograms(), store.lag(), store.group_stats()
         except StoreStateError:
             return              # it is closed
-        label, path = ["path"], [self._path]
+        label, path = ["path"], [store.path]
         stats["put_lock_ms"] /= 1000
         stats["errno"] = bool(stats["errno"])
         size = GaugeMetricFamily("rocketmq_storage_size", "Bytes of the log", labels=["path", "storage_type"])
@@ -164,9 +180,14 @@ def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:
 
 
 def register(store: "MessageStore", registry: CollectorRegistry = REGISTRY) -> StoreCollector:
-    """Adds the metrics of a store to a registry of prometheus_client. Returns the collector, for registry.unregister."""
-    collector = StoreCollector(store)
-    registry.register(collector)
+    """Adds the metrics of a store to a registry of prometheus_client. Returns the collector of all stores of that registry, for
+    registry.unregister. Any number of stores, and a store that was opened again, may be registered."""
+    with _REGISTERING:
+        collector = _COLLECTORS.setdefault(registry, StoreCollector())
+        with contextlib.suppress(KeyError):         # a registry refuses a name that it has
+            registry.unregister(collector)
+        collector.add(store)
+        registry.register(collector)
     return collector
 
 
