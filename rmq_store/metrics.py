@@ -9,6 +9,8 @@
 Metrics with the same meaning as RocketMQ's have RocketMQ's names (rocketmq_storage_*, rocketmq_messages_*); other names begin
 with rmq_store_. A name contains the base unit. A closed store has no metrics; you need not unregister it. Thread-safety: any.
 """
+import contextlib
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -34,29 +36,33 @@ __all__ = ["StoreCollector", "register", "text"]
 # Upper bounds in seconds; a duration is counted in the first bucket whose bound its own bucket lies below.
 BOUNDS = tuple(base * 10.0 ** power for power in range(-6, 1) for base in (1, 2.5, 5)) + (10.0,)
 
+_COLLECTORS: "weakref.WeakKeyDictionary[CollectorRegistry, StoreCollector]" = weakref.WeakKeyDictionary()
+_REGISTERING = threading.Lock()
+
 _GAUGES = {
     # metric -> (key of stats(), help)
     "rocketmq_storage_dispatch_behind_bytes": ("dispatch_behind_bytes", "Bytes of the log that are not dispatched yet"),
-    "rmq_store_log_min_offset_bytes": ("min_log_offset", "Where the log begins"),
-    "rmq_store_log_wrote_bytes": ("wrote", "Where the log ends"),
-    "rmq_store_log_flushed_bytes": ("flushed", "Up to where the log is on the device"),
+    "rmq_store_log_min_offset_bytes": ("min_log_offset", "Log offset at which the log begins"),
+    "rmq_store_log_wrote_bytes": ("wrote", "Log offset at which the log ends"),
+    "rmq_store_log_flushed_bytes": ("flushed", "Log offset below which the log is on the device"),
     "rmq_store_log_files": ("log_files", "Commit-log files"),
     "rmq_store_queues": ("queues", "Consume queues"),
     "rmq_store_waiting_readers": ("waiting_readers", "Gets, listeners and event loops that wait for messages"),
     "rmq_store_message_view_leases": ("message_view_leases", "Groups of message views that are alive"),
-    "rmq_store_put_lock_seconds": ("put_lock_ms", "How long the present holder has had the put lock"),
-    "rmq_store_disk_full": ("disk_full", "1 while puts are refused because of disk_full_pct"),
-    "rmq_store_failed": ("errno", "1 after a failed write or sync: nothing is acknowledged any more"),
+    "rmq_store_put_lock_seconds": ("put_lock_ms", "Time for which the present holder has had the put lock"),
+    "rmq_store_disk_full": ("disk_full", "1 while the store refuses puts because of disk_full_pct"),
+    "rmq_store_failed": ("errno", "1 after a failed write or sync: the store acknowledges no put any more"),
 }
 _COUNTERS = {
     "rmq_store_puts": ("puts", "Messages put"),
     "rmq_store_put_bytes": ("put_bytes", "Bytes of records put"),
     "rmq_store_gets_found": ("gets_found", "Gets that found messages"),
-    "rmq_store_gets_missed": ("gets_missed", "Gets that found none"),
-    "rmq_store_got_messages": ("got_messages", "Messages got"),
-    "rmq_store_got_bytes": ("got_bytes", "Bytes of records got"),
-    "rmq_store_got_disk_messages": ("got_disk_messages", "Of them, messages further from the log's end than memory_ratio_pct"),
-    "rmq_store_got_disk_bytes": ("got_disk_bytes", "Bytes of these"),
+    "rmq_store_gets_missed": ("gets_missed", "Gets that found no message"),
+    "rmq_store_got_messages": ("got_messages", "Messages that gets returned"),
+    "rmq_store_got_bytes": ("got_bytes", "Bytes of records that gets returned"),
+    "rmq_store_got_disk_messages": ("got_disk_messages", "Messages that gets returned from further behind the "
+                                    "end of the log than memory_ratio_pct of the memory"),
+    "rmq_store_got_disk_bytes": ("got_disk_bytes", "Bytes of the records of rmq_store_got_disk_messages"),
     "rmq_store_commits": ("commits", "Commits from the pool to the file"),
     "rmq_store_flushes": ("flushes", "Flushes of the log to the device"),
     "rmq_store_pool_waits": ("pool_waits", "Puts that waited for room in the pool"),
@@ -65,33 +71,55 @@ _COUNTERS = {
     "rmq_store_unreadable_records": ("unreadable_records", "Records that dispatch could not read"),
 }
 
+_DURATIONS = {      # the same as the docstring of histograms()
+    "lock": "Time that an append waited for a put lock that was taken",
+    "append": "Time that an append held the put lock, one append in 64",
+    "commit": "Time of a commit from the pool to the file",
+    "flush": "Time of a flush to the device",
+    "dispatch_lag": "Time from a put until readers see the message, one value for each round of dispatch",
+    "get": "Time of a get, one get in 16",
+    "put": "Time of a put, with measure_puts only",
+}
+
 
 class StoreCollector(Collector):
-    """The metrics of one store, which the collector references weakly. labels: added to each metric; path is the directory."""
+    """The metrics of stores, which the collector references weakly. labels: added to each metric; path is the directory."""
 
-    def __init__(self, store: "MessageStore") -> None:
-        self._store = weakref.ref(store)
-        self._path = store.path
+    def __init__(self, *stores: "MessageStore") -> None:
+        self._stores = [weakref.ref(store) for store in stores]
+
+    def add(self, store: "MessageStore") -> None:
+        """Adds a store, and forgets the stores that are gone or closed."""
+        open_ones = [other for ref in self._stores if (other := ref()) is not None and other is not store and not other.closed]
+        self._stores = [weakref.ref(other) for other in (*open_ones, store)]
 
     def collect(self) -> Iterator[Any]:
-        store = self._store()
-        if store is None:
-            return
+        """Each metric once, with the samples of all stores: a page must not have a name twice."""
+        found: dict[str, Any] = {}
+        for ref in self._stores:
+            for family in () if (store := ref()) is None else self._families(store):
+                found.setdefault(family.name, family)
+                if found[family.name] is not family:
+                    found[family.name].samples += family.samples
+        yield from found.values()
+
+    def _families(self, store: "MessageStore") -> Iterator[Any]:
         try:
             stats: dict[str, Any] = dict(store.stats())
             topics, histograms, lags, groups = store.topic_counts(), store.histograms(), store.lag(), store.group_stats()
         except StoreStateError:
             return              # it is closed
-        label, path = ["path"], [self._path]
+        label, path = ["path"], [store.path]
         stats["put_lock_ms"] /= 1000
         stats["errno"] = bool(stats["errno"])
         size = GaugeMetricFamily("rocketmq_storage_size", "Bytes of the log", labels=["path", "storage_type"])
         size.add_metric([*path, "commitlog"], stats["wrote"] - stats["min_log_offset"])
         yield size
-        behind = GaugeMetricFamily("rocketmq_storage_flush_behind_bytes", "Bytes of the log not on the device", labels=label)
+        behind = GaugeMetricFamily("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the device yet",
+                                   labels=label)
         behind.add_metric(path, stats["wrote"] - stats["flushed"])
         yield behind
-        free = GaugeMetricFamily("rmq_store_pool_free_bytes", "Bytes of the pool that wait for no commit", labels=label)
+        free = GaugeMetricFamily("rmq_store_pool_free_bytes", "Bytes of the pool that hold nothing to commit", labels=label)
         free.add_metric(path, max(stats["pool_bytes"] - (stats["wrote"] - stats["committed"]), 0))
         yield free
         for name, (key, what) in _GAUGES.items():
@@ -109,7 +137,7 @@ class StoreCollector(Collector):
             sizes.add_metric([*path, topic], total)
         yield messages
         yield sizes
-        lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages a group has not consumed",
+        lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages that the group has not consumed",
                                 labels=["path", "consumer_group", "topic"])
         sums: dict[tuple[str, str], int] = {}
         for row in lags:
@@ -119,7 +147,7 @@ class StoreCollector(Collector):
         yield lag
         yield from _consumed(path, groups)
         for name, histogram in histograms.items():
-            family = HistogramMetricFamily(f"rmq_store_{name}_seconds", f"Durations of {name.replace('_', ' ')}", labels=label)
+            family = HistogramMetricFamily(f"rmq_store_{name}_seconds", _DURATIONS[name], labels=label)
             family.add_metric(path, _buckets(histogram), histogram.mean * histogram.count / 1e9)
             yield family
 
@@ -129,9 +157,10 @@ def _consumed(path: list[str], groups: "list[GroupStats]") -> Iterator[Any]:
     label = ["path", "consumer_group", "topic"]
     for name, key, what in (("rocketmq_messages_out", "messages", "Messages handed out, by group and topic"),
                             ("rocketmq_throughput_out", "bytes", "Bytes of records handed out, by group and topic"),
-                            ("rmq_store_messages_out_from_disk", "disk_messages", "Of them, those far from the log's end"),
+                            ("rmq_store_messages_out_from_disk", "disk_messages", "Messages handed out from further behind the "
+                             "end of the log than memory_ratio_pct of the memory"),
                             ("rocketmq_send_to_dlq_messages", "dead_letters", "Messages that became dead letters"),
-                            ("rmq_store_sent_back_messages", "sent_back", "Messages that failed and are tried again, or dead")):
+                            ("rmq_store_sent_back_messages", "sent_back", "Messages that failed: retried, or dead letters")):
         counter = CounterMetricFamily(name, what, labels=label)
         for row in groups:
             counter.add_metric([*path, row["group"], row["topic"]], row[key])       # type: ignore[literal-required]
@@ -151,9 +180,14 @@ def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:
 
 
 def register(store: "MessageStore", registry: CollectorRegistry = REGISTRY) -> StoreCollector:
-    """Adds the metrics of a store to a registry of prometheus_client. Returns the collector, for registry.unregister."""
-    collector = StoreCollector(store)
-    registry.register(collector)
+    """Adds the metrics of a store to a registry of prometheus_client. Returns the collector of all stores of that registry, for
+    registry.unregister. Any number of stores, and a store that was opened again, may be registered."""
+    with _REGISTERING:
+        collector = _COLLECTORS.setdefault(registry, StoreCollector())
+        with contextlib.suppress(KeyError):         # a registry refuses a name that it has
+            registry.unregister(collector)
+        collector.add(store)
+        registry.register(collector)
     return collector
 
 

@@ -247,6 +247,19 @@ def test_after_the_last_retry_a_dead_letter(store, caplog):
     assert store.topic_table.names() == ["%DLQ%G", "%RETRY%G"]
 
 
+def test_a_retry_of_something_else_is_refused_by_name(store):
+    store.put("T", b"x")
+    store.wait_dispatched(timeout=60)
+    with store.consumer("g", "T") as consumer:
+        batch = consumer.poll(timeout=60)
+        for wrong in (5, None, batch, b"x"):
+            with pytest.raises(errors.ArgumentIllegal, match="message is .*: give a message that the consumer handed out"):
+                batch.retry(wrong)
+        for level in ("2", None, 1.5):
+            with pytest.raises(errors.ArgumentIllegal, match="delay_level is .*: give a whole number"):
+                batch.retry(batch[0], delay_level=level)
+
+
 def test_a_retry_waits_as_long_as_a_brokers(tmp_path):
     """Level 3 + the times it was tried, or the one that is given, and never beyond the last; then it comes to %RETRY%."""
     probe = ProbeIo(keep_bytes=False)

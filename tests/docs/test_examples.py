@@ -29,6 +29,18 @@ def test_script(page, tmp_path):
         assert done.returncode == 0 and done.stdout and not done.stderr, (number, done)
 
 
+def test_metrics(tmp_path, monkeypatch):
+    prometheus = pytest.importorskip("prometheus_client")
+    published = []
+    monkeypatch.setattr(prometheus, "start_http_server", published.append)
+    monkeypatch.setenv("RMQ_STORE_PROFILE", "test")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(next(code for _, code in blocks("watching.md") if "prometheus" in code), names)
+    assert published == [9104] and b"rmq_store_puts_total{" in prometheus.generate_latest()
+    names["store"].close()
+
+
 def test_the_profile_is_one(tmp_path):
     ((_, text),) = blocks("configuration.md", "toml")
     (tmp_path / "mine.toml").write_text(text)

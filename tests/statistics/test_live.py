@@ -89,7 +89,7 @@ def test_close_removes_it_and_a_kill_leaves_it(tmp_path):
             probe.freeze()
         store.close()
         left, why = read_live(store.path)
-        assert (left == figures) if end == "killed" else (left is None and "not open" in why)
+        assert (left == figures) if end == "killed" else (left is None and "no process has the store open" in why)
     assert not list((tmp_path / "s").glob(".stats*"))
 
 

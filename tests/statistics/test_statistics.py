@@ -270,6 +270,35 @@ def test_metric_names_stay():
         "rocketmq_storage_dispatch_behind_bytes"]
 
 
+def test_two_stores_and_one_that_is_opened_again_are_registered(tmp_path):
+    """prometheus_client refuses a second collector with the same names."""
+    prometheus = pytest.importorskip("prometheus_client")
+    from rmq_store import metrics
+
+    registry = prometheus.CollectorRegistry(auto_describe=True)         # as the default one is
+
+    def paths():
+        page = prometheus.generate_latest(registry).decode()
+        assert page.count("# TYPE rmq_store_puts_total ") <= 1
+        return sorted(re.findall(r'^rmq_store_puts_total\{path="([^"]*)"\}', page, re.MULTILINE))
+
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    with MessageStore.open(two, profile="test") as second:
+        with MessageStore.open(one, profile="test") as first:
+            metrics.register(first, registry)
+            metrics.register(second, registry)
+            metrics.register(second, registry)
+            assert paths() == [one, two]
+        assert paths() == [two]
+        with MessageStore.open(one, profile="test") as first:
+            collector = metrics.register(first, registry)
+            assert paths() == [one, two]
+            registry.unregister(collector)
+            assert paths() == []
+            metrics.register(first, registry)
+            assert one in paths()
+
+
 def test_a_closed_store_has_no_metrics(tmp_path):
     pytest.importorskip("prometheus_client")
     from rmq_store import metrics

@@ -398,7 +398,10 @@ class Consumer:
 
     def _sent_back(self, message: "Message", delay_level: int) -> "_SentBack":
         """What a message that failed becomes: to be put, then counted."""
-        times = message.reconsume_times
+        times = getattr(message, "reconsume_times", None)
+        if times is None:
+            raise illegal("message", message, "give a message that the consumer handed out")
+        delay_level = whole(delay_level, "delay_level", -COUNT_MAX, COUNT_MAX)
         properties = {name: value for name, value in message.properties.items() if name not in _OF_ONE_DELIVERY}
         properties.setdefault("RETRY_TOPIC", message.topic)
         properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
