@@ -99,8 +99,8 @@ class Transactions:
         half.origin = result.queue_offset
         with self._lock:
             table = self._table(store)
-            if result.queue_offset < table.position and result.queue_offset not in table.by_offset:
-                table = self._load(store)       # somebody has deleted the topic, and its queue begins again
+            if table.begins_again(result.queue_offset, result.offset):
+                table = self._load(store)
             known = table.add(half)
             if known is not None:
                 table.came(known, result.queue_offset, result.offset, 0, result.store_timestamp)
@@ -124,7 +124,9 @@ class Transactions:
             if state == COMMITTED:
                 self._commit(store, half, wait)
             else:
-                self.write_ops(store, [offset for offset, _ in half.places], wait)
+                with self._lock:
+                    offsets = self._table(store).offsets_of(half)
+                self.write_ops(store, offsets, wait)
                 half.state = state
             return half.result
 
@@ -164,7 +166,7 @@ class Transactions:
         options = store.options
         half.state = state
         with self._lock:
-            self._unwritten += [offset for offset, _ in half.places]
+            self._unwritten += self._table(store).offsets_of(half)
             size = sum(len(str(offset)) + 1 for offset in self._unwritten)
         if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
             try:
@@ -183,10 +185,7 @@ class Transactions:
                 result = store.put(**records.op_record(bodies[0][0], options.compat), wait=wait if len(bodies) == 1 else False)
                 settled = bodies.pop(0)[1]
                 with self._lock:
-                    table = self._table(store)
-                    table.ops[result.queue_offset] = max(settled)
-                    for offset in settled:
-                        table.settle(offset)
+                    self._table(store).said(result.queue_offset, settled)
         finally:
             if bodies:
                 with self._lock:

@@ -76,12 +76,14 @@ class Table:
     def __init__(self, path: str) -> None:
         self.path = path
         self.position = self.op_position = self.seen = 0
+        self.seen_at = -1                               # log offset of the newest half message that was read
         self.halves: dict[int, Half] = {}               # by origin
         self.by_offset: dict[int, Half] = {}            # by half queue offset
         self.by_id: dict[str, Half] = {}
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
         self._loading = False
+        self._told: dict[int, int] = {}                 # while loading: what op messages settle -> their log offset
         self.odd = 0                                    # half messages without a real topic and queue
 
     # ---- reading
@@ -92,14 +94,15 @@ class Table:
         self.op_position = min(max(committed(OP_TOPIC), low), high)
         for op in messages_of(store, OP_TOPIC, 0, self.op_position):
             settled = op_offsets(op)
-            self.done.update(settled)
+            self._told.update(dict.fromkeys(settled, op.offset))
             self.ops[op.queue_offset] = max(settled, default=-1)
         low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
         self.position = self.seen = min(max(committed(HALF_TOPIC), low), high)
-        self.done = {offset for offset in self.done if offset >= self.position}
+        self.done = {offset for offset in self._told if self.position <= offset < high}
         self._loading = True
         self.take_new(store)
         self._loading = False
+        self._told.clear()
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -116,12 +119,14 @@ class Table:
         if self.seen < high:
             for message in messages_of(store, HALF_TOPIC, 0, self.seen):
                 self.take(message)
-                self.seen = message.queue_offset + 1
+                self.seen, self.seen_at = message.queue_offset + 1, message.offset
         self._advance()
 
     def take(self, message: "Message") -> Half | None:
         """Adds one half message, or finds it. None: it is settled, or no half message of a broker."""
         offset = message.queue_offset
+        if self._told.get(offset, message.offset) < message.offset:
+            self.done.discard(offset)       # that was told of a queue which somebody has deleted: the offset is another's now
         if offset < self.position or (offset in self.done and not self._loading):
             return None                     # behind load, one of done may have been put again: its transaction is open
         if offset in self.by_offset:
@@ -146,6 +151,11 @@ class Table:
         self.came(half, offset, message.offset, number_of(properties.get(CHECKS)) or 0, message.store_timestamp)
         return half
 
+    def begins_again(self, queue_offset: int, offset: int) -> bool:
+        """Whether a half message that was just put has a queue offset of before: somebody has deleted the topic."""
+        return offset > self.seen_at and (queue_offset < max(self.seen, self.position) or queue_offset in self.done
+                                          or queue_offset in self.by_offset)
+
     def add(self, half: Half) -> Half | None:
         """A transaction that was just prepared, unless the queue was read meanwhile. None: a check has settled it already."""
         offset = half.origin
@@ -161,6 +171,19 @@ class Table:
             self.by_offset[queue_offset] = half
 
     # ---- deciding
+
+    def said(self, op_offset: int, settled: list[int]) -> None:
+        """An op message is stored at this offset of the op queue."""
+        if op_offset < self.op_position:        # somebody has deleted the topic, and its queue begins again
+            self.ops.clear()
+            self.op_position = op_offset
+        self.ops[op_offset] = max(settled)
+        for offset in settled:
+            self.settle(offset)
+
+    def offsets_of(self, half: Half) -> list[int]:
+        """What an op message has to settle; nothing where the half queue that had it was deleted."""
+        return [offset for offset, _ in half.places if self.by_offset.get(offset) is half]
 
     def settle(self, offset: int) -> None:
         """The half message at this queue offset needs nobody any more."""
