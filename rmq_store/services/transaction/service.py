@@ -19,6 +19,8 @@ from rmq_store.codec._layout import FLAG_TRANSACTION
 from rmq_store.codec.message_id import UniqueIdFactory
 from rmq_store.codec.properties import decode_properties
 from rmq_store.errors import (
+    DiskFull,
+    DurabilityError,
     MessageIllegal,
     PutError,
     StoreNotWriteable,
@@ -171,8 +173,8 @@ class Transactions:
         if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
             try:
                 self.write_ops(store, wait=None if at_once else False)
-            except (PutError, StoreStateError):     # the transaction is decided all the same; tend() tries again, and says so
-                pass
+            except (PutError, StoreStateError, DurabilityError):
+                pass        # the transaction is decided all the same; tend() tries again, and says so
 
     def write_ops(self, store: "StoreWait", own: Sequence[int] = (), wait: bool | None = False) -> None:
         """Puts the op messages that wait for company, and those of `own`, last. Where it raises, `own` is forgotten again."""
@@ -313,7 +315,7 @@ class Transactions:
         if self._loaded is not None and not store.readonly:
             try:
                 self.tend(store)
-            except (PutError, StoreStateError):
+            except (PutError, StoreStateError, DiskFull):
                 pass
 
 
