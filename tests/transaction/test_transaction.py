@@ -279,3 +279,15 @@ def test_no_room_for_the_op_message(tmp_path, monkeypatch, compat):
         assert store.transactions() == [] and bodies(store, "T") == [b"1"]
         store._transactions.tend(store)
         assert bodies(store, OP) == [b"0" if compat == "4.9" else b"0,"]
+
+
+def test_close_releases_a_store_whose_transactions_cannot_be_read(tmp_path, monkeypatch, caplog):
+    def odd(_):
+        raise ValueError("of a kind that nobody has thought of")
+
+    with opened(tmp_path) as store:
+        store.prepare("T", b"1", group="P")
+        monkeypatch.setattr(store._transactions, "tend", odd)
+    assert store.closed and not (tmp_path / "abort").exists() and "nobody has thought of" in caplog.text
+    with opened(tmp_path) as store:
+        assert len(store.transactions()) == 1

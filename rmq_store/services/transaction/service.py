@@ -317,6 +317,10 @@ class Transactions:
                 self.tend(store)
             except (PutError, StoreStateError, DiskFull):
                 pass
+            except OSError:
+                raise
+            except Exception as error:      # of whatever kind: the store is closed all the same, and its lock released
+                emit(Event.TASK_FAILED, task="writing op messages", path=self._path, error=str(error))
 
 
 def _wait_for_queues(store: "StoreWait") -> None:
