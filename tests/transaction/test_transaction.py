@@ -1,4 +1,5 @@
 """Transactions: what is stored, in which bytes, who sees it when, and what a second decision gets."""
+import errno
 import threading
 
 import pytest
@@ -260,3 +261,33 @@ def test_settled_between_two_looks(tmp_path):
             assert look() in (0, b"1")
         store._transactions.pending = lambda store: [going()]
         assert [row.half_offset for row in store.transactions()] == [0]
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5.x"])
+def test_no_room_for_the_op_message(tmp_path, monkeypatch, compat):
+    """The real message is stored, so the commit returns, and so does close(); the next open puts the op message."""
+    with opened(tmp_path, compat=compat, transaction_op_interval_ms=HOUR) as store:
+        transaction = store.prepare("T", b"1", group="P")
+
+        def full(*_, **__):
+            raise errors.DiskFull(errno.ENOSPC, "no space", str(tmp_path))
+
+        monkeypatch.setattr(store._transactions, "write_ops", full)
+        assert transaction.commit().queue_offset == 0 and transaction.state == "committed"
+    assert not (tmp_path / "abort").exists()
+    with opened(tmp_path, compat=compat) as store:
+        assert store.transactions() == [] and bodies(store, "T") == [b"1"]
+        store._transactions.tend(store)
+        assert bodies(store, OP) == [b"0" if compat == "4.9" else b"0,"]
+
+
+def test_close_releases_a_store_whose_transactions_cannot_be_read(tmp_path, monkeypatch, caplog):
+    def odd(_):
+        raise ValueError("of a kind that nobody has thought of")
+
+    with opened(tmp_path) as store:
+        store.prepare("T", b"1", group="P")
+        monkeypatch.setattr(store._transactions, "tend", odd)
+    assert store.closed and not (tmp_path / "abort").exists() and "nobody has thought of" in caplog.text
+    with opened(tmp_path) as store:
+        assert len(store.transactions()) == 1

@@ -19,6 +19,8 @@ from rmq_store.codec._layout import FLAG_TRANSACTION
 from rmq_store.codec.message_id import UniqueIdFactory
 from rmq_store.codec.properties import decode_properties
 from rmq_store.errors import (
+    DiskFull,
+    DurabilityError,
     MessageIllegal,
     PutError,
     StoreNotWriteable,
@@ -99,8 +101,8 @@ class Transactions:
         half.origin = result.queue_offset
         with self._lock:
             table = self._table(store)
-            if result.queue_offset < table.position and result.queue_offset not in table.by_offset:
-                table = self._load(store)       # somebody has deleted the topic, and its queue begins again
+            if table.begins_again(result.queue_offset, result.offset):
+                table = self._load(store)
             known = table.add(half)
             if known is not None:
                 table.came(known, result.queue_offset, result.offset, 0, result.store_timestamp)
@@ -124,7 +126,9 @@ class Transactions:
             if state == COMMITTED:
                 self._commit(store, half, wait)
             else:
-                self.write_ops(store, [offset for offset, _ in half.places], wait)
+                with self._lock:
+                    offsets = self._table(store).offsets_of(half)
+                self.write_ops(store, offsets, wait)
                 half.state = state
             return half.result
 
@@ -164,13 +168,13 @@ class Transactions:
         options = store.options
         half.state = state
         with self._lock:
-            self._unwritten += [offset for offset, _ in half.places]
+            self._unwritten += self._table(store).offsets_of(half)
             size = sum(len(str(offset)) + 1 for offset in self._unwritten)
         if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
             try:
                 self.write_ops(store, wait=None if at_once else False)
-            except (PutError, StoreStateError):     # the transaction is decided all the same; tend() tries again, and says so
-                pass
+            except (PutError, StoreStateError, DurabilityError):
+                pass        # the transaction is decided all the same; tend() tries again, and says so
 
     def write_ops(self, store: "StoreWait", own: Sequence[int] = (), wait: bool | None = False) -> None:
         """Puts the op messages that wait for company, and those of `own`, last. Where it raises, `own` is forgotten again."""
@@ -183,10 +187,7 @@ class Transactions:
                 result = store.put(**records.op_record(bodies[0][0], options.compat), wait=wait if len(bodies) == 1 else False)
                 settled = bodies.pop(0)[1]
                 with self._lock:
-                    table = self._table(store)
-                    table.ops[result.queue_offset] = max(settled)
-                    for offset in settled:
-                        table.settle(offset, ROLLED_BACK)       # what is committed or given up says so by now
+                    self._table(store).said(result.queue_offset, settled)
         finally:
             if bodies:
                 with self._lock:
@@ -320,11 +321,11 @@ class Transactions:
         if self._loaded is not None and not store.readonly:
             try:
                 self.tend(store)
-            except (PutError, StoreStateError):
+            except (PutError, StoreStateError, DiskFull):
                 pass
             except OSError:
                 raise
-            except Exception as error:      # of whatever kind: close() has to come to its end
+            except Exception as error:      # of whatever kind: the store is closed all the same, and its lock released
                 emit(Event.TASK_FAILED, task="writing op messages", path=self._path, error=str(error))
 
 

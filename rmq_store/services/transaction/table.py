@@ -76,13 +76,14 @@ class Table:
     def __init__(self, path: str) -> None:
         self.path = path
         self.position = self.op_position = self.seen = 0
+        self.seen_at = -1                               # log offset of the newest half message that was read
         self.halves: dict[int, Half] = {}               # by origin
         self.by_offset: dict[int, Half] = {}            # by half queue offset
         self.by_id: dict[str, Half] = {}
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
         self._loading = False
-        self._said: dict[int, int] = {}                 # while loading: half queue offset -> log offset of its op message
+        self._told: dict[int, int] = {}                 # while loading: half queue offset -> log offset of its op message
         self.odd = 0                                    # half messages without a real topic and queue
 
     # ---- reading
@@ -93,15 +94,15 @@ class Table:
         found = [(op.queue_offset, op.offset, op_offsets(op)) for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
         self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
         self.seen = self.position
-        said: dict[int, int] = {}
+        told: dict[int, int] = {}
         for queue_offset, place, offsets in found:
             settled = [offset for offset in offsets if offset < high]
-            said.update((offset, place) for offset in settled if offset >= self.position)
+            told.update((offset, place) for offset in settled if offset >= self.position)
             self.ops[queue_offset] = max(settled, default=-1)
-        self.done, self._said = set(said), said
+        self.done, self._told = set(told), told
         self._loading = True
         self.take_new(store)
-        self._loading, self._said = False, {}
+        self._loading, self._told = False, {}
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -118,18 +119,18 @@ class Table:
         if self.seen < high:
             for message in messages_of(store, HALF_TOPIC, 0, self.seen):
                 self.take(message)
-                self.seen = message.queue_offset + 1
+                self.seen, self.seen_at = message.queue_offset + 1, message.offset
         self._advance()
 
     def take(self, message: "Message") -> Half | None:
         """Adds one half message, or finds it. None: it is settled, or no half message of a broker."""
         offset = message.queue_offset
+        if self._told.get(offset, message.offset) < message.offset:
+            self.done.discard(offset)       # told before there was such a message: of a queue that was deleted, or by no broker
         if offset < self.position or (offset in self.done and not self._loading):
             return None                     # behind load, one of done may have been put again: its transaction is open
         if offset in self.by_offset:
             return self.by_offset[offset]
-        if self._said.get(offset, message.offset) < message.offset:
-            self.done.discard(offset)       # what settles a half message that was not there yet is no broker's
         properties = message.properties
         try:
             half = Half(self.path, properties, message.msg_id, offset, message.born_timestamp)
@@ -150,6 +151,11 @@ class Table:
         self.came(half, offset, message.offset, number_of(properties.get(CHECKS)) or 0, message.store_timestamp)
         return half
 
+    def begins_again(self, queue_offset: int, offset: int) -> bool:
+        """Whether a half message that was just put has a queue offset of before: somebody has deleted the topic."""
+        return offset > self.seen_at and (queue_offset < max(self.seen, self.position) or queue_offset in self.done
+                                          or queue_offset in self.by_offset)
+
     def add(self, half: Half) -> Half | None:
         """A transaction that was just prepared, unless the queue was read meanwhile. None: a check has settled it already."""
         offset = half.origin
@@ -165,6 +171,19 @@ class Table:
             self.by_offset[queue_offset] = half
 
     # ---- deciding
+
+    def said(self, op_offset: int, settled: list[int]) -> None:
+        """An op message is stored at this offset of the op queue."""
+        if op_offset < self.op_position:        # somebody has deleted the topic, and its queue begins again
+            self.ops.clear()
+            self.op_position = op_offset
+        self.ops[op_offset] = max(settled)
+        for offset in settled:
+            self.settle(offset, ROLLED_BACK)       # what is committed or given up says so by now
+
+    def offsets_of(self, half: Half) -> list[int]:
+        """What an op message has to settle; nothing where the half queue that had it was deleted."""
+        return [offset for offset, _ in half.places if self.by_offset.get(offset) is half]
 
     def settle(self, offset: int, state: str = PENDING) -> None:
         """The half message at this queue offset needs nobody any more. state: what that makes of a pending transaction."""
