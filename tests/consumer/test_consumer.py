@@ -253,10 +253,10 @@ def test_a_retry_of_something_else_is_refused_by_name(store):
     with store.consumer("g", "T") as consumer:
         batch = consumer.poll(timeout=60)
         for wrong in (5, None, batch, b"x"):
-            with pytest.raises(errors.ArgumentIllegal, match="message is .*: give a message that the consumer handed out"):
+            with pytest.raises(errors.ArgumentIllegal, match=r"message is .*: give a message that the consumer handed out"):
                 batch.retry(wrong)
         for level in ("2", None, 1.5):
-            with pytest.raises(errors.ArgumentIllegal, match="delay_level is .*: give a whole number"):
+            with pytest.raises(errors.ArgumentIllegal, match=r"delay_level is .*: give a whole number"):
                 batch.retry(batch[0], delay_level=level)
 
 

@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_nothing_of_a_restore_and_names_the_cure(tmp_path, me
     for kind in ("pwrite", "fallocate"):
         io = ProbeIo(keep_bytes=False)
         io.fail(kind, 1, ENOSPC, memory_disk, sticky=True)
-        with pytest.raises(errors.DiskFull, match="restoring to .* nothing of it is left") as full:
+        with pytest.raises(errors.DiskFull, match=r"restoring to .* nothing of it is left") as full:
             restore(memory_disk / "b", memory_disk / "r", _io=io)
         assert str(memory_disk / "r") in str(full.value)
         assert os.listdir(memory_disk) == ["b"]

@@ -21,8 +21,16 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateError
 from rmq_store.log.recovery.places import root_of
-from rmq_store.services.backup.content import (LIST, OTHER_BACKUP, copy_file, fingerprint, read_list, tree, write_list,
-                                               wrong_files)
+from rmq_store.services.backup.content import (
+    LIST,
+    OTHER_BACKUP,
+    copy_file,
+    fingerprint,
+    read_list,
+    tree,
+    write_list,
+    wrong_files,
+)
 from rmq_store.services.backup.image import Image
 from rmq_store.services.backup.source import Source
 from rmq_store.services.integrity.findings import Finding
