@@ -9,7 +9,7 @@ from rmq_store.cli.output import Output, Progress, size_text
 from rmq_store.cli.verify import show
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError
-from rmq_store.services.backup.backup import check_backup, list_backups, restore
+from rmq_store.services.backup.backup import check_backup, list_backups, newest_backup, restore
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +27,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.check:
         if args.target is not None:
             raise ConfigError("--check restores nothing: give it without TO")
-        found = check_backup(args.directory, args.backup)
+        name = newest_backup(args.directory) if args.backup is None else args.backup
+        found = check_backup(args.directory, name)
         for finding in found:
             show(finding, out)
-        out.say(f"{len(found)} findings")
+        out.say(f"backup {name}: {len(found)} findings")
         return CORRUPT if found else FINE
     if args.target is None:
         return _list(args, out)

@@ -474,7 +474,7 @@ def test_the_commands(tmp_path, rmqstore):
         assert rmqstore("backup", tmp_path / "s", tmp_path / "b", "--json")[0] == 0
     code, out, err = rmqstore("restore", tmp_path / "b")
     assert (code, err) == (0, "") and len(out.splitlines()) == 3
-    assert rmqstore("restore", tmp_path / "b", "--check") == (0, "0 findings\n", "")
+    assert rmqstore("restore", tmp_path / "b", "--check") == (0, f"backup {names(tmp_path / 'b')[-1]}: 0 findings\n", "")
     code, out, _ = rmqstore("restore", tmp_path / "b", tmp_path / "r", "--backup", names(tmp_path / "b")[0])
     assert code == 0 and rows(tmp_path / "r") == rows(tmp_path / "s")
     assert rmqstore("restore", tmp_path / "b", tmp_path / "r")[0] == 3

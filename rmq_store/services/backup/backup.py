@@ -35,7 +35,7 @@ from rmq_store.services.backup.image import Image
 from rmq_store.services.backup.source import Source
 from rmq_store.services.integrity.findings import Finding
 
-__all__ = ["BackupInfo", "backup_source", "check_backup", "list_backups", "restore"]
+__all__ = ["BackupInfo", "backup_source", "check_backup", "list_backups", "newest_backup", "restore"]
 
 MARKER, PARTIAL, RESTORING = ".rmqstore-backups", ".partial", ".restoring"
 # What of the source's options decides what queues and index hold.
@@ -258,6 +258,11 @@ def _chosen(directory: Any, name: str | None) -> BackupInfo:
         return _info(directory, found[-1] if name is None else name)
     there = ", ".join(found) or "none"
     raise ConfigError(f"{os.fsdecode(directory)} has no backup {name or ''}: there are {there}")
+
+
+def newest_backup(directory: Any) -> str | None:
+    """Returns the name of the newest backup in a directory; None if there is none. Raises FileNotFoundError."""
+    return next(reversed(_names(root_of(directory))), None)
 
 
 def check_backup(directory: Any, name: str | None = None, *, _io: IoTable | None = None) -> list[Finding]:
