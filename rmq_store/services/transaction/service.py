@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.codec._layout import FLAG_TRANSACTION
 from rmq_store.codec.message_id import UniqueIdFactory
 from rmq_store.codec.properties import decode_properties
 from rmq_store.errors import (
@@ -90,6 +91,8 @@ class Transactions:
             other = self._table(store).by_id.get(found["UNIQ_KEY"])
             if other is not None and other.state == PENDING:
                 raise MessageIllegal(f"UNIQ_KEY is {found['UNIQ_KEY']!r}: a transaction of that id is pending, decide it first")
+        if isinstance(fields.get("sys_flag"), int):         # as upstream: else the half message would have no queue entry
+            fields["sys_flag"] &= ~FLAG_TRANSACTION
         result = store.put(**record, **fields, wait=wait)
         half = Half(self._path, found, result.msg_id, result.queue_offset,
                     fields.get("born_timestamp") or result.store_timestamp)
