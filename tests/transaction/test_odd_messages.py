@@ -138,3 +138,11 @@ def test_a_follower_sees_decisions_of_its_writer(tmp_path):
             assert reader.get(OP, 0, 0, wait=60).messages and reader.get("T", 0, 0, wait=60).messages
             assert [p.id for p in reader.transactions()] == [held[2].id]
             assert [reader.transaction_by_id(t.id).state for t in held] == ["committed", "rolled back", "pending"]
+
+
+@pytest.mark.parametrize("flag", [4, 8, 12])
+def test_flags_of_another_transaction_are_not_taken_over(tmp_path, flag):
+    with opened(tmp_path) as store:
+        first = store.prepare("T", b"1", group="P")
+        second = store.prepare("T", b"2", group="P", sys_flag=flag)
+        assert [p.id for p in store.transactions()] == [first.id, second.id] and first.id != second.id
