@@ -27,7 +27,7 @@ def _driver(name: str, minutes: float, shows: str, *more: str) -> Step:
 
 STEPS: tuple[Step, ...] = (
     _driver("first_touch", 0.3, "what the first use of a page of memory costs on this machine"),
-    _group("beside", 13, "puts and gets in turns with RocketMQ, until all is flushed and dispatched"),
+    _group("beside", 12, "puts and gets in turns with RocketMQ, until all is flushed and dispatched", reps=2),
     _group("at_rate", 6.2, "latency and processor time of both stores at the same load", reps=1),
     _group("chronicle", 2.5, "asynchronous puts beside Chronicle Queue", reps=2),
     _group("databases", 3.5, "the same work beside SQLite, LMDB and RocksDB", reps=2),

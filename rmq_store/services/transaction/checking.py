@@ -1,8 +1,8 @@
 """The check-back: asks the producer group of a transaction that nobody has decided (upstream: TransactionalMessageCheckService,
 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener).
 
-A transaction is due when it is older than transaction_timeout_ms, or than its property CHECK_IMMUNITY_TIME_IN_SECONDS. Each
-check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After transaction_check_max checks, or
+A transaction is due when it is older than transaction_timeout_ms or, where it has one, than its property
+CHECK_IMMUNITY_TIME_IN_SECONDS. Each check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After transaction_check_max checks, or
 when it is older than retention_hours (72, if that is not given), it goes to TRANS_CHECK_MAX_TIME_TOPIC. A group without a
 callback is left alone: its transactions stay as they are.
 One daemon thread from the first callback on; it ends with the store.
@@ -111,7 +111,8 @@ class Checker:
     def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
         """As upstream: a message that was born in the future, because a clock was set back, is due, too."""
         age = now - half.born
-        return age < 0 or (age > max(store.options.transaction_timeout_ms, half.immunity_ms) and half.stored <= now)
+        least = store.options.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
+        return age < 0 or (age > least and half.stored <= now)
 
     def _prepared(self, store: "StoreWait", half: Half, now: int) -> bool:
         """Puts it again with one check more, or gives it up. False: there is nothing to ask."""

@@ -51,7 +51,8 @@ class Half:
         self.origin = queue_offset if origin is None else origin
         self.places: list[tuple[int, int]] = []
         self.born = born
-        self.immunity_ms = (number_of(properties.get(IMMUNITY)) or 0) * 1000
+        immunity = number_of(properties.get(IMMUNITY))
+        self.immunity_ms = None if immunity is None else immunity * 1000
         self.checks = self.stored = 0
         self.state = PENDING
         self.result: Any = None         # of the commit's put, or the record that was found
