@@ -183,7 +183,7 @@ def test_by_hand_at_any_hour(aged):
     with pytest.raises(ValueError, match="hours is None"):
         a.clean()
     for bad in (-1, float("nan"), float("inf"), 1_000_001, "72", True):
-        with pytest.raises(ValueError, match=f"hours is {bad!r}: say how old"):
+        with pytest.raises(ValueError, match=f"hours is {bad!r}: give the age"):
             a.clean(bad)
         with pytest.raises(ValueError, match="hours is"):
             a.store.cleanable(bad)

@@ -23,9 +23,11 @@ Rules, by the name that stands in front of a finding:
     journal     a commit is pending only once log, staging files and stores it speaks of are on the device, names too; done only
                 once its records, or the new names of its stores, are; and what was written in it stays
     control     a store that is closed leaves no small file (offsets, topics, checkpoint ...) that the device may not have
-A sync covers what was complete when it began; of a ring, also what is linked before it. A failed one covers nothing, nor does a
-later one cover what it did. Writes with RWF_DSYNC are durable when they are complete. msync covers its range.
+A write that found no room has written nothing. A sync covers what was complete when it began; of a ring, also what is linked
+before it. A failed one covers nothing, nor does a later one cover what it did. Writes with RWF_DSYNC are durable when they are
+complete. msync covers its range.
 """
+import errno
 import functools
 import os
 from collections.abc import Iterable
@@ -41,6 +43,7 @@ __all__ = ["RULES", "Checker", "Store"]
 
 LINKED = 4 | 8              # IOSQE_IO_LINK, IOSQE_IO_HARDLINK
 DSYNC = 0x10000             # RMQ_CALL_DSYNC
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)      # of a write that has written nothing
 MARGIN_MS = 3000            # recovery begins so much before the times of the checkpoint
 RULES = frozenset({"durable", "changed", "rename", "offsets", "checkpoint", "vouched", "early", "abort", "cut", "beyond",
                    "journal", "control"})
@@ -69,6 +72,7 @@ class _Flight:
     offset: int
     durable: bool
     after: list[int]            # flights linked before it
+    before: bytes | None = None     # what was there
     whole: bool = False
 
 
@@ -251,8 +255,9 @@ class Checker(SmallFiles):
         if file is None:
             return
         self._before_write(call.path or "", file, call, number)
+        before = file.read(call.offset, call.offset + call.length) if file.whole and call.data is not None else None
         file.write(call.offset, call.data, call.length, None, number)
-        self._enter(number, call, _Flight(file, True, call.length, call.offset, bool(call.flags & DSYNC), []))
+        self._enter(number, call, _Flight(file, True, call.length, call.offset, bool(call.flags & DSYNC), [], before))
 
     def _ring_sync(self, call: Call, number: int) -> None:
         file = self.open.get(call.fd)
@@ -275,6 +280,8 @@ class Checker(SmallFiles):
                 flight.file.landed(submitted, flight.offset + call.result, number)
                 if flight.durable:      # its bytes, and so what was written there before and is not told apart from them
                     flight.file.synced(submitted, flight.offset, flight.offset + call.result, flights=(submitted,))
+            elif flight.before is not None and -call.result in NO_ROOM:
+                flight.file.write_refused(submitted, flight.offset, flight.before)
             else:
                 flight.file.write_failed(submitted)
         elif call.result >= 0:

@@ -168,6 +168,20 @@ def test_msync_covers_its_range(small, synced, expected):
     assert small.found() == expected
 
 
+def test_a_ring_write_that_found_no_room_has_written_nothing():
+    file = File(True)
+    file.write(0, b"x" * 100, 100, 1)
+    file.synced(2)
+    file.write(50, b"y" * 100, 100, None, 7)
+    file.write_refused(7, 50, b"x" * 50 + bytes(50))
+    assert file.first_dirty(0, 200) is None and file.read(0, 150) == b"x" * 100 + bytes(50)
+    file.write(50, b"y" * 100, 100, None, 8)
+    file.write(50, b"z" * 100, 100, None, 9)
+    file.write_refused(9, 50, b"y" * 100)
+    file.landed(8, 150, 10)
+    assert file.first_dirty(0, 200) is not None         # which bytes are whose is not known
+
+
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("data", [None, b"", b"y" * 100], ids=["no bytes", "refused", "bytes"])
 def test_a_ring_write_that_failed_is_made_again(whole, data):
