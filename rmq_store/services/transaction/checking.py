@@ -1,10 +1,10 @@
 """The check-back: asks the producer group of a transaction that nobody has decided (upstream: TransactionalMessageCheckService,
 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener).
 
-A transaction is due when it is older than transaction_timeout_ms or, where it has one, than its property
-CHECK_IMMUNITY_TIME_IN_SECONDS. Each check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After transaction_check_max checks, or
-when it is older than retention_hours (72, if that is not given), it goes to TRANS_CHECK_MAX_TIME_TOPIC. A group without a
-callback is left alone: its transactions stay as they are.
+A transaction is due when it is older than transaction_timeout_ms or, where its message has CHECK_IMMUNITY_TIME_IN_SECONDS, than
+that. Each check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After
+transaction_check_max checks, or when it is older than retention_hours (72, if that is not given), it goes to
+TRANS_CHECK_MAX_TIME_TOPIC. A group without a callback is left alone: its transactions stay as they are.
 One daemon thread from the first callback on; it ends with the store.
 """
 import threading
