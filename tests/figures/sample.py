@@ -54,7 +54,7 @@ def runs() -> dict[str, dict[str, Any]]:
         "dispatch-full": {"dispatch_full": {OURS: [{"dispatched_per_s": 3.6e6}]}},
         "idle": {"idle_queues": {"mmap": [{"beyond_pool_mib": 11.0}]}},
         "fence": {"fence": {"fdatasync (pool)": [{"last_ms_max": 4.5}], "msync (mmap)": [{"last_ms_max": 3.5}]}},
-        "first-touch": {"first_touch": {"memory": [{"first_us": 53.0, "again_us": 0.8}]}},
+        "first-touch": {"first_touch": {s: [{"first_us": 53.0, "again_us": 0.8}] for s in ("memory", "page cache")}},
         "small-stores": {"small_store_async": {s: [{"open_ms_median": 5.6, "close_ms_median": 3.1, "disk_bytes": 4296704}]
                                                for s in ("mmap", "pool")}},
         "cleaning": {"cleaning_mmap": {s: [{"max_us": 28_000.0, "p999_us": 55.0, "deleted_gib": 10.0}]
