@@ -35,11 +35,25 @@ cdef extern from *:
     int32_t index_word_load(const unsigned char *p) nogil
     void index_word_store(unsigned char *p, int32_t v) nogil
 
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    struct tm:
+        int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year
+    tm *localtime_r(const time_t *t, tm *out)
+
 cdef enum:
     NAME_DIGITS = 17
 
 
 # ---- life
+
+cdef int64_t index_file_name_at(int64_t wall_ms) noexcept nogil:
+    cdef time_t seconds = wall_ms // 1000
+    cdef tm t
+    localtime_r(&seconds, &t)
+    return ((((((t.tm_year + 1900) * <int64_t> 100 + t.tm_mon + 1) * 100 + t.tm_mday) * 100 + t.tm_hour) * 100
+             + t.tm_min) * 100 + t.tm_sec) * 1000 + wall_ms % 1000
+
 
 cdef char *_path(const char *dir, int64_t name) noexcept nogil:
     cdef size_t n = strlen(dir) + NAME_DIGITS + 4
