@@ -40,8 +40,8 @@ class LogPositions:
         return files[0].start if files else 0
 
     def end(self, over: bool = False) -> int:
-        """Behind the newest whole record, where the store's next writer goes on. Walks from where it was last time, so an idle
-        look costs one record's head.
+        """Behind the newest whole record, where the store's next writer continues. The walk begins where the last one ended, so
+        an idle look costs one record's head.
 
         Good records behind a place that was not written do not count: a power cut left them behind, or recovery did, and a
         writer will write over them. With onCorrupt=fail neither do those behind any other damage, which check_whole tells.

@@ -390,8 +390,8 @@ def _finish_pending(root: str, store: MessageStore, fsync: bool, app: str) -> No
 
 
 def _count(root: str, store: MessageStore, entry: dict[str, Any]) -> dict[str, Any]:
-    """Has the journal say how many of the records the log holds, and where others go on. Whoever puts to the store between this
-    and the next crash puts behind that: what follows the first records need not be the others."""
+    """Writes into the journal how many of the records the log holds, and where the others begin. A program that puts between
+    this and the next crash puts behind that place, so the records that follow need not be those of the commit."""
     parts = [Staged(**p) for p in entry["parts"]]
     for part in parts:
         verify(part)

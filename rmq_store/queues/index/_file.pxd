@@ -1,4 +1,4 @@
-# One index file (upstream: IndexFile.java, IndexHeader.java): a map of fixed size, all numbers big-endian.
+# One index file (RocketMQ: IndexFile.java, IndexHeader.java): a map of fixed size, all numbers big-endian.
 #
 #   position                 field                       position                 field
 #   0   beginTimestamp  i8   of the first entry          40          slot 0       i4, number of its newest entry, 0 none

@@ -1,4 +1,4 @@
-"""One index file: layout, put, select, cut (upstream: IndexFile.java). Contract and picture of the layout in _file.pxd.
+"""One index file: layout, put, select, cut (RocketMQ: IndexFile.java). Contract and picture of the layout in _file.pxd.
 
 Order of a put: entry, published count, slot, header in the map. A reader loads the slot before the count, so whatever number it
 finds in a slot of a healthy file is below the count it then sees, and that entry is whole.
@@ -341,7 +341,7 @@ cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_
     index_file_header(f, &header)
     last = header.count - 1
     if not f.writable and header.count < f.entries_max:
-        # Another process may be between its slot and its count; the entry itself is written before either (upstream's bound).
+        # Another process may be between its slot and its count; the entry itself is written before either (RocketMQ's bound).
         last = header.count
     if e <= 0 or e > last or header.count <= 1:
         return n

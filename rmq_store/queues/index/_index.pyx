@@ -1,4 +1,4 @@
-"""The index of a store: a list of index files, the newest takes the keys (upstream: IndexService.java). Contract in _index.pxd.
+"""The index of a store: a list of index files, the newest takes the keys (RocketMQ: IndexService.java). Contract in _index.pxd.
 
 The dispatch thread puts, the checkpoint thread syncs, any thread queries. The list is guarded by a mutex that is held for a
 few pointer moves only; a file is used outside of it under a hold, so nothing is unmapped under a reader. Making the next file

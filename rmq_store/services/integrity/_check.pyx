@@ -195,7 +195,7 @@ cdef class Checker:
         return row_start(self.row)
 
     def log(self, int64_t begin, int64_t size):
-        """Looks at the records from `begin` on, about `size` bytes of them. Returns (where to go on, -1 at the end; notes)."""
+        """Checks the records from `begin` on, about `size` bytes of them. Returns (where to continue, -1 at the end; notes)."""
         cdef int64_t next
         with nogil:
             next = self._log(begin, begin + size if begin <= INT64_MAX - size else INT64_MAX)
@@ -457,7 +457,7 @@ cdef class Checker:
         return 0
 
     def index_file(self, int i, int32_t begin):
-        """Entries of index file `i` from number `begin` (1 is the first) on. Returns (where to go on, 0 at the end; notes)."""
+        """Entries of index file `i` from number `begin` (1: the first) on. Returns (where to continue, 0 at the end; notes)."""
         cdef int32_t next
         with nogil:
             next = self._index_file(self.index[i], begin)
@@ -520,7 +520,7 @@ cdef class Checker:
     # ---- queues to log
 
     def queue(self, bytes topic not None, int32_t queue_id, int64_t begin, int64_t end):
-        """Entries of a queue from `begin` on, below queue offset `end`. Returns (where to go on, -1 at the end; notes)."""
+        """Entries of a queue from `begin` on, below queue offset `end`. Returns (where to continue, -1 at the end; notes)."""
         cdef Queue *q = queues_find(self.queues.table, topic, <int32_t> len(topic), queue_id, False)
         cdef int64_t next = -1
         if q != NULL:
