@@ -143,7 +143,7 @@ class LogPositions:
                 return min(at, end)
         return end
 
-    def check(self, position: int, end: int, what: str = "the record that a stream is to go on with",
+    def check(self, position: int, end: int, what: str = "the record with which a stream continues",
               anew: str = "begin with a new checkpoint") -> int:
         """The position to read from, given the one a reader stands at. Reports what was lost; what, anew: words for it.
 
