@@ -17,7 +17,6 @@ LONG_FILES = {
     "rmq_store/access/bulk/_columns.pyx": 590,
     "rmq_store/access/writer/_future.pyx": 566, "rmq_store/access/writer/_put.pyx": 539, "rmq_store/base/io/_io.pyx": 557,
     "rmq_store/log/flush/_ring.pyx": 600, "rmq_store/queues/consumequeue/_recover.pyx": 555,
-    "rmq_store/services/integrity/_check.pyx": 557,
 }
 LONG_FUNCTIONS = {
     ("rmq_store/access/reader/_get.pyx", "get"): 90, ("rmq_store/access/writer/_put.pyx", "_put"): 86,
