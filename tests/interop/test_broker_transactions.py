@@ -17,6 +17,7 @@ from tests.interop.jvm import FETCH_SECONDS, settings
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "transactions_with_rocketmq.sh"
 COMMITTED, PENDING = {f"c{i}" for i in range(4)}, {f"p{i}" for i in range(4)}
 ROLLED_BACK = {f"r{i}" for i in range(4)}
+pytestmark = pytest.mark.slow        # the jars of two brokers, and a JVM for each question
 versions = pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
 
 

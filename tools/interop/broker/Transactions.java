@@ -66,7 +66,7 @@ public final class Transactions {
         config.setRocketmqHome(dir.getPath());
         for (Method m : BrokerConfig.class.getMethods()) {
             if (m.getName().equals("setTransactionOpBatchInterval")) {
-                m.invoke(config, 100L); // of 5.x
+                m.invoke(config, 100); // of 5.x
             }
         }
         broker = new BrokerController(config, new NettyServerConfig(), new NettyClientConfig(), Stores.config(dir, props));
