@@ -125,7 +125,7 @@ class Suite:
         return done
 
     def one(self, case: Case, base: Path, cgroup: str) -> Result:
-        """Where pauses are judged, or a stream beside the device's, nothing of the run before may go on."""
+        """Where pauses are judged, or a stream beside the device's, nothing of the run before may continue."""
         if case.workload in ("put_async", "put_sustained") and not self.args.quick:
             settle()
         return run_case(case, base, cgroup)

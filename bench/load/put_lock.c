@@ -1,7 +1,7 @@
 /* What a kind of put lock is worth where threads really meet at it: put_lock ROUND_MS ROUNDS BYTES THREADS
  *
  * Each thread reads BYTES outside the lock and copies them under it, as a put does with a body. Rounds of the kinds take
- * turns; each prints "kind copies_per_s cpu_us_per_copy". `adaptive` is what upstream's AdaptiveBackOffSpinLock is after: it
+ * turns; each prints "kind copies_per_s cpu_us_per_copy". `adaptive` is what RocketMQ's AdaptiveBackOffSpinLock is after: it
  * looks twice as often as it lately took, at most as often as `spin`, and less after each time that it slept all the same. */
 #define _GNU_SOURCE
 #include <stdio.h>

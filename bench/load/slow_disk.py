@@ -98,7 +98,7 @@ class Producer(threading.Thread):
 
 
 def slowly(probe: ProbeIo, delay: float, seconds: float) -> None:
-    """Lets what waits below the store go on once in `delay`, for so many seconds."""
+    """Lets what waits below the store continue once in `delay`, for so many seconds."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         probe.hold(DEVICE)

@@ -14,7 +14,7 @@ enum { RMQ_CPU_WORDS = 128, RMQ_CPU_BITS = 8 * sizeof(unsigned long) };   /* 8,1
 
 static inline int rmq_cpu(void) { return sched_getcpu(); }
 
-/* The calling thread goes on elsewhere, if it may run elsewhere; afterwards it may run where it might before. A wish: a
+/* The calling thread continues elsewhere, if it may run elsewhere; afterwards it may run where it might before. A wish: a
  * refusal (one processor, a sandbox) changes nothing. An affinity that somebody gives this thread in between is lost. */
 static inline void rmq_cpu_leave(int cpu) {
     unsigned long allowed[RMQ_CPU_WORDS], others[RMQ_CPU_WORDS];

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "rmq_atomic.h"
 
-/* The part of a map that is zeros of ours now, as positions in the file; several parts count as one with all between them. */
+/* The part of a map that is zeros of the handler, as positions in the file; several parts are one, with all between them. */
 typedef struct rmq_lost {
     int64_t begin;
     int64_t end; /* 0: nothing is lost. Stored last */

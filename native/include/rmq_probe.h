@@ -82,7 +82,7 @@ typedef struct rmq_standing {
 } rmq_standing;
 /* One more gate; thread 0: any. 0 or -ENOMEM. */
 int rmq_probe_gate(rmq_probe *p, uint64_t kinds, const char *path, int thread);
-void rmq_probe_ungate(rmq_probe *p);                                    /* no gate any more; all go on */
+void rmq_probe_ungate(rmq_probe *p);                                    /* no gate any more; all continue */
 int rmq_probe_let(rmq_probe *p, int64_t ticket);                        /* 0; -EINVAL: it stands nowhere */
 int rmq_probe_standing(rmq_probe *p, int i, rmq_standing *out);         /* the i-th oldest; -EINVAL: fewer stand */
 int rmq_probe_wait_standing(rmq_probe *p, int n, int64_t timeout_ns);   /* until n stand: 0 or -ETIMEDOUT */

@@ -2,7 +2,7 @@
  *
  * A flight is one write, or one sync. Flights are kept in the order in which they were begun and come back in that order, so
  * that whoever takes them moves its positions over the contiguous complete prefix only. What the kernel may answer besides
- * "all written" is settled in here: a short write goes on from its last whole block; EINTR and EAGAIN go again, a bounded
+ * "all written" is settled in here: a short write continues from its last whole block; EINTR and EAGAIN go again, a bounded
  * number of times; a sync that was cancelled because the write before it fell short runs once that write is complete. Any
  * other answer is the ring's error, which stays. A sync that ran and failed is never tried again.
  *
@@ -69,7 +69,7 @@ unsigned rmq_ring_count(const rmq_ring *r);     /* flights begun and not taken *
 rmq_flight *rmq_ring_newest(rmq_ring *r);
 
 /* Begins a write of n bytes at `offset`; `from` stays as it is until the flight is taken. durable: RWF_DSYNC. link: the next
- * call is rmq_ring_sync, chained behind it. block: what a short write goes on from (RMQ_RING_BLOCK direct, 1 buffered).
+ * call is rmq_ring_sync, chained behind it. block: what a short write continues from (RMQ_RING_BLOCK direct, 1 buffered).
  * Nothing reaches the kernel before rmq_ring_turn. Needs room (a chain: for two). */
 void rmq_ring_write(rmq_ring *r, int slot, int fd, const void *from, size_t n, int64_t offset, int64_t end, void *owner,
                     int durable, int link);
@@ -91,7 +91,7 @@ int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, 
  * 0 or -errno of the ring or the write; *synced: 0 or -errno of the sync. */
 int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced);
 
-/* pwrite of whole blocks (or RWF_DSYNC with durable != 0) for a direct descriptor: a short write goes on from its last whole
+/* pwrite of whole blocks (or RWF_DSYNC with durable != 0) for a direct descriptor: a short write continues from its last whole
  * block, EINTR goes again. 0 or -errno. */
 int rmq_pwrite_blocks(const rmq_io *io, int fd, const void *from, size_t n, int64_t offset, size_t block, int durable);
 #endif

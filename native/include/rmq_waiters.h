@@ -1,6 +1,6 @@
 /* Threads that wait for a position to be passed: each sleeps on a word of its own, in a list without a bound.
  *
- * Who passes the position takes those it covers off the list and wakes the first; each wakes the next one before it goes on.
+ * The thread that passes the position takes those it covers off the list and wakes the first; each then wakes the next one.
  * Waking all of them at once would send them against one another, and then one by one through whatever they want next (a
  * Python thread: the GIL). Nobody is woken in vain, and nobody is forgotten: a waiter that comes late puts itself on the list
  * first and then looks again whether it has to sleep at all. */
@@ -65,7 +65,7 @@ static inline void rmq_waiter_sleep(rmq_waiters *l, rmq_waiter *w, int64_t timeo
     rmq_waiter_leave(l, w);
 }
 
-/* The position has passed `to`: whoever waits for no more than that goes on, and one of the others as well, to see what is to
+/* The position has passed `to`: whoever waits for no more than that continues, and one of the others as well, to see what is to
  * be done for them. That one first. */
 static inline void rmq_waiters_pass(rmq_waiters *l, int64_t to) {
     rmq_waiter *head = NULL, *tail = NULL, *other = NULL;

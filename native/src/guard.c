@@ -93,7 +93,7 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
 static void fork_prepare(void) { pthread_mutex_lock(&changing); }
 static void fork_parent(void) { pthread_mutex_unlock(&changing); }
 static void fork_child(void) {
-    /* What lies at these addresses in the child is none of ours. */
+    /* What lies at these addresses in the child is not the parent's map. */
     for (chunk *c = first; c != NULL; c = c->next)
         for (int i = 0; i < CHUNK; i++) c->maps[i].begin = 0;
     pthread_mutex_unlock(&changing);

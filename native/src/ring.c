@@ -71,7 +71,7 @@ static int set_up(const rmq_io *io, rmq_ring *r, unsigned entries, unsigned wish
     };
     unsigned wished = (wishes & RMQ_RING_SQPOLL ? IORING_SETUP_SQPOLL : 0) +
                       (wishes & RMQ_RING_IOPOLL ? IORING_SETUP_IOPOLL : 0);
-    /* with a kernel thread that submits, completions need no help of ours */
+    /* with a kernel thread that submits, completions need no help from this thread */
     unsigned useless = wishes & RMQ_RING_SQPOLL ? IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN : 0;
     int rc = -EINVAL, waits = MEMORY_WAITS;
     for (size_t i = 0; i < sizeof good / sizeof *good && rc == -EINVAL; i++) {
@@ -146,7 +146,7 @@ const rmq_ring_facts *rmq_ring_facts_of(const rmq_ring *r) { return &r->facts; }
 
 int rmq_ring_file(rmq_ring *r, int slot, int fd) {
     if (r->facts.files_error != 0) return r->facts.files_error;
-    /* An entry finds its file when it is issued: while one is under way, its slot must go on to mean the same file. */
+    /* An entry finds its file when it is issued: while one is under way, its slot must continue to mean the same file. */
     for (uint64_t n = r->first; n != r->next; n++)
         if (flight(r, n)->slot == slot) return -EBUSY;
     int rc = r->io->ring_file(r->io->ctx, &r->uring, (unsigned)slot, fd);
@@ -261,7 +261,7 @@ void rmq_ring_sync(rmq_ring *r, int slot, int fd, int64_t end, void *owner) {
 /* ---- completing */
 
 static void complete(rmq_ring *r, uint64_t number, int result) {
-    if (number < r->first || number >= r->next) return; /* none of ours */
+    if (number < r->first || number >= r->next) return; /* no flight of this ring */
     rmq_flight *f = flight(r, number);
     if (f->kind == KIND_SYNC) {
         f->state = result == -ECANCELED || (result == 0 && f->early) ? STATE_AGAIN : result == 0 ? STATE_DONE : STATE_FAILED;
@@ -274,7 +274,7 @@ static void complete(rmq_ring *r, uint64_t number, int result) {
     }
     f->state = STATE_AGAIN;
     if (result > 0 && (size_t)result < f->left) {
-        /* Direct I/O goes on at a whole block; a buffered write may as well: the bytes are still here. */
+        /* Direct I/O continues at a whole block; a buffered write may as well: the bytes are still here. */
         size_t done = (size_t)result & ~(size_t)(RMQ_RING_BLOCK - 1);
         f->from += done;
         f->offset += (int64_t)done;

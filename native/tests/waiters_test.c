@@ -1,4 +1,4 @@
-/* rmq_waiters.h as group commit uses it: nobody is forgotten, who gives up is off the list, those covered go on in order. */
+/* rmq_waiters.h as group commit uses it: nobody is forgotten, who gives up is off the list, those covered continue in order. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "rmq_waiters.h"

@@ -44,7 +44,7 @@ static void run(void *(*body)(void *), void *arg) {
 static void test_exclusion(void) {
     run(count_under_mutex, NULL);
     for (int tries = 0; tries < 2; tries++) {
-        int spins[] = {0, 100, 20000}; /* sleeps at once; upstream's reentrant and spin lock */
+        int spins[] = {0, 100, 20000}; /* sleeps at once; RocketMQ's reentrant and spin lock */
         for (int k = 0; k < 3; k++) {
             put_lock.spins = spins[k];
             run(count_under_put_lock, &tries);

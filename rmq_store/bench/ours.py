@@ -18,7 +18,7 @@ Figures = dict[str, Any]
 _PREZERO = {"sparse": "off", "fallocated": "off", "prezeroed": "full"}
 
 
-NEXT_FILE_SECS = 30     # on a slow device its zeros go on beside what is measured
+NEXT_FILE_SECS = 30     # on a slow device its zeros continue beside what is measured
 
 memory_before: list[int] = []       # bytes of this process at each open
 

@@ -1,7 +1,7 @@
 """Runs cases: a directory and a process for each, watched from outside, and everything removed afterwards, come what may.
 
 Control plane, one thread. Ctrl-C (and SIGTERM, where `interruptible` is around) kills the process of the run and removes its
-directory before KeyboardInterrupt goes on.
+directory before KeyboardInterrupt continues.
 """
 import json
 import math
@@ -145,7 +145,7 @@ def run_all(jobs: Iterable[tuple[Case, Place]], reps: int, told: Callable[[str],
             one: Callable[[Case, Path, str], Run] = run_case, until: float = math.inf,
             stop: float = math.inf) -> list[Run]:
     """Every job `reps` times, in turns: all once, then all again. Each result: case, dir, runs (one of each repetition) or
-    skipped or error. What was skipped, or failed, once is not tried again; the others go on. After `until` (time.monotonic)
+    skipped or error. What was skipped, or failed, once is not tried again; the others continue. After `until` (time.monotonic)
     nothing is repeated, after `stop` nothing is begun."""
     several = list(jobs)
     results: list[Run] = [{"case": case.to_dict(), "name": case.shown(), "dir": place.shown(), "runs": []}

@@ -1,4 +1,4 @@
-"""`rmqstore export`: messages as JSON lines, to standard output or into a file, which is gone on with. STORE is only read."""
+"""`rmqstore export`: messages as JSON lines, to standard output or a file that a later call continues. STORE is only read."""
 import argparse
 import io
 import os
@@ -51,7 +51,7 @@ def _to_file(path: str, args: argparse.Namespace, chosen: dict[str, Any], progre
     if Source(args.store, keywords(args)).has(path):
         raise ConfigError(f"{path} is inside the store {args.store}, and an export writes nothing there: give another path")
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
-        with open(path, "wb") as stream:        # a pipe or a device has no lines to go on behind
+        with open(path, "wb") as stream:        # a pipe or a device has no lines to continue behind
             return export_lines(args.store, stream, progress=progress.at, **chosen, **keywords(args))
     with open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666)) as file:
         result = export_lines(args.store, file, progress=progress.at, **chosen, **keywords(args))

@@ -43,7 +43,7 @@ def _begin(store: Any, args: argparse.Namespace, queue: int, offset: int | None)
 
 
 def _show(store: Any, args: argparse.Namespace, at: dict[int, int], show: Callable[[Any], bool]) -> tuple[bool, bool]:
-    # A function of its own: its views are gone when the store closes. Whether there was any, and whether to go on.
+    # A function of its own: its views are gone when the store closes. Whether there was any, and whether to continue.
     some = False
     walks = [_walk(store, args, queue, at) for queue in queues_of(store, args.topic, args.queue)]
     for message in heapq.merge(*walks, key=lambda message: message.offset):

@@ -27,7 +27,7 @@ JOBS = {
     "compact": "copy the newest message of each key into another store",
     "query": "run SQL over the view `messages`",
 }
-# What a rebuild takes from the files that are there, and upstream's defaults where there is none.
+# What a rebuild takes from the files that are there, and RocketMQ's defaults where there is none.
 SIZES = {
     "rebuild-queues": {"--split-size": "bytes of the log that one task reads", "--file-size": "size of a queue file in bytes"},
     "rebuild-index": {"--split-size": "bytes of the log that one task reads", "--slots": "number of slots of an index file",

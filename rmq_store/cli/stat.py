@@ -1,9 +1,9 @@
 """`rmqstore stat`: what a store holds and how far it is flushed and dispatched. Read-only, beside a running writer.
 
-With --watch a line every so many seconds. What only the writing process knows (puts that are not flushed, durations, the
-present backlog of groups) comes from the figures that it publishes, where it was opened with stats_file_interval_ms. Otherwise,
-and with --topic, the numbers are those of the files, whoever writes them: the store is opened read-only for each line. Which of
-the two it is, and why, is said.
+With --watch it prints a line every so many seconds. Figures that only the writing process knows (puts that are not flushed,
+durations, the present backlog of groups) come from the file that this process publishes with stats_file_interval_ms. Otherwise,
+and with --topic, the numbers are those of the store's files: the command opens the store read-only for each line. It says which
+of the two it shows, and why.
 """
 import argparse
 import dataclasses

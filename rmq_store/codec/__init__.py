@@ -1,1 +1,1 @@
-"""ROOM 1. The bytes of one message: pure functions, no clock, no I/O."""
+"""The bytes of one message: pure functions, no clock, no I/O."""

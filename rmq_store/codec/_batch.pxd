@@ -43,7 +43,7 @@ cdef inline void batch_begin(BatchReader *r, const unsigned char *data, int64_t 
 
 
 cdef inline BatchStatus batch_next(BatchReader *r, BatchElement *out) noexcept nogil:
-    # Stricter than upstream in one thing: it never looks at totalSize, here it must be right.
+    # Stricter than RocketMQ in one thing: it never looks at totalSize, here it must be right.
     cdef int64_t left = r.end - r.at
     cdef int64_t total
     if left == 0:

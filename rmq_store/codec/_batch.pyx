@@ -28,7 +28,7 @@ cdef object _refusal(int64_t status, int64_t position):
             f"size of the properties of the message at byte {position} of the batch together with those of the batch",
             "more", PROPERTIES_SIZE_MAX, "put what is long into the body"))
     return MessageIllegal(f"the batch cannot be read at byte {position}: a length leads out of it, or the parts of a message "
-                          "do not add up to its totalSize: encode it with encode_batch, or as upstream's clients do")
+                          "do not add up to its totalSize: encode it with encode_batch, or as RocketMQ's clients do")
 
 
 def decode_batch(batch):

@@ -343,7 +343,7 @@ cdef class DecodedRecord:
 
     @property
     def body_crc_ok(self):
-        """True where body_crc is that of the body (an empty body is never checked, as upstream)."""
+        """True where body_crc is that of the body (an empty body is never checked, as RocketMQ)."""
         return self._view.body_size == 0 or kernel_body_crc32(self._view.body, self._view.body_size) == self._view.body_crc
 
     @property

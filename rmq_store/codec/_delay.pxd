@@ -11,7 +11,7 @@ cdef enum:
 
 
 cdef inline int64_t delay_level(const char *text, int32_t size) noexcept nogil:
-    # Integer.parseInt of the property DELAY, ASCII digits only; INT64_MIN where upstream would throw.
+    # Integer.parseInt of the property DELAY, ASCII digits only; INT64_MIN where RocketMQ would throw.
     cdef int64_t level = 0
     cdef bint negative = size > 0 and text[0] == 45
     cdef int32_t at = 1 if size > 0 and (text[0] == 45 or text[0] == 43) else 0

@@ -8,7 +8,7 @@ cdef const char *property_text(object text, str what, object name, Py_ssize_t *s
 # Whatever a caller may give as properties -> their bytes: None and an empty mapping -> b"", bytes-like -> as given, a mapping
 # -> encoded in its order (trailing: 5.x ends with 0x02). Raises MessageIllegal, PropertiesSizeExceeded.
 cdef bytes properties_bytes(object properties, bint trailing)
-# The tolerant parser of upstream (string2messageProperties); never raises for what the bytes say.
+# The tolerant parser of RocketMQ (string2messageProperties); never raises for what the bytes say.
 cdef dict properties_dict(const char *text, Py_ssize_t size)
 # UTF-8 as Java decodes it: what is malformed becomes U+FFFD.
 cdef str java_text(const char *text, Py_ssize_t size)

@@ -44,7 +44,7 @@ cdef enum RecordStatus:
     RECORD_BLANK = 1            # end of file; view.size is the whole rest of the file
     RECORD_BAD_MAGIC = -1
     RECORD_BAD_SIZE = -2        # a length is negative or leads past the bound
-    RECORD_SIZE_MISMATCH = -3   # the parts add up to something else than totalSize (upstream skips such a record)
+    RECORD_SIZE_MISMATCH = -3   # the parts add up to something else than totalSize (RocketMQ skips such a record)
 
 cdef struct RecordArgs:
     # What is to be stored; pointers are borrowed for the call. record_prepare fills the fields in the last group.
@@ -291,7 +291,7 @@ cdef inline int64_t head_store_timestamp(const unsigned char *head) noexcept nog
 
 cdef inline RecordStatus record_parse(const unsigned char *at, int64_t available, RecordView *v) noexcept nogil:
     # Reads one record out of `available` bytes. Every length is checked against them before it is used; the view is whole only
-    # with RECORD_OK. As upstream (checkMessageAndReturnSize): a negative body or properties length counts as none, and only
+    # with RECORD_OK. As RocketMQ (checkMessageAndReturnSize): a negative body or properties length counts as none, and only
     # where a part cannot be read at all is it BAD_SIZE, else a wrong sum is SIZE_MISMATCH, which dispatch steps over.
     cdef int64_t pos, size
     cdef int32_t n

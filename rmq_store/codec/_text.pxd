@@ -39,7 +39,7 @@ cdef inline int utf8_step(const uint8_t *p, const uint8_t *end, uint32_t *code) 
 
 
 cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) noexcept nogil:
-    # String.hashCode of the UTF-16 form of UTF-8 text, going on from `start` (hash of a prefix).
+    # String.hashCode of the UTF-16 form of UTF-8 text, continuing from `start` (hash of a prefix).
     cdef const uint8_t *p = <const uint8_t *> text
     cdef const uint8_t *end = p + size
     cdef uint32_t h = <uint32_t> start
@@ -127,7 +127,7 @@ cdef inline bint key_next(Keys *k) noexcept nogil:
 
 
 cdef inline int32_t topic_hash(const char *topic, int32_t size) noexcept nogil:
-    # Hash of "topic#", which the keys of a topic go on from.
+    # Hash of "topic#", which the keys of a topic continue from.
     return java_hash(b"#", 1, java_hash(topic, size))
 
 

@@ -50,7 +50,7 @@ def encode_batch(messages: Iterable[BatchInput], compat: Compat = "5.x") -> byte
 
 
 def check_batch(messages: Iterable[BatchInput]) -> None:
-    """What upstream's clients demand of a batch beyond its format, which its store does not look at.
+    """What RocketMQ's clients demand of a batch beyond its format, which its store does not look at.
 
     Raises MessageIllegal for different topics, a %RETRY% topic, a delay level, messages that differ in WAIT. Source:
     MessageBatch.generateFromList.

@@ -80,7 +80,7 @@ def inflate(body: bytes | bytearray | memoryview, sys_flag: int, max_size: int =
             raise CorruptionError("body of a message", None, f"at most {max_size} bytes once inflated", "more of them")
         if not whole:
             raise CorruptionError("body of a message", None, f"a whole {kind.name} stream", "one that is cut short")
-        if not rest or kind is CompressionType.ZLIB:    # LZ4 and ZSTD may go on with another frame
+        if not rest or kind is CompressionType.ZLIB:    # LZ4 and ZSTD may continue with another frame
             return bytes(out)
         data = rest
 

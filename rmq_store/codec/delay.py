@@ -33,7 +33,7 @@ def delay_rewrite(topic: str, queue_id: int, properties: bytes, *, sys_flag: int
                   compat: Compat = "5.x") -> Rewritten | None:
     """The waiting form of a message, or None where it is not delayed (no DELAY, level 0 or below, prepared, rolled back).
 
-    properties: as encoded. They come back parsed and encoded again, as upstream does, in their order, with REAL_TOPIC and
+    properties: as encoded. They come back parsed and encoded again, as RocketMQ does, in their order, with REAL_TOPIC and
     REAL_QID behind them. levels: milliseconds of each level, the first is level 1. Raises MessageIllegal where DELAY is no
     number, PropertiesSizeExceeded where the two names more do not fit.
     """
@@ -62,7 +62,7 @@ def parse_delay_level(value: str | None) -> int:
 
 
 def with_delay_level(properties: Mapping[str, str] | bytes | None, level: int) -> Mapping[str, str] | bytes:
-    """The properties and DELAY. Raises MessageIllegal for what is no level, and where DELAY is there already."""
+    """The properties and DELAY. Raises MessageIllegal for a number that is not a level, and where DELAY is there already."""
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level < 1 << 31:
         raise MessageIllegal(f"delay_level is {level!r}: give the number of a level, from 1 on, or 0 for no delay")
     given = decode_properties(properties) if isinstance(properties, bytes) else properties or {}

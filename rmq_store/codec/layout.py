@@ -162,7 +162,7 @@ def get64(data: bytes | bytearray | memoryview, at: int) -> int:
 def describe(record: bytes | bytearray | memoryview) -> list[FieldValue]:
     """Names every byte of a CommitLog record (or of a blank one), field by field.
 
-    `record` may go on behind the record. Where its lengths cannot be followed, the description ends and its last row has the
+    `record` may continue behind the record. Where its lengths cannot be followed, the description ends and its last row has the
     number 0, the name "unreadable", the bytes that are left and the reason as meaning.
     """
     data = bytes(record)

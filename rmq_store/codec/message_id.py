@@ -112,7 +112,7 @@ def decode_message_id(message_id: str) -> MessageId:
 class UniqueIdFactory:
     """Makes client unique ids (UNIQ_KEY) as MessageClientIDSetter does; one of them for a process is enough.
 
-    ip: this machine's address as text; None: four bytes of the first clock reading, as upstream does where it finds none.
+    ip: this machine's address as text; None: four bytes of the first clock reading, as RocketMQ does where it finds none.
     loader_hash: any number that tells two factories of one process apart; by default the object's own identity.
     Thread-safety: any thread may call create.
     """
@@ -140,7 +140,7 @@ class UniqueIdFactory:
 
 
 def decode_unique_id(unique_id: str, now_ms: int | None = None) -> UniqueId:
-    """What a client unique id says. Its month is not in it: the last one that puts it before now is taken, as upstream does.
+    """What a client unique id says. Its month is not in it: the last one that puts it before now is taken, as RocketMQ does.
 
     ValueError if it is not 32 or 56 hex digits.
     """

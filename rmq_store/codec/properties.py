@@ -44,7 +44,7 @@ def java_hashmap_order(keys: Iterable[str], table: int = 16) -> list[str]:
 
 
 def delete_property(properties: AnyStr, name: AnyStr) -> AnyStr:
-    """`properties` without the property `name`, as upstream cuts it out; both str, or both bytes.
+    """`properties` without the property `name`, as RocketMQ cuts it out; both str, or both bytes.
 
     A name counts only at the start or behind 0x02, and only with 0x01 behind it. What lay before and behind stays as it is.
     """

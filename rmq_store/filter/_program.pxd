@@ -9,7 +9,7 @@ cdef enum:
     FILTER_STACK_MAX = 256
 
 cdef enum Truth:
-    FILTER_FAILED = -2          # a property cannot be compared: upstream raises, and takes the message for unmatched
+    FILTER_FAILED = -2          # a property cannot be compared: RocketMQ raises, and takes the message for unmatched
     FILTER_NULL = -1
     FILTER_FALSE = 0
     FILTER_TRUE = 1

@@ -192,7 +192,7 @@ cdef bint _compare(const FilterValue *left, const FilterValue *right, bint for_o
         left = &l
     elif right.type == TYPE_TEXT:
         if left.type == TYPE_BOOLEAN or not _convert(right, left.type, &r):
-            return False            # upstream compares a Boolean on the left with the text itself, which Java refuses
+            return False            # RocketMQ compares a Boolean on the left with the text itself, which Java refuses
         right = &r
     if left.type == TYPE_BOOLEAN or right.type == TYPE_BOOLEAN:
         order[0] = _order_whole(left.whole, right.whole) if left.type == right.type else -1
@@ -329,7 +329,7 @@ cdef class SqlFilter:
     """A SQL92 filter: an expression over the properties of a message, in RocketMQ's grammar, such as
     "price BETWEEN 3 AND 5 AND region IN ('eu', 'us')". Reads take it as `sql`, in place of its text.
 
-    Thread-safety: any number of threads. Raises FilterIllegal. Upstream: SqlFilter, SelectorParser.
+    Thread-safety: any number of threads. Raises FilterIllegal. RocketMQ: SqlFilter, SelectorParser.
     """
 
     def __cinit__(self, sql):
@@ -421,7 +421,7 @@ cdef class SqlFilter:
         return f"SqlFilter({self.sql!r})"
 
 
-_known = lru_cache(maxsize=100)(SqlFilter)       # as many as upstream keeps
+_known = lru_cache(maxsize=100)(SqlFilter)       # as many as RocketMQ keeps
 
 
 cpdef SqlFilter filter_of(object sql):

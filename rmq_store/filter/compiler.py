@@ -34,7 +34,7 @@ NONE, STACK = Operand("none", 0), Operand("stack", 0)
 
 
 class Step(NamedTuple):
-    """operation: of OPERATIONS in _program.pyx. skip: for a jump the step to go on at; for `in` how many literals there are.
+    """operation: of OPERATIONS in _program.pyx. skip: for a jump the step to continue at; for `in` how many literals there are.
     negated: a true result becomes false, and the other way round."""
 
     operation: str
@@ -158,7 +158,7 @@ class _Compiler:
             self.land(jump)
 
     def _search(self, node: Search) -> None:
-        if not node.text:               # upstream evaluates nothing then
+        if not node.text:               # RocketMQ evaluates nothing then
             self.emit(node.at, Step("push", self.literal(Literal(node.at, 1, "boolean", False))), 1)
             return
         text = self.literal(Literal(node.at, 1, "text", node.text))

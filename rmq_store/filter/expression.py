@@ -1,6 +1,6 @@
-"""The parts of a SQL92 expression, and what RocketMQ refuses about them (upstream: filter/.../expression, 5.3.3).
+"""The parts of a SQL92 expression, and what RocketMQ refuses about them (RocketMQ: filter/.../expression, 5.3.3).
 
-Each maker checks its operands as upstream's create methods do, and raises Refused with the place and a cure. Values keep Java's
+Each maker checks its operands as RocketMQ's create methods do, and raises Refused with the place and a cure. Values keep Java's
 types, because a property is converted to the type of what it is compared with: a literal that fits into 32 bits is an Integer.
 """
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class Node:
 
     at: int
     depth: int
-    boolean: ClassVar[bool] = True      # upstream: a BooleanExpression
+    boolean: ClassVar[bool] = True      # RocketMQ: a BooleanExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Negate(Node):
 
 @dataclass(frozen=True, slots=True)
 class Negative(Node):
-    """A number literal behind one sign or more. Upstream takes it for no constant where it looks for such."""
+    """A number literal behind one sign or more. RocketMQ takes it for no constant where it looks for such."""
 
     literal: Literal
     boolean: ClassVar[bool] = False
@@ -136,7 +136,7 @@ def number(at: int, text: str) -> Literal:
 
 
 def decimal(at: int, text: str) -> Literal:
-    """A floating-point literal. Upstream refuses what is below the smallest positive double, which includes 0.0."""
+    """A floating-point literal. RocketMQ refuses what is below the smallest positive double, which includes 0.0."""
     value = float(text)
     if not DOUBLE_MIN <= value <= DOUBLE_MAX:
         raise Refused(at, f"the decimal {text[:40]} is not between {DOUBLE_MIN} and {DOUBLE_MAX}",
@@ -145,7 +145,7 @@ def decimal(at: int, text: str) -> Literal:
 
 
 def condition(node: Node) -> Node:
-    """What stands where a condition has to stand. Upstream: asBooleanExpression."""
+    """What stands where a condition has to stand. RocketMQ: asBooleanExpression."""
     if is_boolean(node):
         return node
     if isinstance(node, Property):
@@ -168,7 +168,7 @@ def inverse(at: int, operand: Node) -> Node:
 
 
 def _ordered(node: Node) -> None:
-    # Upstream: checkLessThanOperand.
+    # RocketMQ: checkLessThanOperand.
     if isinstance(node, Literal):
         if node.kind not in ("integer", "long", "double"):
             raise Refused(node.at, "only numbers have an order, and this literal is none", "give a number, or compare with = "

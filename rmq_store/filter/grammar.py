@@ -1,6 +1,6 @@
-"""Text of a SQL92 filter -> Node (upstream: SelectorParser.jj of 5.3.3), parsed by lark.
+"""Text of a SQL92 filter -> Node (RocketMQ: SelectorParser.jj of 5.3.3), parsed by lark.
 
-The grammar is upstream's, with two differences, both at the end of the text: upstream stops where an expression is complete and
+The grammar is RocketMQ's, with two differences, both at the end of the text: RocketMQ stops where an expression is complete and
 ignores what follows (`a = 1 b = 2`, `a = 007`), this parser refuses it; and a comment of one line may end with the text.
 Raises FilterIllegal, with the place and a cure. Any thread.
 """
@@ -80,7 +80,7 @@ _OPENINGS = re.compile(r"--[^\n\r]*|/\*.*?\*/|'(?:[^']|'')*+(?P<end>'?)", re.DOT
 
 
 def _word(token: Token) -> Token:
-    # Reserved in every place and any case, as upstream's tokens are.
+    # Reserved in every place and any case, as RocketMQ's tokens are.
     word = token.upper()
     return Token.new_borrow_pos(word, token.value, token) if word in KEYWORDS else token
 

@@ -78,7 +78,7 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
 
 def corruption(piece: Piece, region: Region) -> CorruptionError:
     """The error for a bad region."""
-    error = CorruptionError(piece.path, region.begin, "a whole record", f"{region.kind}, good records go on at {region.end}")
+    error = CorruptionError(piece.path, region.begin, "a whole record", f"{region.kind}, good records follow at {region.end}")
     error.cure = "look at it with `rmqstore dump`, or read with onCorrupt=skip or emit"
     return error
 

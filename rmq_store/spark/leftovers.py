@@ -1,8 +1,8 @@
 """Directories that tasks write in, closed to attempts that are late; and what of them is to last. Nobody waits at a pipe.
 
-An attempt of a task may go on when its job is over: another one was faster (speculation), or the driver lost its executor. It
-works by path, so a directory that has got another name is out of its reach: it fails, and nobody waits for it any more. Any
-thread; POSIX file systems, also shared ones.
+An attempt of a task may continue when its job is over: another attempt was faster (speculation), or the driver lost its
+executor. The attempt works by path, so a directory that has another name is out of its reach: it fails, and nobody waits for it
+any more. Any thread; POSIX file systems, also shared ones.
 """
 import errno
 import os

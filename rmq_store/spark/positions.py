@@ -40,8 +40,8 @@ class LogPositions:
         return files[0].start if files else 0
 
     def end(self, over: bool = False) -> int:
-        """Behind the newest whole record, where the store's next writer goes on. Walks from where it was last time, so an idle
-        look costs one record's head.
+        """Behind the newest whole record, where the store's next writer continues. The walk begins where the last one ended, so
+        an idle look costs one record's head.
 
         Good records behind a place that was not written do not count: a power cut left them behind, or recovery did, and a
         writer will write over them. With onCorrupt=fail neither do those behind any other damage, which check_whole tells.
@@ -143,7 +143,7 @@ class LogPositions:
                 return min(at, end)
         return end
 
-    def check(self, position: int, end: int, what: str = "the record that a stream is to go on with",
+    def check(self, position: int, end: int, what: str = "the record with which a stream continues",
               anew: str = "begin with a new checkpoint") -> int:
         """The position to read from, given the one a reader stands at. Reports what was lost; what, anew: words for it.
 

@@ -20,10 +20,10 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ConfigError
 from rmq_store.log.recovery import lockfile
+from rmq_store.spark.journal import journal_of
 from rmq_store.spark.staging import (
     directory_of,
     forget_once,
-    journal_of,
     journals,
     last_done,
     located,

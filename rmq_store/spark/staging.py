@@ -12,7 +12,6 @@ done is not done again. Versions of a stream are the numbers of one query's batc
 another query's batches have the same numbers and other rows. Paths in a journal begin at the root, which may be moved.
 """
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ from rmq_store.access.bulk._staged import append_staged, check_staged, whole_rec
 from rmq_store.base.io.files import open_regular, read_text
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.log.recovery.places import Places
+from rmq_store.spark.journal import below, jobs_of, journal_of, wrong_in
 from rmq_store.spark.leftovers import drop, sync
 from rmq_store.spark.resume import behind, present
 from rmq_store.spark.store_options import chosen_options
@@ -46,9 +46,6 @@ CHUNK = 8 << 20
 HOLE_MAX = (1 << 30) + (1 << 20)        # no record is longer
 STALE_S = 7 * 86400         # what no task has touched for so long belongs to a job that died
 _POOL_FROM = 64 << 20       # bytes from which it pays to make a pool: a new map would fault in every page of the log
-_KINDS: dict[str, Any] = {
-    "app": str, "done": int | None, "pending": int | None, "begin": int | None, "skip": int | None, "records": int | None,
-    "query": str | None, "log": str | None, "once": bool | None}
 _STEPS = ("verified", "opened", "recovered", "pending", "appended", "flushed", "done")
 
 
@@ -200,11 +197,6 @@ def pieces(staged: Staged) -> Iterator[memoryview]:
 
 # ---- the journal
 
-def journal_of(root: str, app: str) -> str:
-    name = hashlib.sha256(app.encode()).hexdigest()[:32]
-    return os.path.join(root, ".spark", "journal", f"{name}.json")
-
-
 def read_journal(path: str) -> dict[str, Any] | None:
     try:
         entry = json.loads(read_text(path))
@@ -212,51 +204,18 @@ def read_journal(path: str) -> dict[str, Any] | None:
         return None
     except (ValueError, RecursionError) as error:
         raise CorruptionError(path, None, "a journal of commits", str(error)) from error
-    wrong = _wrong_in(entry)
+    wrong = wrong_in(entry)
     if wrong is not None:
         raise CorruptionError(path, None, "a journal of commits", wrong)
     return _with_paths(entry, lambda part: located(os.path.dirname(os.path.dirname(os.path.dirname(path))), part))
 
 
-def _wrong_in(entry: Any) -> str | None:
-    """What no commit has written. What it names is renamed, or removed with all that is in it: it must be below .spark/."""
-    if not isinstance(entry, dict):
-        return f"{type(entry).__name__} instead of an object"
-    job, parts, shards = entry.get("job"), entry.get("parts", []), entry.get("shards", {})
-    if job is not None and not (isinstance(job, str) and re.fullmatch(r"[\w-]{1,255}", job) and job != "journal"):
-        return f"job {job!r}, which is no name of a directory below .spark/"
-    for name, kinds in _KINDS.items():
-        if not isinstance(entry.get(name), kinds):
-            return f"{name} {entry.get(name)!r}"
-    fields = {"path": str, "size": int, "records": int, "crc": int}
-    for part in parts if isinstance(parts, list) else (parts,):
-        if not isinstance(part, dict) or part.keys() != fields.keys() or not all(
-                isinstance(part[name], kind) for name, kind in fields.items()) or _below(part["path"]) is None:
-            return f"part {part!r}"
-    for made, name in shards.items() if isinstance(shards, dict) else ((shards, ""),):
-        if not isinstance(made, str) or _below(made) is None or not re.fullmatch(r"shard-[0-9]{5,}", str(name)):
-            return f"shard {made!r}: {name!r}"
-    return None
-
-
-def _below(path: str) -> str | None:
-    """<job>/<name> of what lies in the directory of a job, wherever its root was when the path was noted; else None."""
-    inner = f"/{path}".rpartition("/.spark/")[2]
-    return inner if re.fullmatch(r"(?!journal/)[\w-]{1,255}/[\w-][\w.-]{0,254}", inner) else None
-
-
 def located(root: str, path: str) -> str:
     """Where that staging file, or new store, is now. Raises ConfigError for what is not in the directory of a job."""
-    inner = _below(path)
+    inner = below(path)
     if inner is None:
         raise ConfigError(f"{path} is not below {os.path.join(root, '.spark')}, where tasks stage")
     return os.path.join(root, ".spark", inner)
-
-
-def jobs_of(entry: dict[str, Any]) -> set[str]:
-    """The jobs in whose directories lies what a journal speaks of."""
-    paths = [part["path"] for part in entry.get("parts") or ()] + list(entry.get("shards") or ())
-    return {os.path.basename(os.path.dirname(path)) for path in paths} | ({entry["job"]} if entry.get("job") else set())
 
 
 def journals(root: str) -> Iterator[dict[str, Any]]:
@@ -286,7 +245,7 @@ def sync_names(root: str, paths: Iterable[str]) -> None:
 
 def write_journal(path: str, entry: dict[str, Any]) -> None:
     """Replaces a journal. Staging files are named from the root: the store may be moved, or called by another path."""
-    entry = _with_paths(entry, lambda part: os.path.join(".spark", _below(part) or part))
+    entry = _with_paths(entry, lambda part: os.path.join(".spark", below(part) or part))
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8", opener=open_regular) as file:
@@ -431,8 +390,8 @@ def _finish_pending(root: str, store: MessageStore, fsync: bool, app: str) -> No
 
 
 def _count(root: str, store: MessageStore, entry: dict[str, Any]) -> dict[str, Any]:
-    """Has the journal say how many of the records the log holds, and where others go on. Whoever puts to the store between this
-    and the next crash puts behind that: what follows the first records need not be the others."""
+    """Writes into the journal how many of the records the log holds, and where the others begin. A program that puts between
+    this and the next crash puts behind that place, so the records that follow need not be those of the commit."""
     parts = [Staged(**p) for p in entry["parts"]]
     for part in parts:
         verify(part)

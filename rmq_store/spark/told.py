@@ -13,8 +13,8 @@ _CORRUPTION = re.compile(r"(.*?)(?: at offset (\d+))?: expected (.*?), found (.*
 
 
 def told(error: BaseException) -> Exception | None:
-    """The error of ours, or of the system, that a task or a planner died of, as it would be without Spark; None where there is
-    none: then Spark speaks for itself."""
+    """The error of this library, or of the system, that ended a task or a planner, as it would be without Spark. None: Spark's
+    own message is all there is."""
     if isinstance(error, (RmqStoreError, OSError)):
         return error
     ours = list(_OURS.finditer(str(error)))

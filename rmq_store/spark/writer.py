@@ -16,9 +16,10 @@ from pyspark import TaskContext
 from rmq_store.access.bulk._staged import encode_rows
 from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
+from rmq_store.spark.journal import journal_of
 from rmq_store.spark.options import known
 from rmq_store.spark.shards import Shard, build_shard, commit_shards
-from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, journal_of, read_journal, sweep
+from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, read_journal, sweep
 from rmq_store.spark.store_options import store_options
 from rmq_store.spark.stores import local_path
 

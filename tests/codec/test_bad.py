@@ -10,7 +10,7 @@ from rmq_store.access.bulk._columns import BAD_TEXTS, Split
 from rmq_store.base.io._io import IoTable
 from rmq_store.codec.bad import FINDINGS, Bad
 from rmq_store.log.recovery._scan import REASONS
-from rmq_store.services.integrity._check import KINDS as NOTES
+from rmq_store.services.integrity._notes import KINDS as NOTES
 from rmq_store.services.integrity.findings import KINDS, SEVERITY
 
 CODEC = Path(rmq_store.codec.__path__[0])

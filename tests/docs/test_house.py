@@ -19,6 +19,14 @@ def test_every_room_is_there():
         assert place.is_dir() or place.with_suffix(".py").is_file(), room
 
 
+def test_a_room_says_what_it_is_and_has_no_number():
+    for room in house.tidy.ROOMS:
+        place = ROOT / "rmq_store" / room / "__init__.py"
+        if place.exists():
+            text = place.read_text()
+            assert text.startswith('"""') and not re.match(r'"""ROOM\b', text), room
+
+
 def test_each_thing_is_found_where_the_table_says():
     text = house.PAGE.read_text().split("## Finding things: where is what")[1].split("\n## ")[0]
     rows = re.findall(r"(?m)^\| ([^|]+) \| `([^`]+)` \| `([^`]+)` \| \[[^]]+\]\(([^)#]*)", text)

@@ -20,7 +20,7 @@ def paths_as_they_were_called():
         return path
 
     staging.located = located
-    staging._below = lambda path: path
+    staging.below = lambda path: path
     staging._with_paths = lambda entry, change: dict(entry)
 
 

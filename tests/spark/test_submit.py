@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.cli import submit
 from rmq_store.cli.exits import CORRUPT
-from rmq_store.spark import submit
 from tests import spark_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_modules_beside_the_script_hide_no_others(rmqstore, monkeypatch):
-    """rmq_store/spark has a schema.py, say, and a script's directory comes first."""
+    """rmq_store/cli has a spark.py, say, and a script's directory comes first."""
     here = os.path.dirname(submit.__file__)
     monkeypatch.setattr(sys, "path", [here, *sys.path])
     monkeypatch.setattr(sys, "argv", [submit.__file__, "--help"])

@@ -4,13 +4,14 @@
 
 rmq_skip() { echo "SKIP: $*" >&2; exit 77; }
 
-rmq_fetch_jars() { # $1: pom, $2: property of the version in it, $3: version, $4: directory for the jars, $5: artifact
+# $1: pom, $2: property of the version in it, $3: version, $4: directory for the jars, $5: artifact; then arguments for mvn
+rmq_fetch_jars() {
   local ver="$3" lib="$4" log goal
   command -v mvn >/dev/null 2>&1 || rmq_skip "mvn is not installed and the jars of $5 $ver are not cached in $lib"
   mkdir -p "$lib" || rmq_skip "cannot make $lib"
   cp "$1" "$lib.pom.xml" || exit 1
   log="$lib.mvn.log"
-  goal=(-q -B -f "$lib.pom.xml" "-D$2=$ver" dependency:copy-dependencies
+  goal=(-q -B -f "$lib.pom.xml" "-D$2=$ver" "${@:6}" dependency:copy-dependencies
         -DincludeScope=runtime "-DoutputDirectory=$lib")
   if ! mvn -o "${goal[@]}" >"$log" 2>&1 && ! mvn "${goal[@]}" >"$log" 2>&1; then
     tail -n 5 "$log" >&2
@@ -71,6 +72,22 @@ rmq_prepare_filter() { # $1: version; the same for RocketMQ's filter module
   cls="$(rmq_classes "filter-$ver" "$rmq_here"/filter/FilterEval.java)"
   rmq_compile "$lib" "$cls" "$rmq_here"/filter/FilterEval.java
   JAVA_CMD=(java -Xmx512m "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
+}
+
+rmq_prepare_broker() { # $1: version; the same for a whole broker
+  local ver="$1" broker="$1" lib cls sources
+  [ "$ver" != 4.9.8 ] || broker=4.9.7     # see broker/pom.xml
+  case "$ver" in 4.9.8|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.8 or 5.3.3)" >&2; exit 64 ;; esac
+  rmq_find_java
+  lib="$rmq_cache/lib-broker-$ver"
+  [ -f "$lib/.complete" ] ||
+    rmq_fetch_jars "$rmq_here/broker/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-store "-Drocketmq.broker.version=$broker"
+  sources=("$rmq_here"/broker/Transactions.java "$rmq_here"/src/{Stores,Json}.java)
+  cls="$(rmq_classes "broker-$ver" "${sources[@]}")"
+  rmq_compile "$lib" "$cls" "${sources[@]}"
+  JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED
+            --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED
+            "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }
 
 rmq_prepare_chronicle() { # the same for Chronicle Queue; its analytics are off

@@ -1,1 +1,1 @@
-"""ROOM 13. A store as a mass of bytes: parts of the log into columns, checks, rebuilds, staged records."""
+"""Many records at once, as bytes: parts of the log as columns, checks, rebuilds, staged records."""

@@ -41,7 +41,7 @@ MAP_COLUMN = "properties"
 
 
 class Region(NamedTuple):
-    """A part of the log that holds no good record: log offsets [begin, end), and why the walk could not go on at `begin`."""
+    """A part of the log that holds no good record: log offsets [begin, end), and why the walk could not continue at `begin`."""
 
     begin: int
     end: int
@@ -324,7 +324,7 @@ cdef class Split:
         return rc
 
     def batch(self, columns, *, int64_t max_rows=4096, int64_t max_bytes=16 << 20):
-        """The next rows as (count, {column: buffers}); None at the end. A count of 0 means: look at take_bad(), and go on.
+        """The next rows as (count, {column: buffers}); None at the end. A count of 0 means: look at take_bad(), and continue.
 
         columns: names out of INT32_COLUMNS, INT64_COLUMNS (bytes of native integers; timestamps in microseconds),
         TEXT_COLUMNS, BYTES_COLUMNS (TextBuffers) and "properties" (MapBuffers). max_bytes: of the records, soft.

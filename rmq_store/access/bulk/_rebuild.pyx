@@ -1,7 +1,7 @@
 """Consume queues and index files made anew out of parts of a log, as dispatch would have made them, but in any order.
 
 An entry's place in its queue is the record's queueOffset, so parts of a log can be worked at by different processes at once,
-and again: each writes the same bytes to the same places. Upstream's rules are those of dispatch/_dispatch.pyx.
+and again: each writes the same bytes to the same places. RocketMQ's rules are those of dispatch/_dispatch.pyx.
 """
 import os
 

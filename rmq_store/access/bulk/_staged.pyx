@@ -123,14 +123,48 @@ ROW_ERRORS = {
 }
 
 
+cdef int _map_row(const Column *at, int64_t i, char *properties, RecordArgs *a) noexcept nogil:
+    # The map of properties of one row, written to `properties`; a.properties_size says how many bytes. a.tags, a.keys are set.
+    cdef int32_t name_size = 0, value_size = 0, used = 0
+    cdef const char *text
+    cdef const char *value
+    cdef int64_t k
+    if at[MAP].ends == NULL or _null(&at[MAP], i):
+        return ROW_OK
+    for k in range(at[MAP].ends[i], at[MAP].ends[i + 1]):
+        text = _text(&at[NAMES], k, &name_size)
+        value = _text(&at[VALUES], k, &value_size)
+        if text == NULL or value == NULL or name_size == 0 or value_size == 0:
+            continue
+        if name_size == 4 and ((a.tags != NULL and memcmp(text, b"TAGS", 4) == 0)
+                               or (a.keys != NULL and memcmp(text, b"KEYS", 4) == 0)):
+            continue            # the columns say it
+        if name_size == 8 and memcmp(text, b"__CRC32#", 8) == 0:
+            continue            # of another record
+        if name_size == 5 and memcmp(text, b"DELAY", 5) == 0 and _delays(value, value_size) and not _scheduled(a):
+            return ROW_DELAY
+        if _separated(text, name_size) or _separated(value, value_size):
+            return ROW_SEPARATOR
+        if <int64_t> used + name_size + value_size + 2 > PROPERTIES_SIZE_MAX:
+            return ROW_PROPERTIES
+        memcpy(properties + used, text, name_size)
+        used += name_size
+        properties[used] = 1
+        memcpy(properties + used + 1, value, value_size)
+        used += 1 + value_size
+        properties[used] = 2
+        used += 1
+    a.properties_size = used
+    return ROW_OK
+
+
 cdef int _row(_Held h, int64_t i, const char *topic, int32_t topic_size, int32_t queue_id, int64_t now,
               char *properties, RecordArgs *a) noexcept nogil:
     # One row as arguments; its properties are written to `properties` (room for PROPERTIES_SIZE_MAX).
     cdef const Column *at = &h.at[0]
-    cdef int32_t size = 0, name_size = 0, value_size = 0, used = 0
+    cdef int32_t size = 0
+    cdef int rc
     cdef const char *text
-    cdef const char *value
-    cdef int64_t k
     memset(a, 0, sizeof(RecordArgs))
     a.topic = topic
     a.topic_size = topic_size
@@ -165,32 +199,10 @@ cdef int _row(_Held h, int64_t i, const char *topic, int32_t topic_size, int32_t
         a.keys = NULL
     if (a.tags != NULL and _separated(a.tags, a.tags_size)) or (a.keys != NULL and _separated(a.keys, a.keys_size)):
         return ROW_SEPARATOR
-    if at[MAP].ends != NULL and not _null(&at[MAP], i):
-        for k in range(at[MAP].ends[i], at[MAP].ends[i + 1]):
-            text = _text(&at[NAMES], k, &name_size)
-            value = _text(&at[VALUES], k, &value_size)
-            if text == NULL or value == NULL or name_size == 0 or value_size == 0:
-                continue
-            if name_size == 4 and ((a.tags != NULL and memcmp(text, b"TAGS", 4) == 0)
-                                   or (a.keys != NULL and memcmp(text, b"KEYS", 4) == 0)):
-                continue            # the columns say it
-            if name_size == 8 and memcmp(text, b"__CRC32#", 8) == 0:
-                continue            # of another record
-            if name_size == 5 and memcmp(text, b"DELAY", 5) == 0 and _delays(value, value_size) and not _scheduled(a):
-                return ROW_DELAY
-            if _separated(text, name_size) or _separated(value, value_size):
-                return ROW_SEPARATOR
-            if <int64_t> used + name_size + value_size + 2 > PROPERTIES_SIZE_MAX:
-                return ROW_PROPERTIES
-            memcpy(properties + used, text, name_size)
-            used += name_size
-            properties[used] = 1
-            memcpy(properties + used + 1, value, value_size)
-            used += 1 + value_size
-            properties[used] = 2
-            used += 1
+    rc = _map_row(at, i, properties, a)
+    if rc != ROW_OK:
+        return rc
     a.properties = properties
-    a.properties_size = used
     a.trailing_separator = True
     record_prepare(a)
     return ROW_PROPERTIES if a.properties_total > PROPERTIES_SIZE_MAX else ROW_OK

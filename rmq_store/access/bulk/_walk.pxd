@@ -6,7 +6,7 @@
 # A candidate is a place where a whole record lies whose own physicalOffset is this very place. A sequential walk goes from
 # record to record and, where there is none, to the next candidate; what is between is a bad region and belongs to the split in
 # which it begins. A walk that begins inside the file looks back over max_record, the longest record there may be: every record
-# of the sequential walk is a candidate there, so where no two candidates overlap, the last one says where the walk goes on.
+# of the sequential walk is a candidate there, so where no two candidates overlap, the last one says where the walk continues.
 # Where two do (a body may hold the image of a record, even one that names its future place), it walks from the file's start.
 from libc.stdint cimport int64_t
 
@@ -17,7 +17,7 @@ from rmq_store.codec._record cimport RecordView
 cdef enum Step:
     STEP_RECORD = 0         # view holds the record at `at`
     STEP_END = 1            # no more records of this part
-    STEP_BAD = 2            # bad_begin, bad_end, bad_kind say what was stepped over; go on
+    STEP_BAD = 2            # bad_begin, bad_end, bad_kind say what was stepped over; continue
     STEP_PAUSE = 3          # pinned, and the next record is not in the window
 
 cdef enum Verify:

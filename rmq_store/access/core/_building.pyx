@@ -199,7 +199,7 @@ def placeless(StoreCore store not None):
 
 
 def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t timestamp):
-    """Positions after recovery: the log ends at `end`, dispatch goes on at `dispatched`."""
+    """Positions after recovery: the log ends at `end`, dispatch continues at `dispatched`."""
     cdef int error = 0
     cdef LogFile *tail = NULL
     if row_end(store.row) > end:

@@ -230,7 +230,7 @@ cdef class StoreCore:
         return found
 
     def _set_disk_full(self, bint full):
-        """Refuses puts from now on, or takes them again (upstream: RunningFlags, DISK_FULL)."""
+        """Refuses puts from now on, or takes them again (RocketMQ: RunningFlags, DISK_FULL)."""
         self.disk_full = full
         self.refuses_puts = self.readonly or full
 
@@ -263,7 +263,7 @@ cdef class StoreCore:
         offset: log offset, the start of a record or the end of the log. It may move in both directions; dispatched messages
         stay dispatched. The checkpoint keeps the offset, and an open begins with that value (0 in a new store). The log itself
         does not depend on it.
-        Raises StoreStateError without duplication_enabled. Upstream: CommitLog.setConfirmOffset.
+        Raises StoreStateError without duplication_enabled. RocketMQ: CommitLog.setConfirmOffset.
         """
         self._enter()
         if not self.options.duplication_enabled:

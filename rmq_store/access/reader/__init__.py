@@ -1,1 +1,1 @@
-"""ROOM 11. Answers: messages as views, by queue, key, time and id."""
+"""Reading: messages as views, by queue, key, time and id."""

@@ -1,4 +1,4 @@
-"""Look-ups by position: one record, the bounds of queues, single entries (upstream: lookMessageByOffset); see _look.pxd"""
+"""Look-ups by position: one record, the bounds of queues, single entries (RocketMQ: lookMessageByOffset); see _look.pxd"""
 import os
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
@@ -80,7 +80,7 @@ cdef class StoreLook(StorePutMany):
         return message_new(lease_new(f, self.lease_count), &v)
 
     def message_at(self, offset):
-        """Returns the message whose record begins at physical `offset`, or None. Upstream: lookMessageByOffset."""
+        """Returns the message whose record begins at physical `offset`, or None. RocketMQ: lookMessageByOffset."""
         self._enter()
         return self._message_at(whole(offset, "offset", INT64_MIN, INT64_MAX))
 
@@ -140,7 +140,7 @@ cdef class StoreLook(StorePutMany):
 
     @property
     def max_log_offset(self):
-        """Physical offset of the end of the last readable record: int. Upstream: getMaxPhyOffset."""
+        """Physical offset of the end of the last readable record: int. RocketMQ: getMaxPhyOffset."""
         self._enter()
         return rmq_load(&self.log.committed)
 

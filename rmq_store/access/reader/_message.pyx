@@ -1,4 +1,4 @@
-"""Messages as views over the mapped log (upstream: MessageExt, SelectMappedBufferResult). Contract in _message.pxd.
+"""Messages as views over the mapped log (RocketMQ: MessageExt, SelectMappedBufferResult). Contract in _message.pxd.
 
 A view was parsed once, with every length checked against the file, and keeps what it found: a record that changes underneath
 can give other bytes, never bytes outside its place. It stays good as long as it lives, also after the store is closed.
@@ -140,7 +140,7 @@ cdef class Message:
     Lifetime: a message and each `body` taken from it stay valid as long as they live, also after the store was closed, and in a
     child of fork. Until then their log file stays mapped and keeps its space on the disk. `copy()`, pickle and the copy module
     make the same message with its own memory; use them to keep a message for long or to send it to another process.
-    Thread-safety: immutable. Upstream: MessageExt; names are those of the rocketmq-python clients where they have them.
+    Thread-safety: immutable. RocketMQ: MessageExt; names are those of the rocketmq-python clients where they have them.
     """
 
     @property
@@ -188,7 +188,7 @@ cdef class Message:
 
     @property
     def properties(self):
-        """dict of str to str, parsed as upstream does; made once."""
+        """dict of str to str, parsed as RocketMQ does; made once."""
         if self._properties is None:
             self._properties = properties_dict(self.v.properties, self.v.properties_size)
         return self._properties

@@ -1,4 +1,4 @@
-"""Reading by key, by time and by unique id (upstream: DefaultMessageStore.queryMessage, getOffsetInQueueByTime).
+"""Reading by key, by time and by unique id (RocketMQ: DefaultMessageStore.queryMessage, getOffsetInQueueByTime).
 
 Any thread; searching runs without the GIL. Every record that an index or queue leads to is checked before it is returned.
 """
@@ -37,7 +37,7 @@ cdef dict _BOUNDARIES = {"lower": TIME_LOWER, "upper": TIME_UPPER, "nearest": TI
 
 @cython.final
 cdef class QueryResult:
-    """The result of a query by key: messages in log order, and how far the index was. Upstream: QueryMessageResult."""
+    """The result of a query by key: messages in log order, and how far the index was. RocketMQ: QueryMessageResult."""
 
     cdef readonly list messages
     cdef readonly int64_t index_last_timestamp
@@ -145,7 +145,7 @@ cdef class StoreQuery(StoreGet):
 
         max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the
         index knows them to the second. The query finds the newest messages first; the result is in log order. exact: False also
-        returns messages that only have an equal hash code, as upstream's store does. Empty if index_enabled is False.
+        returns messages that only have an equal hash code, as RocketMQ's store does. Empty if index_enabled is False.
         """
         cdef KeyRequest r
         cdef QueryResult result
@@ -211,7 +211,7 @@ cdef class StoreQuery(StoreGet):
         of their file, or at max_log_offset; there the call returns b"". Raises ValueError for an offset outside of the log,
         OSError.
 
-        The returned bytes never change later, so the call is suited to copy a log. Upstream: getCommitLogData.
+        The returned bytes never change later, so the call is suited to copy a log. RocketMQ: getCommitLogData.
         """
         cdef LogFile *f
         cdef int64_t low, end, size, at = whole(offset, "offset", INT64_MIN, INT64_MAX)
@@ -253,7 +253,7 @@ cdef class StoreQuery(StoreGet):
         boundary: "lower" = the first message stored at this time or later, "upper" = the last message stored at this time or
         earlier, "nearest" = the rule of 4.9, which also uses modification times of files. Default: "nearest" with compat 4.9,
         else "lower".
-        Upstream: getOffsetInQueueByTime.
+        RocketMQ: getOffsetInQueueByTime.
         """
         if boundary is None:
             boundary = "lower" if self.compat5 else "nearest"
@@ -265,24 +265,24 @@ cdef class StoreQuery(StoreGet):
         return self._by_time(topic, queue_id, timestamp, TIME_LOWER)
 
     def min_offset(self, topic, queue_id):
-        """First queue offset that can be read: int; -1 if there is no such queue. Upstream: getMinOffsetInQueue."""
+        """First queue offset that can be read: int; -1 if there is no such queue. RocketMQ: getMinOffsetInQueue."""
         bounds = self._bounds(topic, queue_id)
         return -1 if bounds is None else bounds[0]
 
     def max_offset(self, topic, queue_id):
-        """One past the last readable queue offset: int; 0 if there is no such queue. Upstream: getMaxOffsetInQueue."""
+        """One past the last readable queue offset: int; 0 if there is no such queue. RocketMQ: getMaxOffsetInQueue."""
         bounds = self._bounds(topic, queue_id)
         return 0 if bounds is None else bounds[1]
 
     def total(self, topic, queue_id):
-        """Number of readable messages of a queue: int. Upstream: getMessageTotalInQueue."""
+        """Number of readable messages of a queue: int. RocketMQ: getMessageTotalInQueue."""
         bounds = self._bounds(topic, queue_id)
         return 0 if bounds is None else bounds[1] - bounds[0]
 
     def earliest_time(self, topic=None, queue_id=None):
         """Store time (ms since 1970) of the oldest message of a queue, or without arguments of the log: int; -1 if none.
 
-        Upstream: getEarliestMessageTime.
+        RocketMQ: getEarliestMessageTime.
         """
         if topic is None:
             message = self._message_at(self.min_log_offset)

@@ -62,7 +62,7 @@ cdef class Arrivals:
             dispatch_waiter(self.store.dispatcher, -1 if before else 1)
 
     def _detach(self):
-        """The store closes: its queues are about to go. Who waits for the eventfd is woken and finds out."""
+        """The store closes: its queues are about to go. A loop that waits for the eventfd wakes and finds out."""
         if self.hub != NULL:
             self._count(-self.watched)
             hub_free(self.hub)

@@ -1,4 +1,4 @@
-"""get and wait_for_message that hold until a message is there (upstream: PullRequestHoldService, MessageArrivingListener).
+"""get and wait_for_message that hold until a message is there (RocketMQ: PullRequestHoldService, MessageArrivingListener).
 
 A waiter sleeps on the event of its queue, without the GIL, and is woken by the dispatcher; nothing polls, so waiters that wait
 cost nothing. One exception: the main thread looks every 100 ms whether a signal came between its last look and its sleep.
@@ -24,7 +24,7 @@ cdef enum:
     WAKE_AT_ONCE = 16
 
 cdef int64_t SLICE_NS = 100_000_000
-# Where upstream answers PULL_NOT_FOUND and holds the request; and where it makes the consumer ask again further on.
+# Where RocketMQ answers PULL_NOT_FOUND and holds the request; and where it makes the consumer ask again further on.
 cdef frozenset _HOLD = frozenset((GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE))
 cdef frozenset _FURTHER = frozenset((GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL))
 
@@ -110,7 +110,7 @@ cdef class StoreWait(StoreQuery):
 
         The dispatcher wakes the call; it does not poll and does not hold the GIL. Ctrl-C ends it. Raises StoreClosed if the
         store closes, StoreStateError if the store is read-only and does not follow, OSError and StoreRefusesToLoad if it cannot
-        read the files that it follows. Thread-safety: any. Upstream: MessageArrivingListener.
+        read the files that it follows. Thread-safety: any. RocketMQ: MessageArrivingListener.
         """
         cdef int64_t left = wait_ns(timeout)
         cdef int64_t wanted = whole(offset, "offset", INT64_MIN, INT64_MAX), end = 0

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_own_thread(call: Callable[[], T], drop: Callable[[T], object] | None = None) -> T:
-    """What `call` returns or raises. Cancelled, it goes on to its end, and what it returns goes to `drop`, in a thread, too.
+    """What `call` returns or raises. Cancelled, it continues to its end, and what it returns goes to `drop`, in a thread, too.
 
     Called in the loop's thread."""
     loop = asyncio.get_running_loop()

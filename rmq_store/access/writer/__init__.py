@@ -1,1 +1,1 @@
-"""ROOM 10. The put methods: from Python arguments to the log, and back with a result."""
+"""The put methods: from Python arguments to the log, and back with a result."""

@@ -495,7 +495,7 @@ cdef class StorePut(StoreCore):
         if rewritten is None:
             return name, number, properties
         if name == "RMQ_SYS_TRANS_HALF_TOPIC":
-            raise errors.MessageIllegal(f"topic is {name!r}: upstream's own, a delayed message is never delivered to it; put "
+            raise errors.MessageIllegal(f"topic is {name!r}: RocketMQ's own, a delayed message is never delivered to it; put "
                                         "it without a delay level")
         if not self.delay_allowed:
             raise errors.ServiceNotAvailable(

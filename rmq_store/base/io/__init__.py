@@ -1,1 +1,1 @@
-"""ROOM 0. The one I/O table through which every system call on a store goes."""
+"""The one I/O table through which every system call on a store goes."""

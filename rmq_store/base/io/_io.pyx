@@ -184,7 +184,7 @@ cdef class IoTable:
         return out if <size_t> rc == n else out[:rc]
 
     def read_all(self, int fd, size_t n, int64_t offset):
-        """Reads `n` bytes, fewer only at the end of the file: short reads go on, EINTR is repeated (rmq_pread_all)."""
+        """Reads `n` bytes, fewer only at the end of the file: short reads continue, EINTR is repeated (rmq_pread_all)."""
         cdef bytes out = PyBytes_FromStringAndSize(NULL, n)
         cdef char *to = PyBytes_AS_STRING(out)
         cdef int64_t rc
@@ -203,7 +203,7 @@ cdef class IoTable:
         return _check(rc, None)
 
     def write_all(self, int fd, const unsigned char[::1] data not None, int64_t offset):
-        """Writes everything or raises: short writes go on, EINTR is repeated (rmq_pwrite_all)."""
+        """Writes everything or raises: short writes continue, EINTR is repeated (rmq_pwrite_all)."""
         cdef size_t n = data.shape[0]
         cdef const unsigned char *at = &data[0] if n > 0 else NULL
         cdef int rc
@@ -402,7 +402,7 @@ cdef class ProbeIo(IoTable):
     `kind` is the name of a call ("pwrite", "fsync", …), several joined by "|", or a set: "write", "sync", "any", or "mutate"
     (what changes the directory). `path`: only calls on paths that contain it; write "/commitlog/", as the name of a test's own
     directory may contain "commitlog". Rules count from the moment they are set.
-    keep_bytes=False: the trace holds no written bytes. calls_max, bytes_max: the trace ends there (`full`), the probe goes on.
+    keep_bytes=False: the trace holds no written bytes. calls_max, bytes_max: there the trace ends (`full`); calls continue.
 
     Thread-safety: every method from any thread; rules, holds and clock reach native threads at once.
     Lifetime: outlives every store, descriptor and map made through it.
@@ -464,7 +464,7 @@ cdef class ProbeIo(IoTable):
             raise MemoryError("hold")
 
     def release(self):
-        """Lets held calls go on."""
+        """Lets held calls continue."""
         rmq_probe_hold(self.probe, 0, NULL)
 
     def wait_held(self, int count=1, double timeout=10.0):
@@ -487,7 +487,7 @@ cdef class ProbeIo(IoTable):
             raise MemoryError("gate")
 
     def ungate(self):
-        """Takes all gates away and lets everything go on."""
+        """Takes all gates away and lets everything continue."""
         rmq_probe_ungate(self.probe)
 
     def standing(self):
@@ -499,7 +499,7 @@ cdef class ProbeIo(IoTable):
         return out
 
     def let(self, int64_t ticket):
-        """Lets one call go on. ValueError where it does not stand."""
+        """Lets one call continue. ValueError where it does not stand."""
         if rmq_probe_let(self.probe, ticket) < 0:
             raise ValueError(f"no call with ticket {ticket} stands at a gate")
 

@@ -1,6 +1,6 @@
 """Sizes that nobody gave, cut to what the machine has: the pool to memory, a new store's files to the disk.
 
-The opening thread. Defaults are upstream's; they are cut only where they would take more than a fair share, so that a store
+The opening thread. Defaults are RocketMQ's; they are cut only where they would take more than a fair share, so that a store
 opens in a small container and on a small disk.
 """
 import os
@@ -43,7 +43,7 @@ def fit(options: Options, commitlog: str, index: str) -> Options:
 
 
 def say_large(options: Options, root: str) -> None:
-    """Of a store that was just made: what it takes from the start, where that is upstream's size and nobody chose it."""
+    """Of a store that was just made: what it takes from the start, where that is RocketMQ's size and nobody chose it."""
     if any(options.origin(name) != "default" for name in ("segment_size_bytes", "index_slots", "index_entries_max")):
         return
     index = index_file_size(options.index_slots, options.index_entries_max) if options.index_enabled else 0

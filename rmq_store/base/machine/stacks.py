@@ -1,4 +1,4 @@
-"""All threads of this process as text: what each one is doing, or waiting for, now (upstream: UtilAll.jstack).
+"""All threads of this process as text: what each one is doing, or waiting for, now (RocketMQ: UtilAll.jstack).
 
 Native threads from /proc: name, state, and the kernel function they sleep in (`0` while they run, or where the kernel does not
 tell). Python threads also with their frames. A picture of one moment per thread, not of one moment for all. Any thread.

@@ -1,1 +1,1 @@
-"""ROOM 3. Commit-log files: one, a row of them, and the next one made ahead."""
+"""Commit-log files: one, a row of them, and the next one, which is made ahead."""

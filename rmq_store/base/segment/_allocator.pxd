@@ -1,4 +1,4 @@
-# Pre-allocation (upstream: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it
+# Pre-allocation (RocketMQ: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it
 # when files fill fast; it also writes zeros ahead of the writer (segment_prezero) and brings pages ahead of it into the page
 # cache: under synchronous flush (a step then writes the pages it filled, not the large folio that a fault's read-ahead makes),
 # mapped as well under segment_warm.

@@ -1,4 +1,4 @@
-"""Pre-allocation of CommitLog files (upstream: AllocateMappedFileService.java). Contract in _allocator.pxd."""
+"""Pre-allocation of CommitLog files (RocketMQ: AllocateMappedFileService.java). Contract in _allocator.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -30,7 +30,7 @@ cdef enum:
     CHUNK = 256 * 1024              # one write of zeros: the longest a writer at the frontier may have to wait
     AHEAD_AT_OPEN = 16 << 20
     AHEAD_LOW = 16 << 20            # zeroing starts below this distance ...
-    AHEAD_HIGH = 20 << 20           # ... and goes on to this one: more at once, and puts wait behind its sync for longer
+    AHEAD_HIGH = 20 << 20           # ... and continues to this one: more at once, and puts wait behind its sync for longer
     PASS_MARGIN = 1 << 20
     ZEROS_PAY_BYTES = 128 << 10     # a sync of more than that gains less from zeros than their writing costs
     FLUSHES_MIN = 8

@@ -1,4 +1,4 @@
-"""One CommitLog file and the row of them (upstream: MappedFile, MappedFileQueue). Contract in _file.pxd."""
+"""One CommitLog file and the row of them (RocketMQ: MappedFile, MappedFileQueue). Contract in _file.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen

@@ -1,1 +1,1 @@
-"""ROOM 6. The only writer: the append path under the put lock."""
+"""The one append, under the put lock, and the positions of the log."""

@@ -73,7 +73,7 @@ cdef struct Log:
     LogFile *tail
     int64_t position            # == wrote, without the fence
     int64_t last_timestamp      # store times never run backwards inside a log
-    int64_t lock_since_ms       # wall clock when the lock was taken; 0 free (upstream: beginTimeInLock)
+    int64_t lock_since_ms       # wall clock when the lock was taken; 0 free (RocketMQ: beginTimeInLock)
     int64_t timed_since         # monotonic ns when the lock was taken, of one append in 64; else 0
     int lock_phase
     char[12] line_of_lock

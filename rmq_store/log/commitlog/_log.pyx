@@ -1,4 +1,4 @@
-"""The CommitLog's append path (upstream: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
+"""The CommitLog's append path (RocketMQ: CommitLog.asyncPutMessage, DefaultAppendMessageCallback). Contract in _log.pxd."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -167,7 +167,7 @@ cdef inline AppendStatus _stored(Log *log, LogFile *f) noexcept nogil:
 
 
 cdef AppendStatus _roll(Log *log, LogFile *next) noexcept nogil:
-    # Closes the tail with the end-of-file record and goes on in `next`, whose hold is taken over.
+    # Closes the tail with the end-of-file record and continues in `next`, whose hold is taken over.
     cdef LogFile *f = log.tail
     cdef int64_t rest
     cdef unsigned char *at
@@ -356,7 +356,7 @@ cdef inline bint _all_free(Log *log) noexcept nogil:
 
 
 cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil:
-    # Until a good part of the pool is free: who goes on with the first bytes waits again for the next ones, put after put.
+    # Until a good part of the pool is free: who continues with the first bytes waits again for the next ones, put after put.
     cdef int64_t deadline = log.io.mono_ns(log.io.ctx) + timeout_ns
     cdef int64_t now, before = rmq_load(&log.reusable)
     cdef int64_t enough = before + log.pool.size // ROOM_SHARE

@@ -1,1 +1,1 @@
-"""ROOM 8. Following the log into queues and index."""
+"""From the log into queues and index; following another process."""

@@ -1,1 +1,1 @@
-"""ROOM 7. Making it true: pool to file, file to device."""
+"""Commit and flush: from the pool to the file, from the file to the device."""

@@ -1,4 +1,4 @@
-"""Commit, sync and group commit (upstream: CommitRealTimeService, FlushRealTimeService, GroupCommitService). See _flush.pxd."""
+"""Commit, sync and group commit (RocketMQ: CommitRealTimeService, FlushRealTimeService, GroupCommitService). See _flush.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 

@@ -1,4 +1,4 @@
-"""The flush back ends msync and fdatasync: through the page cache (upstream: MappedFile.commit, flush); see _pages.pxd"""
+"""The flush back ends msync and fdatasync: through the page cache (RocketMQ: MappedFile.commit, flush); see _pages.pxd"""
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 

@@ -1,8 +1,8 @@
 # The flush back end "io_uring": commit by a ring that belongs to one thread, several writes in flight, O_DIRECT where it can.
 #
-# Who writes: the ring's thread holds Log.commit_lock from its first write until none is in flight. Whoever else must commit (a
-# synchronous put that leads, close, flush()) writes in its own thread if the lock is free, without a hand-over; else it leaves
-# its goal and waits for the ring. `committed` moves over the contiguous complete prefix only.
+# Which thread writes: the ring's thread holds Log.commit_lock from its first write until none is in flight. A caller that must
+# commit (a synchronous put that leads, close, flush()) writes in its own thread if the lock is free, without a hand-over; else
+# it leaves its goal and waits for the ring. `committed` moves over the contiguous complete prefix only.
 # What a sync must cover: a write without RWF_DSYNC sets LogFile.unsynced when it has ended, before `committed` passes it; who
 # syncs (sync_lock) takes the mark first, then syncs. So a mark stays for what was under way when the sync began. (Set when a
 # write begins, it would be taken by a sync that does not cover it, and nobody would make the one that does.)

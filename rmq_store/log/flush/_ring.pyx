@@ -1,4 +1,4 @@
-"""Commit by io_uring (upstream has no such back end; nearest: CommitRealTimeService). Contract in _ring.pxd."""
+"""Commit by io_uring (RocketMQ has no such back end; nearest: CommitRealTimeService). Contract in _ring.pxd."""
 from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -493,7 +493,7 @@ cdef void _run_sync(RingWriter *w) noexcept nogil:
             seen = flushed
             since = now
         if (pending >= GATHER_BYTES or now - since >= GATHER_NS) and rmq_mutex_try(&log.sync_lock):
-            rc = 1          # another thread commits: it is looked for again in a while
+            rc = 1          # another thread commits: the caller tries again in a while
             if rmq_mutex_try(&log.commit_lock):
                 rc = _durable_step(w)
                 rmq_mutex_unlock(&log.commit_lock)
@@ -534,7 +534,7 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
 
 
 cdef void _run_async(RingWriter *w) noexcept nogil:
-    # Asynchronous flush: commits what has gathered, as upstream's commit thread does. The flush thread syncs behind it.
+    # Asynchronous flush: commits what has gathered, as RocketMQ's commit thread does. The flush thread syncs behind it.
     cdef Log *log = w.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
     cdef int64_t pending, now, moved = 0, idle = 0

@@ -47,7 +47,7 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
     "direct_sync", "direct_durable" (RWF_DSYNC). Besides: "align" (bytes; 0 where the kernel does not say; None not known) and
     "flags" (tuple of str: the set-up flags that were taken).
 
-    "buffers" and "files" are wishes: the back end goes on without. Raises nothing but MemoryError and TypeError. Takes some
+    "buffers" and "files" are wishes: the back end continues without. Raises nothing but MemoryError and TypeError. Takes some
     milliseconds (two syncs). Thread-safety: any thread.
     """
     steps = dict.fromkeys(("setup", "buffers", "files", "file", "write", "sync", "direct", "direct_write", "direct_sync",

@@ -56,7 +56,7 @@ _tried: dict[tuple[object, ...], tuple[UringChoice | None, str]] = {}
 def foreign_backend(name: str) -> Any:
     """The PyCapsule of a back end that another package offers: entry point `name` of the group rmq_store.flush_backends, an
     object or a function that makes it. Raises BackendUnavailable."""
-    import importlib.metadata  # who names a back end of ours does not pay for it
+    import importlib.metadata  # a store with a back end of this library does not pay for it
 
     found = importlib.metadata.entry_points(group=GROUP, name=name)
     if not found:

@@ -1,1 +1,1 @@
-"""ROOM 2. Memory taken once, at open."""
+"""TransientStorePool: memory that is taken once, at open, and mapped twice."""

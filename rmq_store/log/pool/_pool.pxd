@@ -1,6 +1,6 @@
 # TransientStorePool: page-aligned memory outside the heap through which records go to the file.
 #
-# Upstream takes five buffers of one file each. Here a buffer is a window of the log, and all windows lie in one circle that is
+# RocketMQ takes five buffers of one file each. Here a buffer is a window of the log, and all windows lie in one circle that is
 # mapped twice, back to back: the byte of log offset o is at base + o % size, and a record that crosses the circle's end is
 # still one straight piece of memory. The pool is bounded by what is on its way to the file, not by the size of a file.
 # Taken and touched once, at open; never lent to Python; absent in a child of fork.

@@ -1,4 +1,4 @@
-"""TransientStorePool (upstream: TransientStorePool.java). Contract in _pool.pxd."""
+"""TransientStorePool (RocketMQ: TransientStorePool.java). Contract in _pool.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 

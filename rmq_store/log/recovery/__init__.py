@@ -1,1 +1,1 @@
-"""ROOM 9. After the night: who has the store, where the log ends, the checkpoint."""
+"""Opening after a crash: who has the store, where the log ends, the checkpoint."""

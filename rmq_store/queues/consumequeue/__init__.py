@@ -1,1 +1,1 @@
-"""ROOM 4. Where the messages of each queue are."""
+"""ConsumeQueue files: where the messages of each queue are."""

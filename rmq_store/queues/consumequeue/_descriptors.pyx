@@ -24,7 +24,7 @@ cdef FileCache *file_cache_new(const rmq_io *io, const char *tmp_dir, int capaci
     cdef int i, buckets = 1
     if c == NULL:
         return NULL
-    # One user at a time holds one descriptor; the sync thread may hold its own for long while another must go on.
+    # One user at a time holds one descriptor; the sync thread may hold its own for long while another must continue.
     c.capacity = capacity if capacity > 2 else 2
     while buckets < c.capacity:
         buckets *= 2

@@ -1,4 +1,4 @@
-"""Rows of queue files (upstream: MappedFileQueue, without maps). Contract in _files.pxd."""
+"""Rows of queue files (RocketMQ: MappedFileQueue, without maps). Contract in _files.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc

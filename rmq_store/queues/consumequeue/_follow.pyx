@@ -1,9 +1,9 @@
-"""Queues that another process writes (upstream has no counterpart: its readers live in the broker). Contract in _follow.pxd.
+"""Queues that another process writes (RocketMQ has no counterpart: its readers live in the broker). Contract in _follow.pxd.
 
 The log says which queues to look at: a record names its queue and its place there. An entry that is there says in turn that the
 writer's dispatcher has passed its record, so that this and all before it are whole. Of the fields that the dispatcher has in a
 queue, `dirty` means here that it expects entries, `blank_to` up to where, `next_index` how far they have been read, and `limit`
-how many looks in vain are left before it is looked at only now and then.
+how many looks in vain are left before the follower looks only now and then.
 """
 from libc.stdint cimport int32_t, int64_t
 

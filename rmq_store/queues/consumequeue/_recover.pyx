@@ -1,8 +1,8 @@
-"""Recovery of one queue (upstream: recover, truncateDirtyLogicFiles, correctMinOffset). Contract in _recover.pxd.
+"""Recovery of one queue (RocketMQ: recover, truncateDirtyLogicFiles, correctMinOffset). Contract in _recover.pxd.
 
-Three departures from upstream. Two are about bytes that no reader should ever meet again. Upstream cuts by moving positions and
-leaves what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And upstream keeps the first
-entry of a file in truncation even if it is zeros: here zeros are no entry. The third: upstream walks the last three files of a
+Three departures from RocketMQ. Two are about bytes that no reader should ever meet again. RocketMQ cuts by moving positions and
+leaves what lies behind on the disk, where the next recovery can walk into it: here it is zeroed. And RocketMQ keeps the first
+entry of a file in truncation even if it is zeros: here zeros are no entry. The third: RocketMQ walks the last three files of a
 queue. Entries are on the device only where a checkpoint says so, so any number of files may have a hole: here the walk begins
 with the last file whose first entry is known to be safe.
 """

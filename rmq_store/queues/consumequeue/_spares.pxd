@@ -15,7 +15,7 @@ from rmq_store.base.io._sync cimport rmq_event, rmq_mutex
 cdef enum:
     FILES_PATH_SIZE = 4096
     SPARES_MAX = 1024
-    SPARES_NEXT_MAX = 64    # for queues that go on in their next file
+    SPARES_NEXT_MAX = 64    # for queues that continue in their next file
     SPARES_LOW = 16         # fewer are not worth waking the maker
     FIRST_FEW = 16
 

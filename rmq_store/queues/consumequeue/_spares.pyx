@@ -1,4 +1,4 @@
-"""Queue files made ahead (upstream makes them when they are needed). Contract in _spares.pxd."""
+"""Queue files made ahead (RocketMQ makes them when they are needed). Contract in _spares.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free

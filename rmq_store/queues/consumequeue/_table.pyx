@@ -1,7 +1,7 @@
 """The queues of a store by name (topic bytes and queue id) and by creation. Contract in _table.pxd.
 
 A look-up takes no lock: the directory only ever gains queues, each complete before it can be seen, and one that is full is
-replaced by a larger copy while look-ups go on in the old one.
+replaced by a larger copy while look-ups continue in the old one.
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc

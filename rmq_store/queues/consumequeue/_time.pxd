@@ -1,4 +1,4 @@
-# Which queue offset belongs to a store time: the two rules of upstream, 4.9 (nearest entry, file chosen by modification time)
+# Which queue offset belongs to a store time: the two rules of RocketMQ, 4.9 (nearest entry, file chosen by modification time)
 # and 5.x (lower or upper bound, file chosen by store times). Any thread; reads published entries only. Source:
 # ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime (4.9.8), getConsumeQueueMappedFileByTime (5.3.3).
 from libc.stdint cimport int32_t, int64_t

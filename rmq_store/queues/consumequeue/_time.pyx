@@ -1,4 +1,4 @@
-"""Search of a queue by store time (upstream: getOffsetInQueueByTime). Contract in _time.pxd."""
+"""Search of a queue by store time (RocketMQ: getOffsetInQueueByTime). Contract in _time.pxd."""
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._sync cimport EIO, rmq_load
@@ -85,7 +85,7 @@ cdef int64_t _file_by_store_time(Search *x, int64_t timestamp, TimeRule rule, Fi
         if x.error < 0:
             return x.error
         if when <= 0:
-            when = -1               # upstream does not know the time of such a file
+            when = -1               # RocketMQ does not know the time of such a file
         if (when >= timestamp) if rule == TIME_LOWER else (when <= timestamp):
             return 1
     return 0
@@ -122,7 +122,7 @@ cdef int64_t _nearest(Search *x, int64_t timestamp, int64_t physical_min, const 
 
 
 cdef inline int64_t _before(int64_t start) noexcept nogil:
-    # What upstream's arithmetic makes of "no entry": one before the file, and 0 in the first.
+    # What RocketMQ's arithmetic makes of "no entry": one before the file, and 0 in the first.
     return start - 1 if start > 0 else 0
 
 
@@ -235,7 +235,7 @@ cdef int64_t _ask(void *ctx, int64_t physical, int32_t size) noexcept nogil:
 
 def offset_by_time(QueueTableOwner owner not None, bytes topic, int queue_id, int64_t timestamp, store_time, *,
                    int64_t physical_min=0, str rule="lower"):
-    """The queue offset that upstream's search gives for a store time in ms.
+    """The queue offset that RocketMQ's search gives for a store time in ms.
 
     `store_time(physical, size)` answers the store time of a record, -1 where it cannot be read; what it raises is raised.
     `physical_min`: where the log begins. `rule`: "nearest" (4.9), "lower" or "upper" (5.x).

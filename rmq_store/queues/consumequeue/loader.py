@@ -1,4 +1,4 @@
-"""Finds the queues of a store on the disk (upstream: loadConsumeQueue, MappedFileQueue.load).
+"""Finds the queues of a store on the disk (RocketMQ: loadConsumeQueue, MappedFileQueue.load).
 
     <dir>/<topic>/<queue id>/<20 digits>     each file of one size, without gaps
 

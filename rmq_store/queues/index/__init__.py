@@ -1,1 +1,1 @@
-"""ROOM 5. Where the messages of each key are."""
+"""Index files: where the messages of each key are."""

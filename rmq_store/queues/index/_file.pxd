@@ -1,4 +1,4 @@
-# One index file (upstream: IndexFile.java, IndexHeader.java): a map of fixed size, all numbers big-endian.
+# One index file (RocketMQ: IndexFile.java, IndexHeader.java): a map of fixed size, all numbers big-endian.
 #
 #   position                 field                       position                 field
 #   0   beginTimestamp  i8   of the first entry          40          slot 0       i4, number of its newest entry, 0 none
@@ -67,6 +67,8 @@ cdef struct IndexHeader:
 # 0 or -errno; -EINVAL: the file has another size than the geometry asks for. The file comes with one hold.
 cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_t slots, int32_t entries_max, bint writable,
                          IndexFile **out) noexcept nogil
+# The name of a file that is made at that time: its local time (UtilAll.timeMillisToHumanString, yyyyMMddHHmmssSSS).
+cdef int64_t index_file_name_at(int64_t wall_ms) noexcept nogil
 # Makes a file in tmp_dir, reserved, seeded and synced, and renames it into dir. A seed of 0 writes nothing.
 cdef int index_file_create(const rmq_io *io, const char *dir, const char *tmp_dir, int64_t name, int32_t slots,
                            int32_t entries_max, int64_t seed_physical, int64_t seed_timestamp, IndexFile **out) noexcept nogil

@@ -1,4 +1,4 @@
-"""One index file: layout, put, select, cut (upstream: IndexFile.java). Contract and picture of the layout in _file.pxd.
+"""One index file: layout, put, select, cut (RocketMQ: IndexFile.java). Contract and picture of the layout in _file.pxd.
 
 Order of a put: entry, published count, slot, header in the map. A reader loads the slot before the count, so whatever number it
 finds in a slot of a healthy file is below the count it then sees, and that entry is whole.
@@ -35,11 +35,25 @@ cdef extern from *:
     int32_t index_word_load(const unsigned char *p) nogil
     void index_word_store(unsigned char *p, int32_t v) nogil
 
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    struct tm:
+        int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year
+    tm *localtime_r(const time_t *t, tm *out)
+
 cdef enum:
     NAME_DIGITS = 17
 
 
 # ---- life
+
+cdef int64_t index_file_name_at(int64_t wall_ms) noexcept nogil:
+    cdef time_t seconds = wall_ms // 1000
+    cdef tm t
+    localtime_r(&seconds, &t)
+    return ((((((t.tm_year + 1900) * <int64_t> 100 + t.tm_mon + 1) * 100 + t.tm_mday) * 100 + t.tm_hour) * 100
+             + t.tm_min) * 100 + t.tm_sec) * 1000 + wall_ms % 1000
+
 
 cdef char *_path(const char *dir, int64_t name) noexcept nogil:
     cdef size_t n = strlen(dir) + NAME_DIGITS + 4
@@ -327,7 +341,7 @@ cdef int64_t index_file_select(IndexFile *f, int32_t hash, int64_t begin, int64_
     index_file_header(f, &header)
     last = header.count - 1
     if not f.writable and header.count < f.entries_max:
-        # Another process may be between its slot and its count; the entry itself is written before either (upstream's bound).
+        # Another process may be between its slot and its count; the entry itself is written before either (RocketMQ's bound).
         last = header.count
     if e <= 0 or e > last or header.count <= 1:
         return n

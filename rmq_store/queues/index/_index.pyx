@@ -1,4 +1,4 @@
-"""The index of a store: a list of index files, the newest takes the keys (upstream: IndexService.java). Contract in _index.pxd.
+"""The index of a store: a list of index files, the newest takes the keys (RocketMQ: IndexService.java). Contract in _index.pxd.
 
 The dispatch thread puts, the checkpoint thread syncs, any thread queries. The list is guarded by a mutex that is held for a
 few pointer moves only; a file is used outside of it under a hold, so nothing is unmapped under a reader. Making the next file
@@ -13,15 +13,9 @@ from rmq_store.base.io._sync cimport (EEXIST, EIO, ENOMEM, EROFS, rmq_load32, rm
                                       rmq_publish32)
 from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.queues.index._file cimport (IndexFile, IndexHeader, StoreTime, index_file_create, index_file_cut,
-                                           index_file_guard, index_file_header, index_file_hold, index_file_open,
-                                           index_file_prefetch, index_file_put, index_file_release, index_file_select,
-                                           index_file_sync)
-
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    struct tm:
-        int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year
-    tm *localtime_r(const time_t *t, tm *out)
+                                           index_file_guard, index_file_header, index_file_hold, index_file_name_at,
+                                           index_file_open, index_file_prefetch, index_file_put, index_file_release,
+                                           index_file_select, index_file_sync)
 
 cdef enum:
     TOPIC_CACHE_SIZE = 256          # longer topics are hashed anew each time
@@ -305,15 +299,6 @@ cdef inline int32_t _cached_topic_hash(Index *x, const char *topic, int32_t size
     return x.topic_hash
 
 
-cdef int64_t _local_name(int64_t wall_ms) noexcept nogil:
-    # UtilAll.timeMillisToHumanString: yyyyMMddHHmmssSSS.
-    cdef time_t seconds = wall_ms // 1000
-    cdef tm t
-    localtime_r(&seconds, &t)
-    return ((((((t.tm_year + 1900) * <int64_t> 100 + t.tm_mon + 1) * 100 + t.tm_mday) * 100 + t.tm_hour) * 100
-             + t.tm_min) * 100 + t.tm_sec) * 1000 + wall_ms % 1000
-
-
 cdef int _make_dir(Index *x) noexcept nogil:
     cdef char *parent
     cdef char *slash
@@ -338,7 +323,7 @@ cdef int _make_dir(Index *x) noexcept nogil:
 
 cdef int _roll(Index *x) noexcept nogil:
     # The next file; its header starts where the full one ends.
-    cdef int64_t name = _local_name(x.io.wall_ms(x.io.ctx))
+    cdef int64_t name = index_file_name_at(x.io.wall_ms(x.io.ctx))
     cdef int64_t physical = 0, timestamp = 0
     cdef IndexFile *f = NULL
     cdef int rc = _make_dir(x)

@@ -1,4 +1,4 @@
-"""Finds the index files of a store on the disk (upstream: IndexService.load).
+"""Finds the index files of a store on the disk (RocketMQ: IndexService.load).
 
     <dir>/<17 digits: local time of its making, yyyyMMddHHmmssSSS>     each file of the one size that the geometry gives
 

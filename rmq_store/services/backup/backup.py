@@ -182,7 +182,7 @@ class _Backup:
 
     def _rotten(self, image: Image, known: dict[str, Any]) -> set[str]:
         """Files of the last backup that are not as they were written. Recovery, which writes, must not meet them: it would cut
-        the log there, in that backup too. So it is looked first what it would find."""
+        the log there, in that backup too. So this looks first at what recovery would find."""
         if not image.linked:
             return set()
         with self._opened(readonly=True) as store:

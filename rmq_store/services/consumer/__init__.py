@@ -1,1 +1,1 @@
-"""ROOM 12. Who has consumed how far: offsets of groups, upstream's config files, and a small consumer on top of get."""
+"""Consumer groups: their offsets, RocketMQ's config files, and a small consumer on top of get."""

@@ -1,4 +1,4 @@
-"""One file under <root>/config as upstream's ConfigManager keeps it: X, and X.bak with what stood in X before.
+"""One file under <root>/config as RocketMQ's ConfigManager keeps it: X, and X.bak with what stood in X before.
 
 Reading takes X, or where it is missing, empty or damaged X.bak, and says so. Writing is safe at any moment: the .bak and then X
 are each written beside their name, synced and renamed, so that one of the two is always whole. Thread-safety: the caller's.

@@ -1,4 +1,4 @@
-"""A consumer inside the process: hands out messages, remembers what is done, tries again what failed (upstream:
+"""A consumer inside the process: hands out messages, remembers what is done, tries again what failed (RocketMQ:
 DefaultMQPushConsumer with the broker's pull, offset and send-back processors, without the network).
 
 Every message is handed out at least once. Done is what was acknowledged, gap-free from a queue's beginning: an offset that is
@@ -346,7 +346,7 @@ class Consumer:
 
     def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int,
              scan_max: int | None) -> tuple[Batch | None, int]:
-        """What is at `begin`: a batch and its end, or None and where to go on."""
+        """What is at `begin`: a batch and its end, or None and where to continue."""
         count = max_count if limit is None else min(max_count, limit - begin)
         begun = time.perf_counter_ns()
         # What failed was chosen once, and a delivery changes properties: it is not filtered again (filterSupportRetry).

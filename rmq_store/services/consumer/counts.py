@@ -1,4 +1,4 @@
-"""What the consumers of this process got, group by group, topic by topic, queue by queue (upstream: BrokerStatsManager).
+"""What the consumers of this process got, group by group, topic by topic, queue by queue (RocketMQ: BrokerStatsManager).
 
 Counted where a batch is taken, so the cost is a batch's. Kept from the opening of the store on, whatever consumers come and go.
 """

@@ -1,8 +1,8 @@
-"""How far each group has consumed each queue: config/consumerOffset.json (upstream: ConsumerOffsetManager).
+"""How far each group has consumed each queue: config/consumerOffset.json (RocketMQ: ConsumerOffsetManager).
 
     {"offsetTable":{"topic@group":{queueId:next offset to consume,…},…}}       5.x adds "dataVersion"
 
-Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as upstream does; `flush`
+Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as RocketMQ does; `flush`
 writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing: the
 log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
 device has. Thread-safety: every method, one lock. Fork: belongs to the store.

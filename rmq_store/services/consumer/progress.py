@@ -1,4 +1,4 @@
-"""How far a group is behind, and setting it back or ahead (upstream: consumerProgress, resetOffsetByTime of mqadmin).
+"""How far a group is behind, and setting it back or ahead (RocketMQ: consumerProgress, resetOffsetByTime of mqadmin).
 
 Plain functions over an open store; any thread.
 """
@@ -48,7 +48,7 @@ def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = 
 
 def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: str, *, timestamp: int | None = None,
           offset: int | None = None, queue_id: int | None = None) -> dict[int, int]:
-    """Has `group` go on elsewhere in one queue of `topic` or all. Returns {queue id: next offset}.
+    """Has `group` continue elsewhere in one queue of `topic` or all. Returns {queue id: next offset}.
 
     timestamp: ms since 1970, at the first message stored then or later; -1: at the end. offset: at this queue offset; one
     outside of the queue is refused. Raises ValueError.

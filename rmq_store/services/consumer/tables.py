@@ -1,7 +1,7 @@
 """What a broker in this directory would know of topics and groups: config/topics.json and config/subscriptionGroup.json
-(upstream: TopicConfigManager, SubscriptionGroupManager).
+(RocketMQ: TopicConfigManager, SubscriptionGroupManager).
 
-Entries are upstream's beans as dicts, with its names and defaults; what an entry holds beyond those is kept. The store itself
+Entries are RocketMQ's beans as dicts, with its names and defaults; what an entry holds beyond those is kept. The store itself
 needs neither file: a put makes its topic. They are for a broker that takes the directory over, and for the retry limits of
 groups. Thread-safety: every method, one lock.
 """
@@ -60,7 +60,7 @@ class _Table:
             return None if entry is None else dict(entry)
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
-        """Makes or changes an entry; fields by upstream's names. Returns it. Raises StoreNotWriteable, ValueError."""
+        """Makes or changes an entry; fields by RocketMQ's names. Returns it. Raises StoreNotWriteable, ValueError."""
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
         unknown = [f for f in fields if f not in self._defaults]
@@ -114,7 +114,7 @@ class _Table:
 
 
 class TopicTable(_Table):
-    """config/topics.json: queues and permissions of topics (upstream: TopicConfig)."""
+    """config/topics.json: queues and permissions of topics (RocketMQ: TopicConfig)."""
 
     key = "topicConfigTable"
     name_field = "topicName"
@@ -125,7 +125,7 @@ class TopicTable(_Table):
 
 
 class GroupTable(_Table):
-    """config/subscriptionGroup.json: what a group may do and how often it tries (upstream: SubscriptionGroupConfig)."""
+    """config/subscriptionGroup.json: what a group may do and how often it tries (RocketMQ: SubscriptionGroupConfig)."""
 
     key = "subscriptionGroupTable"
     name_field = "groupName"

@@ -3,8 +3,6 @@ from typing import final
 from rmq_store.base.io._io import IoTable
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 
-KINDS: tuple[str, ...]
-
 _Note = tuple[str, int, int, int, int, str | None, int]
 
 @final

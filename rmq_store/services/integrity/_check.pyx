@@ -26,40 +26,13 @@ from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_find
 from rmq_store.queues.index._file cimport (IndexFile, entry_hash, entry_physical, entry_previous, index_file_open,
                                            index_file_release)
+from rmq_store.services.integrity._notes cimport (BODY_CRC, HOLE, INDEX_CHAIN, INDEX_HEADER, INDEX_MISSING, INDEX_SLOT,
+                                                  INDEX_WRONG, NOTES_MAX, QUEUE_MISSING, QUEUE_OTHER, QUEUE_TAGS, QUEUE_WRONG,
+                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes)
 
 cdef enum:
-    NOTES_MAX = 512
     PIECE = 1 << 20
     UNITS = 64
-
-cdef enum Kind:
-    HOLE = 0                # nothing readable from offset to a
-    BODY_CRC = 1            # the record at offset, size a
-    RECORD_CRC = 2
-    TAIL = 3                # bytes that are not zero behind the end of the data, from offset to a
-    QUEUE_MISSING = 4       # the record at offset has no entry; a: queue offset
-    QUEUE_OTHER = 5         # its entry leads elsewhere; a: queue offset, b: where the entry leads
-    QUEUE_TAGS = 6          # its entry has tags code b, not c
-    QUEUE_WRONG = 7         # entry a of a queue leads to offset, where no such record lies; b: its size
-    INDEX_MISSING = 8       # the record at offset has a key that the index does not have; a: hash
-    INDEX_WRONG = 9         # entry a leads to offset, where no record has a key of hash b
-    INDEX_CHAIN = 10        # entry a: previous is b, should be c
-    INDEX_SLOT = 11         # slot a leads to b, should be c
-    INDEX_HEADER = 12       # field a is b, should be c
-    RECORD_HEADER = 13      # the record at offset, size a, claims a queue that cannot be; b: its queue offset
-
-KINDS = ("log_hole", "body_crc", "record_crc", "log_tail", "queue_missing", "queue_other", "queue_tags", "queue_wrong",
-         "index_missing", "index_wrong", "index_chain", "index_slot", "index_header", "record_header")
-
-cdef struct Note:
-    int kind
-    int32_t queue_id
-    int32_t topic_size
-    char[256] topic
-    int64_t offset
-    int64_t a
-    int64_t b
-    int64_t c
 
 
 @cython.final
@@ -74,8 +47,7 @@ cdef class Checker:
     cdef int index_count
     cdef int64_t *delay_ms
     cdef int32_t delay_levels
-    cdef Note *notes
-    cdef int count
+    cdef Notes notes
     cdef int error
     cdef bint crc_property
     cdef int at_file            # where the walk over the log is in the index: file and entry
@@ -94,10 +66,10 @@ cdef class Checker:
         self.io = io
         self.crc_property = crc_property
         self.row = row_new(io.table, os.fsencode(commitlog_dir), file_size, False)
-        self.notes = <Note *> calloc(NOTES_MAX, sizeof(Note))
+        self.notes = Notes()
         self.delay_levels = <int32_t> len(delay_levels)
         self.delay_ms = <int64_t *> calloc(self.delay_levels + 1, sizeof(int64_t))
-        if self.row == NULL or self.notes == NULL or self.delay_ms == NULL:
+        if self.row == NULL or self.delay_ms == NULL:
             raise MemoryError("checker")
         for i in range(self.delay_levels):
             self.delay_ms[i] = delay_levels[i]
@@ -116,8 +88,6 @@ cdef class Checker:
         self.index = NULL
         row_free(self.row)
         self.row = NULL
-        free(self.notes)
-        self.notes = NULL
         free(self.delay_ms)
         self.delay_ms = NULL
         self.queues = None
@@ -152,37 +122,8 @@ cdef class Checker:
         self.index[self.index_count] = f
         self.index_count += 1
 
-    # ---- notes
-
-    cdef Note *_note(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c) noexcept nogil:
-        cdef Note *n = &self.notes[self.count if self.count < NOTES_MAX else NOTES_MAX - 1]
-        n.kind = kind
-        n.offset = offset
-        n.a = a
-        n.b = b
-        n.c = c
-        n.topic_size = -1
-        self.count += 1
-        return n
-
-    cdef void _note_queue(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c, const char *topic,
-                          int32_t topic_size, int32_t queue_id) noexcept nogil:
-        cdef Note *n = self._note(kind, offset, a, b, c)
-        cdef int32_t i
-        n.topic_size = topic_size if topic_size < 255 else 255
-        for i in range(n.topic_size):
-            n.topic[i] = topic[i]
-        n.queue_id = queue_id
-
     cdef list _taken(self):
-        cdef int i
-        cdef Note *n
-        found = []
-        for i in range(min(self.count, NOTES_MAX)):
-            n = &self.notes[i]
-            found.append((KINDS[n.kind], n.offset, n.a, n.b, n.c,
-                          None if n.topic_size < 0 else n.topic[:n.topic_size].decode("utf-8", "replace"), n.queue_id))
-        self.count = 0
+        found = self.notes.taken()
         if self.error < 0:
             error, self.error = self.error, 0
             raise OSError(-error, os.strerror(-error), os.fsdecode(self.row.dir))
@@ -195,7 +136,7 @@ cdef class Checker:
         return row_start(self.row)
 
     def log(self, int64_t begin, int64_t size):
-        """Looks at the records from `begin` on, about `size` bytes of them. Returns (where to go on, -1 at the end; notes)."""
+        """Checks the records from `begin` on, about `size` bytes of them. Returns (where to continue, -1 at the end; notes)."""
         cdef int64_t next
         with nogil:
             next = self._log(begin, begin + size if begin <= INT64_MAX - size else INT64_MAX)
@@ -206,7 +147,7 @@ cdef class Checker:
         cdef RecordView v
         cdef RecordStatus status
         cdef int64_t end, good
-        while at < stop and self.count < NOTES_MAX - 64 and self.error == 0:
+        while at < stop and self.notes.count < NOTES_MAX - 64 and self.error == 0:
             if f == NULL or at >= f.start + f.size:
                 log_file_release(f)
                 f = row_find(self.row, at, &self.error)
@@ -229,10 +170,10 @@ cdef class Checker:
                 continue
             good = self._next_good(f, at + 1, end)
             if good >= 0:
-                self._note(HOLE, at, good, 0, 0)
+                self.notes.add(HOLE, at, good, 0, 0)
                 at = good
             elif self._begins(end):
-                self._note(HOLE, at, end, 0, 0)
+                self.notes.add(HOLE, at, end, 0, 0)
                 at = end
             else:
                 self._tail(f, at)
@@ -305,7 +246,7 @@ cdef class Checker:
             log_file_release(f)
             f = row_find(self.row, start, &self.error)
         if last >= 0:
-            self._note(TAIL, at, last, 0, 0)
+            self.notes.add(TAIL, at, last, 0, 0)
 
     cdef void _record(self, RecordView *v) noexcept nogil:
         cdef Bad bad = crc_bad(v, self.crc_property)
@@ -313,10 +254,10 @@ cdef class Checker:
         cdef PropertyView p
         self.last_timestamp = max(self.last_timestamp, v.store_timestamp)
         if bad != BAD_NOT:
-            self._note_queue(BODY_CRC if bad == BAD_BODY_CRC else RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0,
+            self.notes.add_queue(BODY_CRC if bad == BAD_BODY_CRC else RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0,
                              v.topic, v.topic_size, v.queue_id)
         elif field_bad(v) != BAD_NOT:
-            self._note_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
+            self.notes.add_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
             return
         properties_scan(v.properties, v.properties_size, &p)
         if self.queues is not None and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
@@ -334,10 +275,10 @@ cdef class Checker:
             self.error = <int> n
             return
         if n == 0:
-            self._note_queue(QUEUE_MISSING, v.physical_offset, v.queue_offset, 0, 0, v.topic, v.topic_size, v.queue_id)
+            self.notes.add_queue(QUEUE_MISSING, v.physical_offset, v.queue_offset, 0, 0, v.topic, v.topic_size, v.queue_id)
             return
         if unit_physical(u) != v.physical_offset or unit_bytes(u) != v.size:
-            self._note_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, unit_physical(u), unit_bytes(u), v.topic,
+            self.notes.add_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, unit_physical(u), unit_bytes(u), v.topic,
                              v.topic_size, v.queue_id)
             return
         code = unit_code(u)
@@ -345,7 +286,8 @@ cdef class Checker:
             code = unit_code(u)
         expected = delay_tags_code(v, p, self.delay_ms, self.delay_levels)
         if code != expected:
-            self._note_queue(QUEUE_TAGS, v.physical_offset, v.queue_offset, code, expected, v.topic, v.topic_size, v.queue_id)
+            self.notes.add_queue(QUEUE_TAGS, v.physical_offset, v.queue_offset, code, expected, v.topic, v.topic_size,
+                                 v.queue_id)
 
     # ---- the index, entry by entry beside the log
 
@@ -427,7 +369,7 @@ cdef class Checker:
         while key_next(&keys):
             hash = key_hash(prefix, keys.key, keys.size)
             if not self._has(v.physical_offset, hash):
-                self._note(INDEX_MISSING, v.physical_offset, hash, 0, 0)
+                self.notes.add(INDEX_MISSING, v.physical_offset, hash, 0, 0)
 
     cdef bint _keyed(self, RecordView *v, int32_t wanted) noexcept nogil:
         # Whether the record has a key of this hash. 5.5.1 indexes tags as well, as topic#T#tags.
@@ -457,7 +399,7 @@ cdef class Checker:
         return 0
 
     def index_file(self, int i, int32_t begin):
-        """Entries of index file `i` from number `begin` (1 is the first) on. Returns (where to go on, 0 at the end; notes)."""
+        """Entries of index file `i` from number `begin` (1: the first) on. Returns (where to continue, 0 at the end; notes)."""
         cdef int32_t next
         with nogil:
             next = self._index_file(self.index[i], begin)
@@ -469,11 +411,11 @@ cdef class Checker:
         cdef RecordView v
         cdef int32_t e = begin
         cdef int rc
-        while e < f.count and self.count < NOTES_MAX - 8 and self.error == 0:
+        while e < f.count and self.notes.count < NOTES_MAX - 8 and self.error == 0:
             entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
             rc = self._at(entry_physical(entry), 0, &v, &file)
             if rc == 0 or (rc == 1 and not self._keyed(&v, entry_hash(entry))):
-                self._note(INDEX_WRONG, entry_physical(entry), e, entry_hash(entry), 0)
+                self.notes.add(INDEX_WRONG, entry_physical(entry), e, entry_hash(entry), 0)
             if rc == 1:
                 log_file_release(file)
             self.index_entries += 1
@@ -498,14 +440,14 @@ cdef class Checker:
         for e in range(1, f.count):
             entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
             slot = <int32_t> (<uint32_t> entry_hash(entry) % <uint32_t> f.slots)
-            if entry_previous(entry) != last[slot] and self.count < NOTES_MAX - 8:
-                self._note(INDEX_CHAIN, entry_physical(entry), e, entry_previous(entry), last[slot])
+            if entry_previous(entry) != last[slot] and self.notes.count < NOTES_MAX - 8:
+                self.notes.add(INDEX_CHAIN, entry_physical(entry), e, entry_previous(entry), last[slot])
             used += last[slot] == 0
             last[slot] = e
         for slot in range(f.slots):
             e = rmq_get32(f.map + INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * <int64_t> slot)
-            if e != last[slot] and self.count < NOTES_MAX - 8:
-                self._note(INDEX_SLOT, 0, slot, e, last[slot])
+            if e != last[slot] and self.notes.count < NOTES_MAX - 8:
+                self.notes.add(INDEX_SLOT, 0, slot, e, last[slot])
         free(last)
         self._header(f, INDEX_AT_BEGIN_PHYSICAL, entry_physical(f.entries + INDEX_ENTRY_SIZE))
         self._header(f, INDEX_AT_END_PHYSICAL, entry_physical(f.entries + <int64_t> INDEX_ENTRY_SIZE * (f.count - 1)))
@@ -515,12 +457,12 @@ cdef class Checker:
     cdef void _header(self, IndexFile *f, int field, int64_t expected) noexcept nogil:
         cdef int64_t found = rmq_get32(f.map + field) if field == INDEX_AT_COUNT else rmq_get64(f.map + field)
         if f.count > 1 and found != expected:
-            self._note(INDEX_HEADER, 0, field, found, expected)
+            self.notes.add(INDEX_HEADER, 0, field, found, expected)
 
     # ---- queues to log
 
     def queue(self, bytes topic not None, int32_t queue_id, int64_t begin, int64_t end):
-        """Entries of a queue from `begin` on, below queue offset `end`. Returns (where to go on, -1 at the end; notes)."""
+        """Entries of a queue from `begin` on, below queue offset `end`. Returns (where to continue, -1 at the end; notes)."""
         cdef Queue *q = queues_find(self.queues.table, topic, <int32_t> len(topic), queue_id, False)
         cdef int64_t next = -1
         if q != NULL:
@@ -535,7 +477,7 @@ cdef class Checker:
         cdef RecordView v
         cdef int64_t n, i
         cdef int rc
-        while at < end and self.count < NOTES_MAX - UNITS and self.error == 0:
+        while at < end and self.notes.count < NOTES_MAX - UNITS and self.error == 0:
             n = queue_read(self.queues.table, q, at, units, UNITS if end - at > UNITS else end - at)
             if n < 0:
                 self.error = <int> n
@@ -549,7 +491,8 @@ cdef class Checker:
                     continue
                 rc = self._at(unit_physical(u), unit_bytes(u), &v, &f)
                 if rc == 0 or (rc == 1 and not record_in_place(&v, q.topic, q.topic_size, q.queue_id, at + i)):
-                    self._note_queue(QUEUE_WRONG, unit_physical(u), at + i, unit_bytes(u), 0, q.topic, q.topic_size, q.queue_id)
+                    self.notes.add_queue(QUEUE_WRONG, unit_physical(u), at + i, unit_bytes(u), 0, q.topic, q.topic_size,
+                                         q.queue_id)
                 if rc == 1:
                     log_file_release(f)
             at += n

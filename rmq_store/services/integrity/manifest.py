@@ -8,7 +8,7 @@
     16  size of the file       8        44  CRC-32C of each block  4 each
     24  reserved, 0            4        …   CRC-32C of all before  4
 
-Upstream has a CRC over bodies alone: headers, topics and properties rot unseen. A file is sealed when all of it is on the
+RocketMQ has a CRC over bodies alone: headers, topics and properties rot unseen. A file is sealed when all of it is on the
 device; from then on nothing in it changes. Control plane; any thread, one writer a store.
 """
 import errno

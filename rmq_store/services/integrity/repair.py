@@ -251,7 +251,7 @@ class _Repair:
 
     def _replace(self, path: str, parts: list[tuple[int, bytes, str]]) -> None:
         """Puts a file with other bytes at these positions in the place of one of the log. A new one, not the same: a reader in
-        another process that has it mapped goes on seeing what was there, and never another message's bytes."""
+        another process that has it mapped continues to see what was there, and never another message's bytes."""
         new = os.path.join(self.verification.places.commitlog_tmp, "repaired")
         if self.files.mkdir(os.path.dirname(new)):
             self.files.sync_dir(os.path.dirname(os.path.dirname(new)))

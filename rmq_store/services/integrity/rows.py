@@ -1,4 +1,4 @@
-"""The rows of files that log and queues are: without a gap, each file at its length (upstream: MappedFileQueue.checkSelf).
+"""The rows of files that log and queues are: without a gap, each file at its length (RocketMQ: MappedFileQueue.checkSelf).
 
 Names and lengths alone, no file is opened: a look that costs little, also beside a running writer. Any thread.
 """

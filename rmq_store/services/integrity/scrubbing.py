@@ -1,4 +1,4 @@
-"""Reading the whole log now and then, so that rot is met while a copy is left: paced, and going on where the last one stopped.
+"""Reading the whole log now and then, so that rot is found while a copy is left: paced, from where the last reading stopped.
 
 A sealed file with a manifest is held against it, block by block; one without is walked record by record. How far it got stands
 in <root>/.manifest/scrub.json. The log's end, which may be on its way, is left out.

@@ -77,7 +77,7 @@ def undo(path: Any, *, say: Callable[[str, str], None], open_store: Callable[...
             raise StoreStateError(f"{root} has no repair to undo: {SALVAGE}/ holds no journal of a repair")
         journal = os.path.join(root, SALVAGE, max(names, key=lambda n: (len(n), n)))
         content = _load(journal)
-        if content.get("log_end") is not None and not content.get("undoing"):     # one that was broken off goes on
+        if content.get("log_end") is not None and not content.get("undoing"):     # one that was broken off continues
             with open_store(root, readonly=True, _io=io, **options) as store:
                 end = store.max_log_offset
             if end != content["log_end"]:
@@ -167,7 +167,7 @@ class _Undo:
         self._replace(self._path(step["file"]), [(position, name) for position, name in step["parts"]])
 
     def _replace(self, path: str, parts: list[tuple[int, str]]) -> None:
-        """A new file in the place of one of the log, with these bytes: who has the old one mapped goes on seeing it."""
+        """A new file in the place of one of the log, with these bytes: who has the old one mapped continues to see it."""
         self.say("log", path)
         new = os.path.join(self.salvage, "undoing")
         if not os.path.exists(path):                # recovery deleted it: all of it was cut

@@ -1,6 +1,6 @@
 """Whole stores held against themselves: log, queues, index, manifests, checkpoint. Reads only, also what does not load.
 
-Upstream has no such tool. One thread; a store that is open elsewhere may be looked at, what is on its way then is no fault.
+RocketMQ has no such tool. One thread. The store may be open elsewhere: records on their way are not a fault.
 """
 import os
 import re
@@ -58,7 +58,7 @@ def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes
     Log: every record's place, parts, CRC-32 of the body and `__CRC32#`. Queues: each record has its entry (offset, size, tags
     code), each entry its record. Index: each key has its entry, each entry its record, and slots and chains reach all entries.
     Manifests, if there are any: every block; manifests=False skips them. files_only=True: check only that the files of the log
-    and the queues exist, without a gap and with the right size (upstream: checkSelf). bytes_per_s: limit of reading; None: no
+    and the queues exist, without a gap and with the right size (RocketMQ: checkSelf). bytes_per_s: limit of reading; None: no
     limit.
     options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
     Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.

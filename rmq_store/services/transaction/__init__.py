@@ -1,1 +1,1 @@
-"""Half messages, their decisions, and the check-back (upstream: the broker's transaction.queue)."""
+"""Half messages, their decisions, and the check-back (RocketMQ: the broker's transaction.queue)."""

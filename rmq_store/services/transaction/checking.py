@@ -1,4 +1,4 @@
-"""The check-back: asks the producer group of a transaction that nobody has decided (upstream: TransactionalMessageCheckService,
+"""The check-back: asks the producer group of a transaction that nobody has decided (RocketMQ: TransactionalMessageCheckService,
 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener).
 
 A transaction is due when it is older than transaction_timeout_ms or, where its message has CHECK_IMMUNITY_TIME_IN_SECONDS, than
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Check", "Checker"]
 
 Check = Callable[[Transaction], str | None]
-KEPT_HOURS = 72             # upstream's fileReservedTime, where retention_hours is not given
+KEPT_HOURS = 72             # RocketMQ's fileReservedTime, where retention_hours is not given
 _ANSWERS = {"commit": COMMITTED, "rollback": ROLLED_BACK, "unknown": None, None: None}
 
 
@@ -109,7 +109,7 @@ class Checker:
         return count
 
     def _due(self, store: "StoreWait", half: Half, now: int) -> bool:
-        """As upstream: a message that was born in the future, because a clock was set back, is due, too."""
+        """As RocketMQ: a message that was born in the future, because a clock was set back, is due, too."""
         age = now - half.born
         least = store.options.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
         return age < 0 or (age > least and half.stored <= now)

@@ -1,7 +1,7 @@
 """The records of a transaction, as keywords for put: the half message, the real one, the op message, the half message that is
 put again, and the one that is given up. Pure functions, any thread.
 
-Bytes are upstream's, the order of the properties included: that of a broker's HashMap. Source: TransactionalMessageBridge,
+Bytes are RocketMQ's, the order of the properties included: that of a broker's HashMap. Source: TransactionalMessageBridge,
 EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 """
 import re
@@ -98,14 +98,14 @@ def _copy_of(half: "Message", topic: str, queue_id: int, properties: Mapping[str
 
 
 def real_record(half: "Message", compat: Compat) -> dict[str, Any]:
-    """What a commit puts. As upstream's, it keeps REAL_TOPIC, REAL_QID and TRAN_MSG."""
+    """What a commit puts. As RocketMQ's, it keeps REAL_TOPIC, REAL_QID and TRAN_MSG."""
     properties = half.properties
     record = _copy_of(half, properties["REAL_TOPIC"], int(properties["REAL_QID"]), properties, compat)
     return record | {"sys_flag": record["sys_flag"] | TRANSACTION_COMMIT, "prepared_transaction_offset": half.offset}
 
 
 def again_record(half: "Message", origin: int, checks: int, compat: Compat) -> dict[str, Any]:
-    """The half message as a check puts it again. ORIGIN, which upstream writes for some, links it to the first: after a crash
+    """The half message as a check puts it again. ORIGIN, which RocketMQ writes for some, links it to the first: after a crash
     between this put and the next write of the offsets both are there, and they are one transaction."""
     properties = {**half.properties, CHECKS: str(checks), ORIGIN: str(origin)}
     return _copy_of(half, HALF_TOPIC, 0, properties, compat)

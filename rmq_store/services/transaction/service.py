@@ -1,4 +1,4 @@
-"""The transactions of one store: prepare, decide, what is pending (upstream: TransactionalMessageServiceImpl, which a broker
+"""The transactions of one store: prepare, decide, what is pending (RocketMQ: TransactionalMessageServiceImpl, which a broker
 calls as a program calls this).
 
 The rule. A half message is in RMQ_SYS_TRANS_HALF_TOPIC, where no reader of the real topic sees it. A commit is the real record:
@@ -250,7 +250,7 @@ class Transactions:
         return self._of_message(store, message, id)
 
     def at(self, store: "StoreWait", offset: int, queue_offset: int, group: str) -> Half:
-        """By where a half message is, as a producer's end of a transaction names it; all three have to fit (upstream:
+        """By where a half message is, as a producer's end of a transaction names it; all three have to fit (RocketMQ:
         EndTransactionProcessor.checkPrepareMessage). Raises TransactionUnknown."""
         message = store.message_at(offset)
         if message is None or message.topic != HALF_TOPIC:

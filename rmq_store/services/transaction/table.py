@@ -1,6 +1,6 @@
 """Which half messages are undecided: read from the half queue, the op queue and the real queues. Nothing here writes.
 
-`position` is the half queue offset below which everything is settled, as upstream's group CID_RMQ_SYS_TRANS counts it. A half
+`position` is the half queue offset below which everything is settled, as RocketMQ's group CID_RMQ_SYS_TRANS counts it. A half
 message that a check has put again is one transaction with its first one (half.ORIGIN; without it, its UNIQ_KEY). A commit
 whose op message is missing, because the process was killed in between, is found by its real record: preparedTransactionOffset
 leads to the half message. Thread-safety: the caller's lock.

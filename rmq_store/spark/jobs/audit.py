@@ -96,7 +96,7 @@ def _walk(piece: Piece, options: ReadOptions) -> Iterator[dict[str, Any]]:
 
 
 def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any] | None = None, **options: Any) -> AuditReport:
-    """Audits one or many stores. A store may be live: what is on its way is no fault.
+    """Audits one or many stores. A store may be live: records on their way are not a fault.
 
     cross_check=False: the log alone, which is all that a directory of log files has. store: options of MessageStore.open, where
     its files do not tell (delay levels, extension files). options: those of a read that say where (splitSize, io,

@@ -6,7 +6,7 @@
     _manifest.json                          the options, every file with its rows, bytes and crc32c, and how far each log is
                                             exported: what the options choose before that place is in the files
 
-A later export into the same directory goes on where the manifest stands, after it has moved out what a killed one left ready.
+A later export into the same directory continues where the manifest stands, after it has moved out what a killed one left ready.
 Only this moment changes what a reader of the directory sees, and whatever happens in it, no row is there twice.
 """
 import json

@@ -60,8 +60,8 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
                   entries: int | None = None) -> RebuiltIndex:
     """Makes the index files of the store at `root` from its log; install and errors as rebuild_queues.
 
-    slots, entries: their geometry; None: that of the files there, else upstream's 5,000,000 and 20,000,000. Files are called
-    after the store time of their first key: upstream calls them after the moment they were made.
+    slots, entries: their geometry; None: that of the files there, else RocketMQ's 5,000,000 and 20,000,000. Files are called
+    after the store time of their first key: RocketMQ calls them after the moment they were made.
     """
     from rmq_store.spark.jobs.run import collect
 

@@ -107,7 +107,7 @@ def _chained(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def present_file_size(root: str) -> int:
-    """Bytes of the consume-queue files that are there; upstream's 6,000,000 where there is none."""
+    """Bytes of the consume-queue files that are there; RocketMQ's 6,000,000 where there is none."""
     for _, _, directory in queues(root):
         for _, _, size in queue_files(directory):
             return size

@@ -132,7 +132,7 @@ def _try_reserving(found: Capability, fd: int) -> None:
 
 def _time_syncs(found: Capability, fd: int) -> None:
     """A sync after each 4 KiB write: in turn on a block that is only reserved, and on the same one, which is written by then;
-    so what else goes on meets both. Journal commits are counted on further blocks, one kind after the other."""
+    so what else continues meets both. Journal commits are counted on further blocks, one kind after the other."""
     data = b"\x55" * BLOCK
     clock = time.perf_counter
 

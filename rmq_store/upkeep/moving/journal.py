@@ -143,7 +143,7 @@ class Appender:
 
 
 def use_unless_given(options: dict[str, Any], name: str, value: Any) -> None:
-    """An option of the target that nobody named, by our name or by upstream's."""
+    """An option of the target that nobody named, by our name or by RocketMQ's."""
     if not options.keys() & {name, *BY_NAME[name].upstream}:
         options[name] = value
 

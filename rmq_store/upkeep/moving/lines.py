@@ -202,7 +202,7 @@ class _Import:
             journal = Journal(ControlFiles(self.io), self.root, {"kind": "import", "name": self.name})
             to = Appender(store, journal, as_is=False, note=lambda position: {"crc": self.crcs[position]})
             self._pass(journal, to.position)
-            if not journal.content.get("appending"):        # else for what was broken off, as it is looked for again
+            if not journal.content.get("appending"):        # else for the interrupted call, whose records are looked for again
                 journal.content["born"] = time.time_ns() // 1_000_000
             self.born = journal.content.get("born", 0)
             before = to.records

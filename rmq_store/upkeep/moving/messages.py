@@ -1,8 +1,8 @@
 """Copying messages of one store into another: as new messages, or as they are; each exactly once, whatever is broken off.
 
-The source is read as files and never written; how far the copy is stands in the target (journal.py), which is locked meanwhile,
-opened without services, so that it delivers and deletes nothing. The same call goes on where it was, also later, with what the
-source has got since. Control plane; one thread.
+The copy reads the source as files and never writes it. The target holds how far the copy is (journal.py). It is locked
+meanwhile, and open without services, so that it delivers and deletes nothing. A repeated call continues where the last one
+ended, also with messages that the source got since. Control plane; one thread.
 """
 import os
 import zlib

@@ -18,7 +18,7 @@ from rmq_store.services.cleaning.removing import is_system_topic
 
 __all__ = ["LEFT", "Rules", "topic_names"]
 
-# Why a message was left out, and how that is said.
+# Why a message was left out, and the words for it.
 LEFT = {
     "delivered": "delayed messages that were delivered: the delivered messages are copied instead",
     "waiting": "delayed messages that still wait: the source is open, and its process delivers them; close it, and run the "

@@ -1,6 +1,6 @@
 """What spark-submit runs: the jobs of `rmqstore spark`, with spark-submit's master and settings.
 
-    spark-submit [options] "$(python -c 'import rmq_store.spark.submit as s; print(s.__file__)')" audit STORE --json
+    spark-submit [options] "$(python -c 'import rmq_store.cli.submit as s; print(s.__file__)')" audit STORE --json
 
 The process that runs it has this package installed, as the workers do (docs/spark.md). The exit code is the job's, which
 spark-submit gives back in client mode.

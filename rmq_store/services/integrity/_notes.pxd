@@ -1,0 +1,42 @@
+# What a checker has found: a bounded list of notes, which it hands out piece by piece. verification.py makes findings of them.
+# One thread.
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    NOTES_MAX = 512         # of one piece; a checker stops some before
+
+cdef enum Kind:
+    HOLE = 0                # nothing readable from offset to a
+    BODY_CRC = 1            # the record at offset, size a
+    RECORD_CRC = 2
+    TAIL = 3                # bytes that are not zero behind the end of the data, from offset to a
+    QUEUE_MISSING = 4       # the record at offset has no entry; a: queue offset
+    QUEUE_OTHER = 5         # its entry leads elsewhere; a: queue offset, b: where the entry leads
+    QUEUE_TAGS = 6          # its entry has tags code b, not c
+    QUEUE_WRONG = 7         # entry a of a queue leads to offset, where no such record lies; b: its size
+    INDEX_MISSING = 8       # the record at offset has a key that the index does not have; a: hash
+    INDEX_WRONG = 9         # entry a leads to offset, where no record has a key of hash b
+    INDEX_CHAIN = 10        # entry a: previous is b, should be c
+    INDEX_SLOT = 11         # slot a leads to b, should be c
+    INDEX_HEADER = 12       # field a is b, should be c
+    RECORD_HEADER = 13      # the record at offset, size a, claims a queue that cannot be; b: its queue offset
+
+cdef struct Note:
+    int kind
+    int32_t queue_id
+    int32_t topic_size
+    char[256] topic
+    int64_t offset
+    int64_t a
+    int64_t b
+    int64_t c
+
+
+cdef class Notes:
+    cdef Note *rows
+    cdef int count
+    cdef void add(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c) noexcept nogil
+    # With the queue that it is about.
+    cdef void add_queue(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c, const char *topic, int32_t topic_size,
+                        int32_t queue_id) noexcept nogil
+    cdef list taken(self)
