@@ -255,7 +255,7 @@ cdef class Checker:
         self.last_timestamp = max(self.last_timestamp, v.store_timestamp)
         if bad != BAD_NOT:
             self.notes.add_queue(BODY_CRC if bad == BAD_BODY_CRC else RECORD_CRC, v.physical_offset, v.size, v.queue_offset, 0,
-                             v.topic, v.topic_size, v.queue_id)
+                                 v.topic, v.topic_size, v.queue_id)
         elif field_bad(v) != BAD_NOT:
             self.notes.add_queue(RECORD_HEADER, v.physical_offset, v.size, v.queue_offset, 0, v.topic, v.topic_size, v.queue_id)
             return
@@ -279,7 +279,7 @@ cdef class Checker:
             return
         if unit_physical(u) != v.physical_offset or unit_bytes(u) != v.size:
             self.notes.add_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, unit_physical(u), unit_bytes(u), v.topic,
-                             v.topic_size, v.queue_id)
+                                 v.topic_size, v.queue_id)
             return
         code = unit_code(u)
         if is_ext_address(code) and queue_read_ext(self.queues.table, q, code, &code, &when, NULL, 0) < 0:
