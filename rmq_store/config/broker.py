@@ -1,7 +1,7 @@
 """Names that stand in a broker.conf beside the store's own: known, so that they are no misspellings, and ignored.
 
 They steer the broker around the store: its network, its clients, its threads, its topics. brokerIP1 and listenPort are not
-among them: together they are the store host that upstream writes into every record (load.py).
+among them: together they are the store host that RocketMQ writes into every record (load.py).
 Source: fields of BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig and AuthConfig (4.9.8, 5.3.3 and later).
 """
 

@@ -24,7 +24,7 @@ def parse(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blanks; a line that ends in an odd number of backslashes goes on in the next."""
+    """Lines without comments and blanks; a line that ends in an odd number of backslashes continues in the next."""
     lines: list[str] = []
     going_on = False
     for natural in _LINE_END.split(text):

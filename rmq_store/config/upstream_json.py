@@ -1,5 +1,5 @@
-"""The JSON of upstream's config files (config/*.json): fastjson 1.x, pretty format. Reading takes it, and plain JSON; writing
-gives the same text as upstream for the same content in the same order.
+"""The JSON of RocketMQ's config files (config/*.json): fastjson 1.x, pretty format. Reading takes it, and plain JSON; writing
+gives the same text as RocketMQ for the same content in the same order.
 
 What differs from plain JSON: keys that are numbers stand without quotes and on one line, `{0:3,1:2`, and the closing brace of
 such a map has a line of its own; tabs indent; no blank follows a colon. Source: ConfigManager, RemotingSerializable.toJson,
@@ -37,7 +37,7 @@ def int_keys(table: object) -> dict[int, Any]:
 
 
 def dump_json(value: object, depth: int = 0) -> str:
-    """The text upstream writes. Keys that are int stand without quotes. Raises ValueError for what JSON cannot hold."""
+    """The text RocketMQ writes. Keys that are int stand without quotes. Raises ValueError for what JSON cannot hold."""
     if depth > DEPTH_MAX:
         raise ValueError("nested too deeply")
     line, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth

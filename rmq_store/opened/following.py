@@ -21,7 +21,7 @@ def look_at_files(store: StoreServes, stop: threading.Event) -> None:
     other sizes than this store was opened with; whoever waits for a message gets the same."""
     places = Places(store.path, store.options)
     try:
-        known = store._position("dispatched")       # before the look at the files, which go on
+        known = store._position("dispatched")       # before the look at the files, which continue
         log = numbered(places.commitlog, 20)
         if not store.stats()["log_files"]:
             _refuse_size(log, store.options.segment_size_bytes)

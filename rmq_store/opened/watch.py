@@ -20,7 +20,7 @@ from rmq_store.services.statistics._counts import flush_times, lock_ms, pool_use
 PERIOD_S = 0.5
 BEHIND_BYTES = 256 << 20
 SLOW_FLUSH_NS = 500_000_000
-DUMP_MS = 1000          # as upstream
+DUMP_MS = 1000          # as RocketMQ
 
 # (name, ms between two runs, what to run). It is given the store and an event that is set when the store closes: a task that
 # takes long looks at it. What it raises is logged and it is run again in its time.
@@ -64,7 +64,7 @@ class Watch:
                 self._failed.pop(name, None)
             except StoreStateError:
                 return False            # it closes
-            except Exception as error:          # of whatever kind: the other tasks go on, and so does this thread
+            except Exception as error:          # of whatever kind: the other tasks continue, and so does this thread
                 if self._failed.get(name) != str(error):        # said once, not every ten seconds
                     self._failed[name] = str(error)
                     emit(Event.TASK_FAILED, task=name, path=store.path, error=str(error))
@@ -73,7 +73,7 @@ class Watch:
         return True
 
     def _say(self) -> bool:
-        """_look(), but where there is no memory for it: what is not said now is said the next time, and close() goes on."""
+        """_look(), but where there is no memory for it: what is not said now is said the next time, and close() continues."""
         try:
             return self._look()
         except MemoryError:

@@ -1,4 +1,4 @@
-"""The checkpoint as an open reads it (upstream: StoreCheckpoint); while a store is open, _checkpoint.pyx writes it."""
+"""The checkpoint as an open reads it (RocketMQ: StoreCheckpoint); while a store is open, _checkpoint.pyx writes it."""
 import os
 
 from rmq_store.base.io.files import ControlFiles

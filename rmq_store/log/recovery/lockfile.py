@@ -1,4 +1,4 @@
-"""`lock` and `abort`: who has the store, and whether the last one left in order (upstream: DefaultMessageStore.start/shutdown).
+"""`lock` and `abort`: who has the store, and whether the last one left in order (RocketMQ: DefaultMessageStore.start/shutdown).
 
 `lock` is held by an open-file-description lock on its first byte: it excludes a Java broker, which locks the same byte, both
 ways, and a second opener in this process too; the kernel frees it with its holder. Our process id stands behind the four bytes

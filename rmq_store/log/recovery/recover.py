@@ -1,4 +1,4 @@
-"""Where the log ends, and making it end there (upstream: CommitLog.recoverNormally, recoverAbnormally).
+"""Where the log ends, and making it end there (RocketMQ: CommitLog.recoverNormally, recoverAbnormally).
 
 The opening thread runs this before it serves anything. The steps: choose the file to start from, walk records to the first bad
 one, keep aside what a cut would destroy, cut, make sure that the device has what the page cache shows.

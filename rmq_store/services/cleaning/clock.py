@@ -1,6 +1,6 @@
 """The time by which files grow old: the wall clock's, except that setting it forward makes no file old.
 
-Upstream believes every jump, and a clock that is a day ahead takes messages a day too early, for good. Here the wall clock is
+RocketMQ believes every jump, and a clock that is a day ahead takes messages a day too early, for good. Here the wall clock is
 held against the monotonic one between two looks; what it gained by being set is taken off again, until the files from before
 have really lived for as long as they are to be kept. So a correct clock that was wrong before delays cleaning by that time, no
 more. A machine that slept looks the same as one whose clock was set. Not thread-safe: the cleaner's lock.

@@ -1,10 +1,11 @@
-"""Removing whole queues: those whose messages are all gone, and those of topics that nobody uses any more (upstream:
+"""Removing whole queues: those whose messages are all gone, and those of topics that nobody uses any more (RocketMQ:
 cleanExpiredConsumerQueue, cleanUnusedTopic, deleteTopics).
 
-A removed queue begins at offset 0 again, while older records of it may still be in the log. Upstream warns of what comes of
-that: where a recovery after a crash dispatches those again, the queue goes on at the old offset, and newer messages with lower
-offsets never get an entry. So config/removedQueues.json, which upstream does not know, keeps how far the log was when a queue
-was removed, and what lies below that gets no entry any more. Consumers' offsets of what goes are set back first, and durably.
+A removed queue begins at offset 0 again, while older records of it may still be in the log. RocketMQ warns of the
+consequence: if a recovery after a crash dispatches those again, the queue continues at the old offset, and newer messages with
+lower offsets never get an entry. So config/removedQueues.json, which RocketMQ does not know, keeps how far the log was when a
+queue was removed, and records below that place get no entry any more. The consumers' offsets of the queue are set back first,
+and durably.
 
 Thread-safety: any; one call at a time. Crash-safety: a queue is there with all its files, or without some of the newest, or it
 is gone; what is left can be removed again.
@@ -40,7 +41,7 @@ class RemovedQueues:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Topics that upstream never takes for unused: its own, and light message queues (%LMQ%...)."""
+    """Topics that RocketMQ never takes for unused: its own, and light message queues (%LMQ%...)."""
     return topic in SYSTEM or topic.startswith(("rmq_sys_", "%LMQ%"))
 
 

@@ -1,6 +1,6 @@
-"""When files go: by the hour, by the disk (upstream: CleanCommitLogService.isTimeToDelete, isSpaceToDelete).
+"""When files go: by the hour, by the disk (RocketMQ: CleanCommitLogService.isTimeToDelete, isSpaceToDelete).
 
-Pure functions of what the caller measured; tests give them every case of the reference's table. Percentages are upstream's:
+Pure functions of what the caller measured; tests give them every case of the reference's table. Percentages are RocketMQ's:
 used space of what an ordinary user can have, rounded up; negative where nobody could tell.
 """
 import os
@@ -33,7 +33,7 @@ class Verdict:
 def judge(hour: int, log_pct: int, queue_pct: int, limits: Limits) -> Verdict:
     """`hour` of the local day, usage of the disks of commit log and queues.
 
-    As 4.9.8: between force_pct and full_pct the refusal of puts stays as it was. The fuller of the two disks counts (upstream
+    As 4.9.8: between force_pct and full_pct the refusal of puts stays as it was. The fuller of the two disks counts (RocketMQ
     looks at the second one only if the first gives no reason to delete).
     """
     used = max(log_pct, queue_pct)
@@ -57,7 +57,7 @@ def expired(modified_ms: int, now_ms: int, keep_ms: int) -> bool:
 def used_percent(path: str) -> int:
     """Used share of the file system of `path` in percent, rounded up; -1 where nobody can tell.
 
-    Upstream: UtilAll.getDiskPartitionSpaceUsedPercent."""
+    RocketMQ: UtilAll.getDiskPartitionSpaceUsedPercent."""
     try:
         found = os.statvfs(path)
     except OSError:

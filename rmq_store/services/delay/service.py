@@ -1,4 +1,4 @@
-"""Delay messages of one store: the timer, and config/delayOffset.json (upstream: ScheduleMessageService).
+"""Delay messages of one store: the timer, and config/delayOffset.json (RocketMQ: ScheduleMessageService).
 
     {"offsetTable":{level:next queue offset,…}}        levels from 1; 5.x adds "dataVersion"
 

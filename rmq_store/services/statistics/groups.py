@@ -1,6 +1,6 @@
-"""Counters by group, topic and queue: typed, and under upstream's names (upstream: BrokerStatsManager).
+"""Counters by group, topic and queue: typed, and under RocketMQ's names (RocketMQ: BrokerStatsManager).
 
-Upstream keeps them for the last minute, hour and day; here they count from the opening of the store on, and a difference of two
+RocketMQ keeps them for the last minute, hour and day; here they count from the opening of the store on, and a difference of two
 readings is a rate. Any thread.
 """
 from collections.abc import Iterable, Mapping
