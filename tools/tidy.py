@@ -54,6 +54,7 @@ ROOMS = {
     "services/delay": ("delay levels", "delay timer"),
     "services/cleaning": ("deleting what is old", "control thread"),
     "services/transaction": ("half messages, their decisions, and the check-back", "callers, transactions, control thread"),
+    "services/dispatchers": ("functions that get every dispatched record, at their own pace", "dispatchers, control thread"),
     "services/statistics": ("counts, rates, live figures", "callers, publisher"),
     "services/integrity": ("manifests, verify, scrub, repair", "sealer, callers"),
     "services/backup": ("a store read as files, images of it, directories of backups", "callers"),

@@ -55,7 +55,7 @@ BREATH = 64         # puts and messages that need no waiting, after which other 
 class AsyncMessageStore(AsyncTransacting):
     """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
-    `store.store` is the MessageStore; use it for attributes and for listeners (options, offsets, add_arriving_listener).
+    `store.store` is the MessageStore; use it for attributes, listeners and hooks (options, add_put_hook).
     `await AsyncMessageStore.open(...)` makes one, or AsyncMessageStore(store) over an open store. `async with` closes it.
     """
 
