@@ -62,6 +62,7 @@ ROOMS = {
     "store": ("MessageStore", "callers"),
     "aio": ("AsyncMessageStore", "event loops"),
     "metrics": ("Prometheus", "callers"),
+    "telemetry": ("OpenTelemetry", "callers"),
     "pytest_plugin": ("a store for tests", "callers"),
     "upkeep/moving": ("copy, export, import, backup, restore", "callers"),
     "upkeep/doctor": ("what a machine can do, and what that means for a store", "callers"),
