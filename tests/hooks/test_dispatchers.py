@@ -1,4 +1,5 @@
 """Dispatchers: every dispatched record once and in order, at their own pace, from a position that outlives the process."""
+import asyncio
 import itertools
 import json
 import os
@@ -9,7 +10,7 @@ import threading
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import AsyncMessageStore, MessageStore, errors
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.services.dispatchers import dispatcher
 from tests.soon import until
@@ -80,6 +81,18 @@ def test_its_position_outlives_the_store(tmp_path, write_path):
         for refused in (lambda: reader.add_dispatcher("x", taker), lambda: reader.remove_dispatcher("search")):
             with pytest.raises(errors.StoreNotWriteable):
                 refused()
+
+
+def test_the_command_shows_positions(store, tmp_path, rmqstore):
+    store.put("T", b"x")
+    store.add_dispatcher("search", Taker())
+    until(lambda: of(store, "search").messages == 1)
+    end = store.max_log_offset
+    store.close()
+    code, out, _ = rmqstore("stat", tmp_path / "s")
+    assert code == 0 and out.splitlines()[-1].split() == ["search", str(end), "0"] and "bytes behind" in out
+    code, out, _ = rmqstore("stat", tmp_path / "s", "--json")
+    assert {"kind": "dispatcher", "name": "search", "offset": end, "behind_bytes": 0} in map(json.loads, out.splitlines())
 
 
 def test_a_store_without_one_has_no_file(store, tmp_path):
@@ -316,6 +329,22 @@ def test_kills_leave_no_record_out(tmp_path, round):
     got = [int(line) for line in seen.read_bytes().splitlines()] + [int(b) for b in taker.bodies]
     assert set(got) == set(range(end)) and got[-1] == end - 1
     assert all(b == a + 1 or b <= a for a, b in itertools.pairwise(got))
+
+
+async def _awaited(path):
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with await AsyncMessageStore.open(path, **SMALL) as store:
+        await store.add_dispatcher("a", lambda messages: loop.call_soon_threadsafe(arrived.set))
+        await store.put("T", b"x")
+        await arrived.wait()
+        assert [d.name for d in await store.dispatchers()] == ["a"]
+        await store.remove_dispatcher("a", forget=True)
+        assert await store.dispatchers() == []
+
+
+def test_asyncio(tmp_path):
+    asyncio.run(_awaited(tmp_path / "s"))
 
 
 def test_the_option_names_entry_points(tmp_path, monkeypatch):

@@ -177,6 +177,13 @@ def test_a_hook_that_closes_the_store(store):
         store.add_put_hook(print)
 
 
+def test_a_hook_that_puts_into_its_own_store_is_asked_for_that_too(store):
+    store.add_put_hook(lambda message: store.put("U", b"again"))
+    with pytest.raises(errors.PutRefused, match="RecursionError"):
+        store.put("T", b"x")
+    assert store.max_log_offset == 0
+
+
 def test_what_the_store_puts_for_others_is_asked_for_too(store):
     topics = []
     store.add_put_hook(lambda message: topics.append(message.topic))
@@ -223,10 +230,15 @@ def test_threads_add_and_remove_while_others_put(store):
 
 async def _put(path):
     async with await AsyncMessageStore.open(path, **SMALL) as store:
-        store.store.add_put_hook(lambda message: PutStatus.SERVICE_NOT_AVAILABLE if message.body == b"no" else None)
+        def hook(message):
+            return PutStatus.SERVICE_NOT_AVAILABLE if message.body == b"no" else None
+
+        await store.add_put_hook(hook)
         with pytest.raises(errors.PutRefused):
             await store.put("T", b"no")
         assert (await store.put("T", b"yes")).queue_offset == 0
+        await store.remove_put_hook(hook)
+        assert (await store.put("T", b"no")).queue_offset == 1
 
 
 def test_asyncio(tmp_path):

@@ -100,10 +100,10 @@ def test_who_waits_for_a_message_is_told(store):
 async def _async(path):
     async with await AsyncMessageStore.open(path, **SMALL) as store:
         await store.put("T", b"x")
-        store.store.set_readable(False)
+        assert await store.set_readable(False) and await store.set_fenced(False) is False
         with pytest.raises(errors.StoreNotReadable):
             await store.get("T", 0, 0)
-        store.store.set_writeable(False)
+        assert await store.set_writeable(False)
         with pytest.raises(errors.ServiceNotAvailable):
             await store.put("T", b"x")
 
