@@ -30,6 +30,9 @@ NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeu
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
               "nonecheck": DEBUG, "initializedcheck": DEBUG}
+# Rooms with a header for other packages.
+HEADERS = ["rmq_store/log/flush", "rmq_store/access/writer"]
+
 # What is switched off is what Cython's output cannot avoid.
 COMPILE = ["-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter",
            "-Wno-sign-compare", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
@@ -42,7 +45,7 @@ LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
-    return Extension(name, [str(path), *native], include_dirs=["native/include", "rmq_store/log/flush"],
+    return Extension(name, [str(path), *native], include_dirs=["native/include", *HEADERS],
                      depends=sorted(map(str, Path("native/include").glob("*.h"))),
                      extra_compile_args=COMPILE, extra_link_args=LINK)
 

@@ -6,8 +6,9 @@
     │  └─ FilterIllegal(sql, position, …)        an expression of a SQL92 filter that cannot be parsed
     ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
+    ├─ StoreNotReadable                   a get while set_readable(False) holds
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
-    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
+    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook)
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -26,8 +27,9 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "MessageIllegal",
-    "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
-    "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
+    "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError",
+    "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotReadable", "StoreNotWriteable",
+    "StoreRefusesToLoad", "StoreStateError", "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
     "foreign", "illegal", "tell_stored",
 ]
@@ -157,6 +159,18 @@ class StoreNotWriteable(StoreStateError):
         return f"the store{_at(self.path)} is open with readonly=True: to write, open it without readonly"
 
 
+class StoreNotReadable(RmqStoreError):
+    """A get on a store that set_readable(False) closed for readers. RocketMQ returns null, which a broker answers with
+    SYSTEM_ERROR."""
+
+    def __init__(self, path: object = None) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"the store{_at(self.path)} is not readable, because set_readable(False) was called: call set_readable(True)"
+
+
 class ViewsAlive(RmqStoreError, BufferError):
     """Raised by close(strict=True): the store is closed, but `leases` groups of message views are alive. The views stay valid,
     and their files stay mapped, until the last view is gone."""
@@ -201,8 +215,8 @@ class PropertiesSizeExceeded(PutError, ValueError):
 
 
 class ServiceNotAvailable(PutError):
-    """The store takes no messages now, because the disk is fuller than disk_full_pct, or it does not take this kind of message
-    (a delay level with delay=refuse)."""
+    """The store takes no messages now, because of a running flag (the disk is fuller than disk_full_pct, set_writeable(False),
+    set_fenced(True)), or it does not take this kind of message (a delay level with delay=refuse)."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
 
@@ -223,6 +237,21 @@ class PoolExhausted(PutError):
     """The transient store pool has no room, and pool_empty is "fail"."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class PutRefused(PutError):
+    """A put hook refused the message. `hook` is the name of the hook, `reason` its words. `status` is the status that the hook
+    gave; it is UNKNOWN_ERROR if the hook itself failed."""
+
+    def __init__(self, hook: str, reason: str, status: PutStatus = PutStatus.UNKNOWN_ERROR) -> None:
+        super().__init__(reason, status)
+        self.args = (hook, reason, status)
+        self.hook = hook
+
+    def __str__(self) -> str:
+        reason = f": {self.reason}" if self.reason else ""
+        return (f"{self.status.name}: put hook {self.hook} refused the message{reason}{_notes(self)}: correct the message, or "
+                "remove the hook (remove_put_hook)")
 
 
 # ---- the device

@@ -177,6 +177,12 @@ class Event(Enum):
     STORE_FAILED = "flush", _ERROR, (
         "the %(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: the store takes no more puts and can still "
         "be read; close it and open it again to recover")
+    DISPATCHER_STOPPED = "dispatch", _ERROR, (
+        "dispatcher %(name)s of %(path)s stopped at offset %(offset)d of the log: %(error)s; the store and other dispatchers "
+        "continue, and add_dispatcher starts this one again")
+    DISPATCHER_LOST = "dispatch", _WARNING, (
+        "dispatcher %(name)s of %(path)s lost %(size)d bytes of the log: cleaning deleted the records from offset %(begin)d to "
+        "below %(end)d before the dispatcher had them; it continues at offset %(end)d")
     DISPATCH_BEHIND = "dispatch", _WARNING, "dispatch is %(size)d bytes behind the end of the log"
 
     @property

@@ -51,6 +51,7 @@ _GAUGES = {
     "rmq_store_message_view_leases": ("message_view_leases", "Groups of message views that are alive"),
     "rmq_store_put_lock_seconds": ("put_lock_ms", "Time for which the present holder has had the put lock"),
     "rmq_store_disk_full": ("disk_full", "1 while the store refuses puts because of disk_full_pct"),
+    "rmq_store_page_cache_busy": ("page_cache_busy", "1 while a put has held the put lock for longer than busy_after_ms"),
     "rmq_store_failed": ("errno", "1 after a failed write or sync: the store acknowledges no put any more"),
 }
 _COUNTERS = {

@@ -2,11 +2,11 @@
 
 Tables only; any thread. A value is the ordinal of the Java enum, so that `PutStatus(n)` decodes what C code returns.
 `python -m rmq_store.config.document statuses` prints docs/statuses.md.
-Source: PutMessageStatus, AppendMessageStatus, GetMessageStatus of org.apache.rocketmq.store (5.3.3).
+Source: PutMessageStatus, AppendMessageStatus, GetMessageStatus, RunningFlags of org.apache.rocketmq.store (5.3.3).
 """
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
-__all__ = ["GetStatus", "PutStatus"]
+__all__ = ["GetStatus", "PutStatus", "RunningFlags"]
 
 NEVER_HERE = "Only a broker or a replica returns it."
 
@@ -64,7 +64,9 @@ class PutStatus(_Status):
     OS_PAGE_CACHE_BUSY = (
         8, "The message is not stored: another put held the put lock for longer than busy_after_ms, as on a slow device.",
         "Put the message again later. If this happens often, check the device.")
-    UNKNOWN_ERROR = 9, "The broker met an error without a status of its own."
+    UNKNOWN_ERROR = (
+        9, "The message is not stored: a put hook failed. From a broker: an error that has no status of its own.",
+        "Correct the hook that the text of the exception names, or remove it. Then put the message again.")
     IN_SYNC_REPLICAS_NOT_ENOUGH = 10, "The message is not stored: too few replicas are in sync."
     PUT_TO_REMOTE_BROKER_FAIL = 11, "The message is not stored: a put to another broker failed."
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12, "The message is not stored: too many light message queues."
@@ -76,6 +78,19 @@ class PutStatus(_Status):
     def stored(self) -> bool:
         """True if the message is in the log (RocketMQ: PutMessageResult.isOk)."""
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
+
+
+class RunningFlags(IntFlag):
+    """Why an open store does not serve now: the bits of upstream's RunningFlags. 0: it serves. docs/hooks.md says what puts and
+    gets then return."""
+
+    NOT_READABLE = 1                # set_readable(False): gets are refused
+    NOT_WRITEABLE = 2               # set_writeable(False), or readonly=True: puts are refused
+    WRITE_LOGICS_QUEUE_ERROR = 4    # writing a queue file failed; with it comes FENCED
+    WRITE_INDEX_FILE_ERROR = 8      # writing an index file failed; with it comes FENCED
+    DISK_FULL = 16                  # the disk is fuller than disk_full_pct: puts are refused
+    FENCED = 32                     # set_fenced(True), or a write or a sync failed: puts are refused
+    LOGIC_DISK_FULL = 64            # no space for queues or index: puts are refused at the next commit-log file
 
 
 class GetStatus(_Status):

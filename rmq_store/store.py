@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rmq_store.access.waiting.listeners import ArrivingListener, Listeners
+from rmq_store.access.waiting.listeners import ArrivingListener, Listeners, MessageListener
 from rmq_store.access.writer._future import Completer
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock, put_off
@@ -45,6 +45,7 @@ from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
+from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 from rmq_store.services.transaction.checking import Checker
@@ -159,11 +160,13 @@ class MessageStore(StoreServes):
         self._close_lock = StoreLock(self.path, "closing")
         self._listeners_lock = StoreLock(self.path, "the listeners")
         self._options_lock = StoreLock(self.path, "reconfigure")
+        self._hooks_lock = StoreLock(self.path, "the put hooks")
         self._rates = Rates(self.path)
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
         consuming = self._consuming
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
         self._checker = Checker(self, self._transactions)
+        self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
         self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
         if not self.readonly:
@@ -175,6 +178,9 @@ class MessageStore(StoreServes):
         if self.options.signals:
             close_on_signals()
         self._opened()
+        if services and not self.readonly:
+            self._add_offered_hooks()
+            self._add_offered_dispatchers()
         open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
@@ -220,21 +226,28 @@ class MessageStore(StoreServes):
 
     # ---- arrivals
 
-    def add_arriving_listener(self, listener: ArrivingListener) -> None:
+    def add_arriving_listener(self, listener: ArrivingListener | MessageListener, *, each_message: bool = False) -> None:
         """Calls listener(topic, queue_id, max_offset) when a queue got messages; max_offset is one past the newest message.
 
         One thread of the store makes all calls, one call for each queue and wake-up, however many messages came. So a listener
-        must be short. The store logs what a listener raises. Thread-safety: any. Upstream: MessageArrivingListener."""
+        must be short. each_message: call listener(message) instead, for each message that arrives from now on; it gets a
+        MessageArrived: topic, queue_id, offset, tags_code, store_timestamp, bit_map, properties. Messages of a queue come in
+        their order; those that cleaning deletes before are left out. The thread then reads each message, and a slow listener
+        falls behind; no put waits for it. The store logs what a listener raises. Thread-safety: any. Upstream:
+        MessageArrivingListener."""
         self._check_open()
         if not callable(listener):
-            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset)")
+            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset), or of a MessageArrived")
+        if not isinstance(each_message, bool):
+            raise illegal("each_message", each_message, "give True or False")
         with self._listeners_lock:
             if self._listeners is None:
                 self._listeners = Listeners(self)
         self._check_open()      # a close() that was put off until here
-        self._listeners.add(listener)
+        add: Any = self._listeners.add_each if each_message else self._listeners.add
+        add(listener)
 
-    def remove_arriving_listener(self, listener: ArrivingListener) -> None:
+    def remove_arriving_listener(self, listener: ArrivingListener | MessageListener) -> None:
         """Removes a listener. A call in progress still ends. Raises ValueError if the listener was not added."""
         if self._listeners is None:
             raise ValueError("this listener was not added")
@@ -317,7 +330,8 @@ class MessageStore(StoreServes):
         """True in a thread that close() joins."""
         here = threading.current_thread()
         parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker)
-        return any(part is not None and part.thread is here for part in parts) or self._completer.in_callback()
+        return (any(part is not None and part.thread is here for part in parts) or self._dispatchers.own_thread()
+                or self._completer.in_callback())
 
     def _shut_reader(self) -> tuple[list[BaseException], None]:
         """What a read-only store has begun: nothing, or to follow another process."""
@@ -332,7 +346,7 @@ class MessageStore(StoreServes):
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        for part in (self._sealer, self._publisher, self._checker):
+        for part in (self._sealer, self._publisher, self._checker, self._dispatchers):
             if part is not None:
                 part.stop()
         early: list[BaseException] = []
@@ -349,6 +363,7 @@ class MessageStore(StoreServes):
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
             self._attempt(problems, "writing consumer offsets", self._consuming.end)
+            self._attempt(problems, "writing the positions of dispatchers", self._dispatchers.write, False)
             if self._delay is not None:
                 self._attempt(problems, "writing delay offsets", self._delay.write)
         else:
@@ -392,7 +407,7 @@ class MessageStore(StoreServes):
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
-        for part in (self._publisher, self._sealer, self._watch):
+        for part in (self._publisher, self._sealer, self._watch, getattr(self, "_dispatchers", None)):
             if part is not None:
                 part.stop()
         if self._delay is not None:

@@ -115,8 +115,8 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
-TRACED = {"cleaning", "cli", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "index",
-          "integrity", "io", "property", "reader", "recovery", "regress", "spark", "statistics", "store",
+TRACED = {"cleaning", "cli", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush", "hooks",
+          "index", "integrity", "io", "property", "reader", "recovery", "regress", "spark", "statistics", "store",
           "threads", "transaction", "waiting", "writer"}
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 # Newest glibc a wheel may ask for: that of Debian 12.
 GLIBC_MAX = (2, 36)
 OURS = re.compile(r"rmq_store(/|-[^/]*\.dist-info/)|pyspark_rocketmq_store/(__init__\.py)?$")
-HEADER = "rmq_store/log/flush/rmq_backend.h"       # for packages that offer a flush back end
+# For packages that offer a flush back end, or a put hook in C.
+HEADERS = ("rmq_store/log/flush/rmq_backend.h", "rmq_store/access/writer/rmq_put_hook.h")
 LICENCES = ("LICENSE", "NOTICE", "LICENSES/liburing.txt", "LICENSES/libdeflate.txt")
 
 
@@ -28,14 +29,14 @@ def wheel_problems(path: Path) -> list[str]:
     problems += [f"{licence} is missing" for licence in LICENCES
                  if not any(n.endswith(f".dist-info/licenses/{licence}") for n in names)]
     problems += [f"holds {n}" for n in names
-                 if n != HEADER and (".libs/" in n or n.endswith((".pyx", ".c", ".h")) or not OURS.match(n))]
+                 if n not in HEADERS and (".libs/" in n or n.endswith((".pyx", ".c", ".h")) or not OURS.match(n))]
     stems = {n.split(".")[0] for n in names if n.endswith(".so")}
     ours = Path(__file__).resolve().parents[1]
     for source in (ours / "rmq_store").rglob("*"):
         name = str(source.relative_to(ours))
         if source.suffix == ".pyx" and name.removesuffix(".pyx") not in stems:
             problems.append(f"{name} has no extension in it")
-        kept = source.suffix in (".py", ".pyi", ".pxd") or source.name in ("py.typed", "rmq_backend.h") or \
+        kept = source.suffix in (".py", ".pyi", ".pxd") or source.name == "py.typed" or name in HEADERS or \
             source.parent.name == "profiles"
         if kept and source.is_file() and name not in names:
             problems.append(f"{name} is missing")

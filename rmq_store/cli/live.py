@@ -43,6 +43,7 @@ def row(figures: Mapping[str, Any], before: Mapping[str, Any] | None, root: str)
         "waiting": sum(group["behind"] for group in figures["groups"].values()), "delayed": figures["delayed"],
         "log_begin": stats["min_log_offset"], "log_end": stats["wrote"], "log_files": stats["log_files"],
         "errno": stats["errno"], "disk_full": stats["disk_full"], "put_lock_ms": stats["put_lock_ms"],
+        "running_flags": stats.get("running_flags", []),        # a writer of an earlier release tells none
         "disk_pct": used_percent(root), "pid": figures["pid"], "written_ms": figures["written_ms"]}
 
 
@@ -54,6 +55,8 @@ def line(r: Mapping[str, Any]) -> str:
     """A row for people, under HEAD; what needs somebody's attention stands behind it."""
     wrong = [text for text, is_so in ((f"FAILED, errno {r['errno']}", r["errno"]), ("DISK FULL", r["disk_full"]),
                                       (f"put lock held for {r['put_lock_ms']} ms", r["put_lock_ms"] > 500)) if is_so]
+    wrong += [name.replace("_", " ") for name in r["running_flags"]
+              if name != "DISK_FULL" and not (name == "FENCED" and r["errno"])]
     return (f"{time.strftime('%H:%M:%S', time.localtime(r['written_ms'] / 1000))}  {r['puts_s']:10.0f}  "
             f"{r['put_bytes_s'] / MIB:7.2f}  {r['got_messages_s']:7.0f}  {r['unflushed_bytes'] / MIB:9.1f}  "
             f"{r['undispatched_bytes'] / MIB:12.1f}  {r['flush_p99_us'] / 1000:12.2f}  {r['visible_p99_us'] / 1000:14.2f}  "

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         with contextlib.ExitStack() as stack:
             source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
             store = stack.enter_context(open_store(args, create=True))
+            store._add_offered_hooks()
             progress = stack.enter_context(Progress("put", unit="messages"))
             for body in _bodies(source, args.whole, store.options.message_size_max_bytes):
                 result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
         stats = plain(store.stats())
         queues = [_queue(*row) for row in store._queue_rows(args.topic)]
-        delays = store.delay_levels()
+        delays, dispatchers = store.delay_levels(), store.dispatchers()
         if args.topic is not None and not queues:
             args.queue = None
             say_unknown(store, args)
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.record({"kind": "queue", **queue})
         for level in delays:
             out.record({"kind": "delay_level", **level._asdict()})
+        for one in dispatchers:
+            out.record({"kind": "dispatcher", "name": one.name, "offset": one.offset, "behind_bytes": one.behind_bytes})
         if figures is not None:
             out.record({"kind": "live", **figures})
     else:
@@ -70,6 +72,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.line()
             out.table(("delay level", "seconds", "delivered", "waiting"), [
                 (level.level, level.delay_ms / 1000, level.offset, level.waiting) for level in delays])
+        if dispatchers:
+            out.line()
+            out.table(("dispatcher", "log offset", "bytes behind"), [(d.name, d.offset, d.behind_bytes) for d in dispatchers])
         if figures is not None:
             live.block(figures, age, out)
     return FINDINGS if stats.get("needs_recovery") else FINE

@@ -18,9 +18,9 @@ Translation = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `kind` is int, bool, choice, path, levels, hours or host. `change` is "live" where store.reconfigure() may give
-    another value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory. `wins`: of
-    two names of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
+    """One row. `kind` is int, bool, choice, path, levels, hours, names or host. `change` is "live" where store.reconfigure()
+    may give another value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory.
+    `wins`: of two names of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
 
     name: str
     kind: str
@@ -43,7 +43,8 @@ class Option:
             return " or ".join(self.choices)
         if self.kind == "int":
             return f"{self.low} to {self.high} {self.unit}"
-        return {"bool": "true or false", "path": "a directory", "levels": "levels", "host": "ip:port"}.get(self.kind, self.kind)
+        return {"bool": "true or false", "path": "a directory", "levels": "levels", "host": "ip:port",
+                "names": "names with commas between them"}.get(self.kind, self.kind)
 
     def _offers(self) -> tuple[str, ...]:
         import importlib.metadata  # who names a choice of ours does not pay for it
@@ -72,7 +73,7 @@ class Option:
 
 _CONVERT: dict[str, Callable[[object], object]] = {
     "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "levels": values.to_levels, "host": values.to_host,
-    "hours": values.to_hours}
+    "hours": values.to_hours, "names": values.to_names}
 
 
 def _int(name: str, default: int | None, unit: str, low: int, high: int, text: str, *upstream: str,
@@ -174,6 +175,11 @@ OPTIONS: tuple[Option, ...] = (
     _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: `wait` waits for a window, "
             "`fail` raises PoolExhausted.", {"fastFailIfNoBufferInStorePool": {"true": "fail", "false": "wait"}}, change=_LIVE),
 
+    Option("put_hooks", "names", "", "Put hooks of installed packages, in the order of their calls: names of entry points in "
+           "the group `rmq_store.put_hooks` (docs/hooks.md)."),
+    Option("dispatchers", "names", "", "Dispatchers of installed packages: names of entry points in the group "
+           "`rmq_store.dispatchers` (docs/hooks.md)."),
+
     # what a reader sees, and durability
     _choice("visibility", None, ("committed", "durable"), "When a message can be read: `committed`, as soon as it is in the "
             "file; `durable`, only when it is on the device.", none="durable under sync flush with compat 5.x, else committed"),
@@ -200,7 +206,8 @@ OPTIONS: tuple[Option, ...] = (
 
     # consumers (docs/work-queue.md)
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often to write the committed offsets of consumer groups to "
-         "config/consumerOffset.json.", "flushConsumerOffsetInterval"),
+         "config/consumerOffset.json, and the positions of dispatchers to config/dispatchers.json.",
+         "flushConsumerOffsetInterval"),
 
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "

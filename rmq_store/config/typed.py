@@ -110,6 +110,8 @@ class OpenOptions(LiveOptions, total=False):
     messageDelayLevel: str | Sequence[int]
     transaction_op_interval_ms: int | str
     transactionOpBatchInterval: int | str
+    put_hooks: str | Sequence[str]
+    dispatchers: str | Sequence[str]
     visibility: Literal["committed", "durable"] | None
     recover_check_crc: bool | str
     checkCRCOnRecover: bool | str

@@ -106,6 +106,20 @@ def to_hours(value: object) -> tuple[int, ...]:
     return tuple(sorted(set(hours)))
 
 
+def to_names(value: object) -> tuple[str, ...]:
+    """Names with commas between them, or a sequence of names. Returns them in their order."""
+    try:
+        names = value.split(",") if isinstance(value, str) else list(value)       # type: ignore[call-overload]
+        found = tuple(name.strip() for name in names)
+    except (TypeError, AttributeError):
+        raise ValueError("expected names with commas between them") from None
+    if found == ("",):
+        return ()
+    if "" in found or len(set(found)) < len(found):
+        raise ValueError("expected names with commas between them, each of them once")
+    return found
+
+
 def to_host(value: object) -> str:
     """`ip:port`, IPv6 as `[ip]:port`; returned as given."""
     if not isinstance(value, str):

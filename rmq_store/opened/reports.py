@@ -17,6 +17,7 @@ from rmq_store.services.integrity.rows import live_row_findings
 from rmq_store.services.statistics import _counts
 from rmq_store.services.statistics.groups import GroupStats, broker_stats, group_stats
 from rmq_store.services.statistics.report import Rates, StoreStats, durations, runtime_info
+from rmq_store.status import RunningFlags
 
 __all__ = ["StoreReports"]
 
@@ -52,7 +53,8 @@ class StoreReports(StoreFollow):
             "in_use": self.in_use, "writer_pid": self.writer_pid,
             "write_path": self.options.write_path, "flush_mode": self.options.flush_mode,
             "flush_backend": self.options.flush_backend, "compat": self.options.compat, "disk_full": self.disk_full,
-            "put_lock_ms": _counts.lock_ms(self),
+            "put_lock_ms": _counts.lock_ms(self), "page_cache_busy": self.page_cache_busy,
+            "running_flags": [flag.name for flag in RunningFlags(self._running_flags())],
             "durations": {name: durations(h) for name, h in self.histograms().items()}}
         return cast(StoreStats, found)
 

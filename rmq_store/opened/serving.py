@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, illegal
 from rmq_store.filter._program import SqlFilter
-from rmq_store.opened.walking import StoreWalks
+from rmq_store.opened.hooking import StoreHooks
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.services.consumer.consumer import Consumer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreServes"]
 
 
-class StoreServes(StoreWalks):
+class StoreServes(StoreHooks):
     """The half of MessageStore that stands on services. Its attributes are set by MessageStore._serve."""
 
     checkpoint_fd: int = -1

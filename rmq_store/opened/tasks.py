@@ -36,6 +36,7 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
     store._consuming.flush()
+    store._dispatchers.write()
 
 
 def _take_rates(store: StoreServes, stop: threading.Event) -> None:

@@ -57,10 +57,10 @@ def test_rates_are_those_between_two_lines(store, monkeypatch, json_lines):
 def test_what_needs_attention_is_said(store, rmqstore, monkeypatch):
     published(store, 1)
     figures, age = read_live(store.path)
-    figures["stats"] |= {"errno": 5, "disk_full": True, "put_lock_ms": 900}
+    figures["stats"] |= {"errno": 5, "disk_full": True, "put_lock_ms": 900, "running_flags": ["NOT_WRITEABLE", "DISK_FULL"]}
     monkeypatch.setattr("rmq_store.cli.live.read_live", lambda root: (figures, age))
     _, out, _ = rmqstore("stat", store.path, "-w", "1", "-n", "1", *OPTIONS)
-    assert out.splitlines()[-1].endswith("FAILED, errno 5  DISK FULL  put lock held for 900 ms")
+    assert out.splitlines()[-1].endswith("FAILED, errno 5  DISK FULL  put lock held for 900 ms  NOT WRITEABLE")
 
 
 def test_without_live_figures_it_says_so_and_reads_files(store, tmp_path, rmqstore, json_lines, monkeypatch):

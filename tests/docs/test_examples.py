@@ -1,6 +1,7 @@
 """Examples that are whole programs run as such; of commands that are only named, the options must be there. All other examples
 and commands of the pages are typed by tests/first_hour/test_pages.py."""
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -39,6 +40,14 @@ def test_metrics(tmp_path, monkeypatch):
     exec(next(code for _, code in blocks("watching.md") if "prometheus" in code), names)
     assert published == [9104] and b"rmq_store_puts_total{" in prometheus.generate_latest()
     names["store"].close()
+
+
+def test_opentelemetry(tmp_path):
+    pytest.importorskip("opentelemetry.sdk.metrics")
+    code = next(code for _, code in blocks("watching.md") if "opentelemetry" in code)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "RMQ_STORE_PROFILE": "test"})
+    assert done.returncode == 0 and "rocketmq_storage_size" in done.stdout, done.stderr
 
 
 def test_the_profile_is_one(tmp_path):

@@ -27,8 +27,10 @@ NOT_TYPED = {
     ("spark.md", "rs.write_store"): "as those", ("spark.md", "hours ="): "a formula",
     ("choosing-a-backend.md", "console"): "it measures for minutes",
     ("choosing-a-backend.md", "toml"): "of another package (tests/flush/test_foreign_backend.py)",
+    ("hooks.md", "toml"): "of another package (tests/hooks/test_offered_hooks.py)",
     ("one-writer-many-readers.md", "python"): "they start processes of their own (tests/docs/test_examples.py::test_script)",
     ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
+    ("watching.md", "from opentelemetry"): "it needs an extra (tests/docs/test_examples.py::test_opentelemetry)",
     ("watching.md", "from prometheus_client"): "it needs an extra (tests/docs/test_examples.py::test_metrics)",
     ("configuration.md", "toml"): "tests/docs/test_examples.py::test_the_profile_is_one",
 }

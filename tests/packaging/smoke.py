@@ -16,7 +16,8 @@ from pathlib import Path
 import rmq_store
 
 PACKAGE = Path(rmq_store.__file__).parent
-EXTRAS = ("rmq_store.spark", "rmq_store.metrics", "rmq_store.pytest_plugin")       # modules that need an extra, or pytest
+# Modules that need an extra, or pytest.
+EXTRAS = ("rmq_store.spark", "rmq_store.metrics", "rmq_store.telemetry", "rmq_store.pytest_plugin")
 
 
 def no_compiler(_):

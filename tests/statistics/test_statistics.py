@@ -264,7 +264,8 @@ def test_metric_names_stay():
         "rmq_store_gets_found", "rmq_store_gets_missed", "rmq_store_got_bytes", "rmq_store_got_disk_bytes",
         "rmq_store_got_disk_messages", "rmq_store_got_messages", "rmq_store_log_files", "rmq_store_log_flushed_bytes",
         "rmq_store_log_min_offset_bytes", "rmq_store_log_wrote_bytes",
-        "rmq_store_message_view_leases", "rmq_store_pool_waits", "rmq_store_put_bytes", "rmq_store_put_lock_seconds",
+        "rmq_store_message_view_leases", "rmq_store_page_cache_busy", "rmq_store_pool_waits",
+        "rmq_store_put_bytes", "rmq_store_put_lock_seconds",
         "rmq_store_puts", "rmq_store_queues", "rmq_store_slow_put_locks", "rmq_store_unreadable_records",
         "rmq_store_waiting_readers",
         "rocketmq_storage_dispatch_behind_bytes"]

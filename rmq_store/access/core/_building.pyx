@@ -55,7 +55,8 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, st
     """Takes memory; opens no file. how: what choose_backend found out."""
     store.path = path
     store.options = options
-    store.readonly = store.refuses_puts = readonly
+    store.readonly = readonly
+    store._check_puts()
     store.io_owner = io
     store.io = io.table
     store.sync_mode = options.flush_mode == "sync"

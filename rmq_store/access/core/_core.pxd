@@ -24,8 +24,11 @@ cdef class StoreCore:
     cdef readonly object path           # str: the root directory
     cdef readonly object options        # config.load.Options
     cdef readonly bint readonly
-    cdef bint refuses_puts              # readonly, or disk_full
+    cdef bint refuses_puts              # readonly, or one of the running flags forbids puts
+    cdef int put_checks                 # refuses_puts, or there are hooks: what a put looks at
+    cdef tuple hooks                    # (name, put hook), in the order of their calls
     cdef readonly bint disk_full        # the cleaner's word: the disk is fuller than disk_full_pct
+    cdef int flags                      # RunningFlags that set_readable and its like have set
     cdef IoTable io_owner
     cdef const rmq_io *io
     cdef FileRow *row
@@ -60,6 +63,7 @@ cdef class StoreCore:
             return 0
         return self._refuse()
     cdef int _refuse_put(self) except -1
+    cdef void _check_puts(self) noexcept
     cdef object _fence_error(self)
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil
     cdef void _free(self)

@@ -15,7 +15,7 @@ from libc.stdlib cimport free
 from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_free
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_free
 from rmq_store.log.dispatch._dispatch cimport dispatch_wait, dispatcher_free, dispatcher_stop
 from rmq_store.log.dispatch._follow cimport follower_free
 from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_stop
@@ -25,6 +25,14 @@ from rmq_store.queues.consumequeue._queue cimport queues_count
 
 from rmq_store import errors
 
+
+cdef enum:      # status.RunningFlags
+    NOT_WRITEABLE = 2
+    WRITE_LOGICS_QUEUE_ERROR = 4
+    WRITE_INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+    FENCED = 32
+    LOGIC_DISK_FULL = 64
 
 cdef extern from "rmq_fork.h" nogil:
     int *rmq_fork_word_new()
@@ -55,6 +63,7 @@ cdef class StoreCore:
     """The parts of an open store. MessageStore.open makes it; programs do not use it directly."""
 
     def __cinit__(self):
+        self.hooks = ()
         self.alive = rmq_fork_word_new()
         if self.alive == NULL:
             raise MemoryError("no page for the fork guard")
@@ -84,6 +93,12 @@ cdef class StoreCore:
         # Told apart only once a put was refused: the put path looks at one word.
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
+        if self.flags & NOT_WRITEABLE:
+            raise errors.ServiceNotAvailable(f"the store at {self.path} is not writeable, because set_writeable(False) was "
+                                             "called: call set_writeable(True)")
+        if self.flags & FENCED:
+            raise errors.ServiceNotAvailable(f"the store at {self.path} is fenced, because set_fenced(True) was called: call "
+                                             "set_fenced(False)")
         raise errors.ServiceNotAvailable(
             f"the disk of {self.path} is fuller than disk_full_pct: make room on it, or raise the limit; the store accepts "
             "puts again by itself when usage is at or below disk_force_pct")
@@ -232,7 +247,45 @@ cdef class StoreCore:
     def _set_disk_full(self, bint full):
         """Refuses puts from now on, or takes them again (RocketMQ: RunningFlags, DISK_FULL)."""
         self.disk_full = full
-        self.refuses_puts = self.readonly or full
+        self._check_puts()
+
+    def _set_hooks(self, tuple hooks not None):
+        """The put hooks from now on: (name, hook) each."""
+        self.hooks = hooks
+        self._check_puts()
+
+    def _set_flag(self, int flag, bint on):
+        """Sets one of RunningFlags, or takes it back. Returns whether it was set."""
+        cdef int before
+        self._enter()
+        before = self.flags
+        self.flags = before | flag if on else before & ~flag
+        self._check_puts()
+        return before & flag != 0
+
+    def _running_flags(self):
+        """The bits of RunningFlags: int."""
+        cdef int found
+        self._enter()
+        found = self.flags | (NOT_WRITEABLE if self.readonly else 0) | (DISK_FULL if self.disk_full else 0)
+        if rmq_load32(&self.log.fence) != 0:
+            found |= FENCED
+        if self.dispatcher != NULL and rmq_load32(&self.dispatcher.error) != 0:
+            found |= WRITE_INDEX_FILE_ERROR if self.dispatcher.index_failed else WRITE_LOGICS_QUEUE_ERROR
+        if self.alloc != NULL and rmq_load32(&self.alloc.held) != 0:
+            found |= LOGIC_DISK_FULL
+        return found
+
+    @property
+    def page_cache_busy(self):
+        """True while a put has held the put lock for longer than busy_after_ms: bool. Other puts that find the lock taken then
+        get OS_PAGE_CACHE_BUSY. Upstream: isOSPageCacheBusy."""
+        self._enter()
+        return log_busy(self.log)
+
+    cdef void _check_puts(self) noexcept:
+        self.refuses_puts = self.readonly or self.disk_full or self.flags & (NOT_WRITEABLE | FENCED) != 0
+        self.put_checks = self.refuses_puts or len(self.hooks) > 0
 
     def _stats(self):
         cdef Log *log

@@ -36,6 +36,7 @@ cdef enum:
     NO_MESSAGE_IN_QUEUE = 8
 
 cdef enum:
+    NOT_READABLE = 1            # status.RunningFlags
     AHEAD = 4                   # entries whose record is fetched into the cache beforehand
     UNITS_AT_ONCE = 64
     GETS_A_SAMPLE = 16          # one get in so many is timed
@@ -329,12 +330,13 @@ cdef class StoreGet(StoreLook):
         cdef GetRequest r
         cdef int32_t[CODES_MAX] codes
         cdef Found[64] few
-        cdef int64_t room
+        cdef int64_t room, begun
         cdef Py_ssize_t size = 0
         cdef GetResult result
-        cdef int64_t begun
         cdef bint timed = (self.gets_found + self.gets_missed) % GETS_A_SAMPLE == 0
         self._enter()           # a filter may import: not in a child of fork, where the import lock may be held for ever
+        if self.flags & NOT_READABLE:
+            raise errors.StoreNotReadable(self.path)
         cdef SqlFilter chosen = chosen_filter(sql, tags)        # lives as long as the call
         if wait is not None and wait is not False:
             return self._get_waiting(topic, queue_id, offset, max_count, tags, chosen, max_bytes, wait)
@@ -353,8 +355,7 @@ cdef class StoreGet(StoreLook):
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
         r.filter = NULL if chosen is None else &chosen.program
-        r.codes = NULL
-        r.codes_count = 0
+        r.codes, r.codes_count = NULL, 0
         wanted = None
         if tags is not None and tags not in ("", "*"):
             wanted = {t.strip() for t in tags.split("||") if t.strip()}

@@ -10,6 +10,8 @@ cdef enum:
 
 ctypedef PyObject *(*Method)(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL
 
+cpdef str joined_keys(object keys)         # KEYS as stored, out of a str or an iterable of str
+cdef bint checked_wait(object wait) except -1
 cdef void arguments_default(PyObject **v) noexcept
 # What a call gave, as vectorcall hands it on; raises TypeError as Python functions do.
 cdef int arguments_parse(str function, PyObject **v, PyObject *const *args, Py_ssize_t given, PyObject *names) except -1

@@ -5,6 +5,8 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy
 
+from rmq_store import errors
+
 cdef extern from "Python.h":
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
     ctypedef struct PyMethodDef:
@@ -50,6 +52,29 @@ cdef bint arguments_bare(PyObject **v) noexcept:
 
 cdef bint arguments_plain(PyObject **v) noexcept:
     return memcmp(v + FLAG, &_defaults[FLAG], (ARGUMENTS - FLAG) * sizeof(PyObject *)) == 0
+
+
+cpdef str joined_keys(object keys):
+    """KEYS as a record has it, out of a str or an iterable of keys: str. Raises MessageIllegal."""
+    if isinstance(keys, str):
+        return keys
+    try:
+        found = None if isinstance(keys, (bytes, bytearray, memoryview)) else list(keys)
+    except TypeError:
+        found = None
+    if found is None:
+        raise errors.MessageIllegal(f"keys is a {type(keys).__name__}: give a str, or an iterable of str")
+    for key in found:
+        if not isinstance(key, str) or not key or " " in key:
+            raise errors.MessageIllegal(f"one of keys is {key!r}: give each as a str that is not empty and has no blank, which "
+                                        "separates keys")
+    return " ".join(found)
+
+
+cdef bint checked_wait(object wait) except -1:
+    if wait is not True and wait is not False:
+        raise errors.MessageIllegal(f"wait is {wait!r}: give True, False, or None for what flush_mode says")
+    return wait is True
 
 
 cdef int _place(object name) except -2:

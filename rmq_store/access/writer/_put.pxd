@@ -33,8 +33,6 @@ cdef class PutResult:
 # The last value of `name` in encoded properties, by upstream's parser.
 cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
                         Py_ssize_t *value_size) noexcept nogil
-cdef str joined_keys(object keys)           # KEYS as stored, out of a str or an iterable of str
-cdef bint checked_wait(object wait) except -1
 cdef bytes without_crc(bytes properties)                    # without the property __CRC32#
 cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil  # as the property WAIT in a.properties says
 
@@ -65,6 +63,7 @@ cdef class StorePut(StoreCore):
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
     cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
+    cdef PutResult _put_checked(self, PyObject **v, bint *wants)
 
 
 # What is placed in one turn of the put lock.

@@ -19,7 +19,8 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
                                                  PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG,
                                                  TAGS, TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
-                                                 arguments_plain)
+                                                 arguments_plain, checked_wait, joined_keys)
+from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
@@ -105,29 +106,6 @@ cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
         raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
                                                            "shorten it"))
     return text
-
-
-cdef str joined_keys(object keys):
-    # KEYS as a record has it, out of an iterable of keys.
-    if isinstance(keys, str):
-        return keys
-    try:
-        found = None if isinstance(keys, (bytes, bytearray, memoryview)) else list(keys)
-    except TypeError:
-        found = None
-    if found is None:
-        raise errors.MessageIllegal(f"keys is a {type(keys).__name__}: give a str, or an iterable of str")
-    for key in found:
-        if not isinstance(key, str) or not key or " " in key:
-            raise errors.MessageIllegal(f"one of keys is {key!r}: give each as a str that is not empty and has no blank, which "
-                                        "separates keys")
-    return " ".join(found)
-
-
-cdef bint checked_wait(object wait) except -1:
-    if wait is not True and wait is not False:
-        raise errors.MessageIllegal(f"wait is {wait!r}: give True, False, or None for what flush_mode says")
-    return wait is True
 
 
 cdef bytes without_crc(bytes properties):
@@ -400,7 +378,7 @@ cdef class StorePut(StoreCore):
             rmq_event_wake(&self.log.flush_wanted)
 
     cdef PutResult _put(self, PyObject **v, bint *wants):
-        # Appends; *wants tells whether the caller asked for durability.
+        # Appends; *wants tells whether the caller asked for durability. True beforehand: what put_checks says is done.
         cdef RecordArgs a
         cdef Appended out
         cdef Turn turn
@@ -414,8 +392,8 @@ cdef class StorePut(StoreCore):
         cdef Py_ssize_t size = 0
         topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
         self._enter()
-        if self.refuses_puts:
-            self._refuse_put()
+        if self.put_checks != 0 and not wants[0]:
+            return self._put_checked(v, wants)
         a = self.plain
         if not arguments_bare(v):
             kept = <object> v[PROPERTIES]
@@ -485,6 +463,15 @@ cdef class StorePut(StoreCore):
         r.code = _OK
         r.host = self.host
         return r
+
+    cdef PutResult _put_checked(self, PyObject **v, bint *wants):
+        # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
+        cdef PyObject *changed[ARGUMENTS]
+        if self.refuses_puts:
+            self._refuse_put()
+        _kept = hooks_run(self.hooks, v, changed, self.compat5)     # what `changed` points into
+        wants[0] = True
+        return self._put(changed, wants)
 
     def _delayed(self, Topic topic not None, queue_id, bytes properties, sys_flag):
         """Upstream's rewriting of a message with a delay level, for a place that it can be delivered to. Until something

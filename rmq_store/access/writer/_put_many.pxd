@@ -15,3 +15,4 @@ cdef class PutManyResult:
 
 cdef class StorePutMany(StorePut):
     cdef object _finish_many(self, PutManyResult r, bint wants)
+    cdef object _ask(self, what, tuple arguments)

@@ -11,16 +11,17 @@ from libc.stdlib cimport free, malloc
 
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                                  SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
-                                                 arguments_parse)
+                                                 arguments_parse, checked_wait, joined_keys)
 from rmq_store.access.writer._future cimport future_new
-from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait, checked_wait,
-                                           find_property, joined_keys, place_locked, without_crc)
+from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
+                                           find_property, place_locked, without_crc)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
+from rmq_store.access.writer.hooks import asked_batch, asked_many
 from rmq_store.codec.batch import decode_batch
 from rmq_store.status import PutStatus
 
@@ -31,6 +32,8 @@ cdef enum:
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef object _ZERO = 0
+cdef tuple _ASKED = ("topic", "queue_id", "tags", "keys", "properties", "flag", "sys_flag", "born_timestamp", "born_host",
+                     "reconsume_times")
 
 
 @cython.final
@@ -219,6 +222,8 @@ cdef class StorePutMany(StorePut):
             checked_wait(wait)
         if keys is not None and type(keys) is not str:
             keys = joined_keys(keys)
+        if self.hooks:
+            bodies = self._ask(bodies, (topic, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host))
         for i in range(n):
             if type(bodies[i]) is not bytes:
                 return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
@@ -230,8 +235,7 @@ cdef class StorePutMany(StorePut):
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         q = self._queue(t, queue_id)
-        a.topic = t.text
-        a.topic_size = t.size
+        a.topic, a.topic_size = t.text, t.size
         a.queue_id = q.queue_id
         self._arguments(&a, flag, sys_flag, born_timestamp, born_host, _ZERO, _ZERO)
         for i in range(n):
@@ -310,6 +314,7 @@ cdef class StorePutMany(StorePut):
             body, tags, keys, properties, flag = each[i]
             v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
             v[PROPERTIES], v[FLAG] = <PyObject *> properties, <PyObject *> flag
+            wants = True        # all were asked for before the first was put
             try:
                 one = self._put(v, &wants)
             except BaseException as error:
@@ -322,6 +327,13 @@ cdef class StorePutMany(StorePut):
             r.end = one.offset + one.size
             r.store_timestamp = one.store_timestamp
         return self._finish_many(r, any_wants)
+
+    cdef object _ask(self, what, tuple arguments):
+        # Of put_many the messages, of put_batch the properties, as the hooks want them.
+        given = dict(zip(_ASKED, arguments, strict=False))
+        if isinstance(what, list):
+            return asked_many(self.hooks, self.options.compat, what, given)
+        return asked_batch(self.hooks, self.options.compat, {**given, "body": what})
 
     def _check_message(self, i, topic, queue_id, message, sys_flag):
         """The checks of one put without its append, so that put_many refuses all or nothing."""
@@ -376,6 +388,9 @@ cdef class StorePutMany(StorePut):
         if len(data) > self.body_size_max:
             raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
                                                        "send smaller batches, or raise message_size_max_bytes"))
+        if self.hooks:
+            properties = self._ask(data, (topic, queue_id, None, None, properties, 0, sys_flag, born_timestamp, born_host,
+                                          reconsume_times))
         elements = decode_batch(data)
         if self.record_crc:
             elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
@@ -388,11 +403,9 @@ cdef class StorePutMany(StorePut):
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
-        a.topic = t.text
-        a.topic_size = t.size
+        a.topic, a.topic_size = t.text, t.size
         a.queue_id = q.queue_id
-        a.more_properties = a.properties
-        a.more_properties_size = a.properties_size
+        a.more_properties, a.more_properties_size = a.properties, a.properties_size
         a.trailing_separator = False
         pieces = <Piece *> malloc(n * sizeof(Piece) + 1)
         if pieces == NULL:

@@ -68,6 +68,8 @@ class StoreStats(TypedDict):
     message_view_leases: int
     disk_full: bool
     put_lock_ms: int
+    page_cache_busy: bool
+    running_flags: list[str]        # names of status.RunningFlags that are set
     gets_found: int
     gets_missed: int
     got_messages: int

@@ -1,0 +1,3 @@
+from collections.abc import Iterable
+
+def joined_keys(keys: str | Iterable[str]) -> str: ...

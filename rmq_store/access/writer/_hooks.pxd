@@ -1,0 +1,6 @@
+# Put hooks, as the put path asks them.
+from cpython.object cimport PyObject
+
+# Asks the hooks, (name, hook) each, about the arguments of a put. `changed` gets the arguments as the hooks want them; it
+# points into what is returned, and into `v`. Raises what refuses the message.
+cdef object hooks_run(tuple hooks, PyObject **v, PyObject **changed, bint compat5)

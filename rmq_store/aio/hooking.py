@@ -1,0 +1,45 @@
+"""Put hooks, dispatchers and running flags of an AsyncMessageStore: the calls of MessageStore, awaited."""
+from typing import Any
+
+from rmq_store.access.waiting.own_thread import in_own_thread
+from rmq_store.aio.transaction import AsyncTransacting
+from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
+
+__all__ = ["AsyncHooks"]
+
+
+class AsyncHooks(AsyncTransacting):
+    """For tasks of one event loop. Attributes (put_hooks, running_flags, page_cache_busy) are those of `store.store`."""
+
+    async def add_put_hook(self, hook: Any, name: str | None = None) -> None:
+        """As MessageStore.add_put_hook. The hook is a plain function: it runs where the put does, which may be the loop's
+        thread."""
+        self.store.add_put_hook(hook, name)
+
+    async def remove_put_hook(self, hook: Any) -> None:
+        """As MessageStore.remove_put_hook."""
+        self.store.remove_put_hook(hook)
+
+    async def set_readable(self, readable: bool) -> bool:
+        """As MessageStore.set_readable."""
+        return self.store.set_readable(readable)
+
+    async def set_writeable(self, writeable: bool) -> bool:
+        """As MessageStore.set_writeable."""
+        return self.store.set_writeable(writeable)
+
+    async def set_fenced(self, fenced: bool) -> bool:
+        """As MessageStore.set_fenced."""
+        return self.store.set_fenced(fenced)
+
+    async def add_dispatcher(self, name: str, dispatch: Dispatch, *, from_offset: int | None = None) -> None:
+        """As MessageStore.add_dispatcher. The function is a plain one: a thread of the store calls it."""
+        await in_own_thread(lambda: self.store.add_dispatcher(name, dispatch, from_offset=from_offset))
+
+    async def remove_dispatcher(self, name: str, *, forget: bool = False) -> None:
+        """As MessageStore.remove_dispatcher."""
+        await in_own_thread(lambda: self.store.remove_dispatcher(name, forget=forget))
+
+    async def dispatchers(self) -> list[DispatcherState]:
+        """As MessageStore.dispatchers."""
+        return await in_own_thread(self.store.dispatchers)
