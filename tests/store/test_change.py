@@ -12,7 +12,7 @@ VALUES = {"store_host": "[::1]:1", "delay_levels": (1000, 2000), "retention_hour
           "clean_files_max": 1}
 # They change the process for good, or what a store holds or shows, and have tests of their own.
 ELSEWHERE = {"signals", "guard_maps", "readonly", "follow", "commitlog_path", "consumequeue_path", "index_path",
-             "duplication_enabled", "record_crc_required"}
+             "duplication_enabled", "record_crc_required", "put_hooks", "dispatchers"}
 
 
 @pytest.fixture
