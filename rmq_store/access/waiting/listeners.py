@@ -1,7 +1,7 @@
 """Message-arriving listeners: one daemon thread a store calls them, woken by the dispatcher through an eventfd.
 
 Native threads never call into Python; this thread does it for them, once a queue and wake-up. It starts with the first listener
-and ends with the store. RocketMQ: MessageArrivingListener, NotifyMessageArrivingListener.
+and ends with the store. Upstream: MessageArrivingListener, NotifyMessageArrivingListener.
 """
 import logging
 import select
