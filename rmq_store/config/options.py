@@ -199,10 +199,10 @@ OPTIONS: tuple[Option, ...] = (
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
     _bool("guard_maps", False, "Handle SIGBUS in the mapped files of the log and the index. The kernel sends SIGBUS when a "
           "file was cut, or when the device cannot give a page. A call that needs the page raises an error, puts stop if the "
-          "page was to be written, and the process continues. The option installs a signal handler for the life of the "
-          "process. Every other SIGBUS goes to the handler that was installed before. Limits: recovery, verify, repair and the "
-          "bulk readers are not covered; message views from before the fault show zeros; a handler that the program installs "
-          "later comes first."),
+          "page was to be written, and the process goes on. The option installs a signal handler for the life of the process. "
+          "Every other SIGBUS goes to the handler that was installed before. Limits: recovery, verify, repair and the bulk "
+          "readers are not covered; message views from before the fault show zeros; a handler that the program installs later "
+          "comes first."),
 
     # consumers (docs/work-queue.md)
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often to write the committed offsets of consumer groups to "
