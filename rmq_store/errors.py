@@ -7,7 +7,8 @@
     ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
-    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted
+    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted,
+    │                                     LmqConsumeQueueNumExceeded
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -25,8 +26,8 @@ from rmq_store.status import PutStatus
 
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
-    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "MessageIllegal",
-    "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
+    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
+    "LmqConsumeQueueNumExceeded", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
     "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
     "foreign", "illegal", "tell_stored",
@@ -198,6 +199,12 @@ class PropertiesSizeExceeded(PutError, ValueError):
     """The encoded properties are longer than 32767 bytes."""
 
     status = PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+
+class LmqConsumeQueueNumExceeded(PutError):
+    """The message would make more light queues than lmq_count_max."""
+
+    status = PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
 
 
 class ServiceNotAvailable(PutError):
