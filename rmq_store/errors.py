@@ -25,12 +25,12 @@ from typing import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
-    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "LmqConsumeQueueNumExceeded", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError", "ServiceNotAvailable",
-    "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
-    "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
-    "foreign", "illegal", "tell_stored",
+    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed",
+    "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "LmqConsumeQueueNumExceeded",
+    "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "RmqStoreError",
+    "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotWriteable", "StoreRefusesToLoad",
+    "StoreStateError", "StoredPart", "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive",
+    "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
 ]
 
 

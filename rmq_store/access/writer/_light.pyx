@@ -71,22 +71,22 @@ cdef class LightPut:
     cdef int reserve(self, QueueTable *table, list names, bint named) except -1:
         # named: INNER_MULTI_DISPATCH is to be written as well.
         cdef bytes text = _OFFSETS + b"\x01", name
-        cdef LightQueues *l = &self.light
+        cdef LightQueues *own = &self.light
         cdef Py_ssize_t i
         if named:
             text = _NAMES + b"\x01" + b",".join(names) + b"\x02" + text
-        l.fixed = <int32_t> PyBytes_GET_SIZE(text)
-        l.named = l.fixed - <int32_t> PyBytes_GET_SIZE(_OFFSETS) - 1
-        l.count = <int32_t> len(names)
-        l.text = <char *> malloc(l.fixed + l.count * NUMBER_SIZE_MAX)
-        l.queues = <Queue **> malloc(l.count * sizeof(Queue *))
-        if l.text == NULL or l.queues == NULL:
+        own.fixed = <int32_t> PyBytes_GET_SIZE(text)
+        own.named = own.fixed - <int32_t> PyBytes_GET_SIZE(_OFFSETS) - 1
+        own.count = <int32_t> len(names)
+        own.text = <char *> malloc(own.fixed + own.count * NUMBER_SIZE_MAX)
+        own.queues = <Queue **> malloc(own.count * sizeof(Queue *))
+        if own.text == NULL or own.queues == NULL:
             raise MemoryError("light queues")
-        memcpy(l.text, PyBytes_AS_STRING(text), l.fixed)
-        for i in range(l.count):
+        memcpy(own.text, PyBytes_AS_STRING(text), own.fixed)
+        for i in range(own.count):
             name = names[i]
-            l.queues[i] = queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, True)
-            if l.queues[i] == NULL:
+            own.queues[i] = queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, True)
+            if own.queues[i] == NULL:
                 raise MemoryError("light queue")
         return 0
 
@@ -125,8 +125,8 @@ cdef list _listed(str value):
     cdef list names = value.rstrip(",").split(",")
     for name in names:
         if not name.startswith(_PREFIX):
-            raise errors.MessageIllegal(f"the property INNER_MULTI_DISPATCH is {value!r}: each name in it begins with {_PREFIX}, "
-                                        "or give the names as light_queues")
+            raise errors.MessageIllegal(f"the property INNER_MULTI_DISPATCH is {value!r}: begin each name in it with "
+                                        f"{_PREFIX}, or give the names as light_queues")
     return names
 
 
@@ -168,7 +168,8 @@ cdef class LightRules:
         if names is not None:
             found = _checked(names)
             if found and not self.on:
-                raise errors.ServiceNotAvailable(f"the message names {len(found)} light queues, and this store has none: {_CURE}")
+                raise errors.ServiceNotAvailable(f"the message names {len(found)} light queues, and this store has none: "
+                                                 + _CURE)
             if found and not may:
                 raise errors.MessageIllegal(f"topic is {topic!r}: its messages are in no light queue: put the message to "
                                             "another topic")
@@ -197,6 +198,6 @@ cdef class LightRules:
             self.seen += 1
         if self.count + new > self.count_max:
             raise errors.LmqConsumeQueueNumExceeded(errors.exceeds(
-                "number of light queues", f"{self.count} with {new} more", self.count_max, "put to those that are there, or raise "
-                "lmq_count_max"))
+                "number of light queues", f"{self.count} with {new} more", self.count_max,
+                "put to those that are there, or raise lmq_count_max"))
         return 0

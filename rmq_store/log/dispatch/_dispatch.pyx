@@ -82,17 +82,17 @@ cdef inline Queue *_light_queue(Dispatcher *d, const Light *l) noexcept nogil:
 
 cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int64_t tags_code) noexcept nogil:
     # The entries in light queues. One that is there already is not doubled (queue_put).
-    cdef Light l = lights_of(p)
+    cdef Light light = lights_of(p)
     cdef Queue *q
     cdef int rc
-    while light_next(&l):
-        if not topic_fits(l.name, l.size):
+    while light_next(&light):
+        if not topic_fits(light.name, light.size):
             rmq_count(&d.bad_records, 1)
             continue
-        q = _light_queue(d, &l)
+        q = _light_queue(d, &light)
         if q == NULL:
             return -ENOMEM
-        rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, l.queue_offset)
+        rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, light.queue_offset)
         if rc < 0:
             return rc
     return 0
@@ -101,19 +101,19 @@ cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int6
 cdef int _reserve_lights(Dispatcher *d, const RecordView *v) noexcept nogil:
     # dispatch_reserve for the light queues of one record.
     cdef PropertyView p
-    cdef Light l
+    cdef Light light
     cdef Queue *q
     properties_scan(v.properties, v.properties_size, &p)
-    l = lights_of(&p)
-    while light_next(&l):
-        if not topic_fits(l.name, l.size):
+    light = lights_of(&p)
+    while light_next(&light):
+        if not topic_fits(light.name, light.size):
             continue
-        q = _light_queue(d, &l)
+        q = _light_queue(d, &light)
         if q == NULL:
             return -ENOMEM
-        if (v.physical_offset >= q.removed_below and q.next_offset <= l.queue_offset
-                and queues_have_place(d.queues, l.queue_offset, v.physical_offset)):
-            q.next_offset = l.queue_offset + 1
+        if (v.physical_offset >= q.removed_below and q.next_offset <= light.queue_offset
+                and queues_have_place(d.queues, light.queue_offset, v.physical_offset)):
+            q.next_offset = light.queue_offset + 1
     return 0
 
 

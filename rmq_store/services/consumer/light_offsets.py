@@ -6,12 +6,15 @@ LmqConsumerOffsetManager, with enableLmq).
 Offsets of a group %LMQ%... are in the first table, because such a group reads light queues, which have queue id 0 alone. All
 else is as in consumerOffset.json, which is read where there is no lmqConsumerOffset.json yet, so that no group begins anew.
 """
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import ConsumerOffsets, Table
 
-__all__ = ["LMQ_PREFIX", "LmqConsumerOffsets"]
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+
+__all__ = ["LMQ_PREFIX", "LmqConsumerOffsets", "offset_in"]
 
 LMQ_PREFIX = "%LMQ%"
 _KEY = "lmqOffsetTable"
@@ -30,8 +33,8 @@ class LmqConsumerOffsets(ConsumerOffsets):
             self._table, self._more = found
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """As ConsumerOffsets.commit. Raises ValueError as well for a queue other than 0 of a group %LMQ%..., which the file cannot
-        hold."""
+        """As ConsumerOffsets.commit. Raises ValueError as well for a queue other than 0 of a group %LMQ%..., which the file
+        cannot hold."""
         if isinstance(group, str) and group.startswith(LMQ_PREFIX) and queue_id != 0:
             raise ValueError(f"queue_id is {queue_id!r}, and the group {group!r} reads light queues, which have queue 0 alone: "
                              "give 0, or a group of another name")
@@ -49,3 +52,15 @@ class LmqConsumerOffsets(ConsumerOffsets):
 
 def _is_light(key: str) -> bool:
     return key.partition("@")[2].startswith(LMQ_PREFIX)
+
+
+def offset_in(message: "Message", topic: str) -> int | None:
+    """The queue offset of a message in the queue of `topic` that it was read from, also where that is a light queue: its own
+    queue offset is another one. None where the record does not say it."""
+    if message.topic == topic or not topic.startswith(LMQ_PREFIX):
+        return message.queue_offset
+    names = message.properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if topic in names and len(offsets) == len(names) and (place := offsets[names.index(topic)]).isdecimal():
+        return int(place)
+    return None
