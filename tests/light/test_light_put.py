@@ -113,7 +113,7 @@ def test_what_has_no_light_queues(tmp_path):
             s.put("%RETRY%g", b"x", light_queues=["a"])
         with pytest.raises(errors.MessageIllegal, match="two names"):
             s.put("T", b"x", light_queues=["a"], properties={"INNER_MULTI_DISPATCH": "%LMQ%b"})
-        with pytest.raises(errors.MessageIllegal, match="begins with"):
+        with pytest.raises(errors.MessageIllegal, match="begin each name"):
             s.put("T", b"x", properties={"INNER_MULTI_DISPATCH": "b"})
         assert s.put("%RETRY%g", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"})
         assert s.wait_dispatched(10) and s.max_offset("%LMQ%a", 0) == 0
