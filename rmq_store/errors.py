@@ -8,7 +8,8 @@
     ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
     ├─ StoreNotReadable                   a get while set_readable(False) holds
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
-    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook)
+    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
+    │                                     LmqConsumeQueueNumExceeded
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -25,13 +26,12 @@ from typing import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
-    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "MessageIllegal",
-    "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError",
+    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed",
+    "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "LmqConsumeQueueNumExceeded",
+    "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError",
     "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotReadable", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart",
-    "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
-    "foreign", "illegal", "tell_stored",
+    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "TransactionDecided", "TransactionUnknown",
+    "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -212,6 +212,12 @@ class PropertiesSizeExceeded(PutError, ValueError):
     """The encoded properties are longer than 32767 bytes."""
 
     status = PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+
+class LmqConsumeQueueNumExceeded(PutError):
+    """The message would make more light queues than lmq_count_max."""
+
+    status = PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
 
 
 class ServiceNotAvailable(PutError):

@@ -69,7 +69,9 @@ class PutStatus(_Status):
         "Correct the hook that the text of the exception names, or remove it. Then put the message again.")
     IN_SYNC_REPLICAS_NOT_ENOUGH = 10, "The message is not stored: too few replicas are in sync."
     PUT_TO_REMOTE_BROKER_FAIL = 11, "The message is not stored: a put to another broker failed."
-    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12, "The message is not stored: too many light message queues."
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = (
+        12, "The message is not stored: it would make more light queues than lmq_count_max.",
+        "Put to light queues that are there, or raise lmq_count_max.")
     WHEEL_TIMER_FLOW_CONTROL = 13, "The message is not stored: too many timers are due at its time."
     WHEEL_TIMER_MSG_ILLEGAL = 14, "The message is not stored: its timer properties are wrong."
     WHEEL_TIMER_NOT_ENABLE = 15, "The message is not stored: the timer wheel is off."

@@ -162,7 +162,8 @@ class MessageStore(StoreServes):
         self._options_lock = StoreLock(self.path, "reconfigure")
         self._hooks_lock = StoreLock(self.path, "the put hooks")
         self._rates = Rates(self.path)
-        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self))
+        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self),
+                                    light=self.options.enable_lmq)
         consuming = self._consuming
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
         self._checker = Checker(self, self._transactions)

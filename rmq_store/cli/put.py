@@ -29,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message after the "
                         "delay of level N of delay_levels (1s 5s 10s 30s 1m ...); the process that has the store open at that "
                         "time delivers it")
+    parser.add_argument("--light-queue", type=TEXT, action="append", metavar="NAME", help="a light queue that has each message "
+                        "as well, with or without %%LMQ%%; may be repeated; needs enable_lmq and enable_multi_dispatch")
     parser.add_argument("--whole", action="store_true", help="store all of FILE as the body of one message")
     parser.add_argument("--sync", action="store_true", help="wait for the device after each message, not only at the end")
 
@@ -45,7 +47,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             progress = stack.enter_context(Progress("put", unit="messages"))
             for body in _bodies(source, args.whole, store.options.message_size_max_bytes):
                 result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
-                                   delay_level=args.delay_level, wait=True if args.sync else None)
+                                   delay_level=args.delay_level, light_queues=args.light_queue,
+                                   wait=True if args.sync else None)
                 count += 1
                 late += result.status != PutStatus.PUT_OK
                 last = result

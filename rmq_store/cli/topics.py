@@ -11,6 +11,7 @@ from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.consumer.tables import PERM_READ, PERM_WRITE
 
 PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
@@ -86,7 +87,7 @@ def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[in
     if out.as_json:
         out.record({"kind": "topic", "topic": topic, "entry": entry, "queues": queues})
         return
-    said = "not in config/topics.json"
+    said = "a light queue" if topic.startswith(LMQ_PREFIX) else "not in config/topics.json"
     if entry is not None:
         perm = entry.get("perm", 0)
         may = (''.join(name for name, bit in PERMISSIONS.items() if name != "rw" and perm & bit) or "none"

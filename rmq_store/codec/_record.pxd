@@ -105,10 +105,14 @@ cdef struct PropertyView:
     const char *keys
     const char *uniq_key
     const char *delay
+    const char *light_names     # INNER_MULTI_DISPATCH
+    const char *light_offsets   # INNER_MULTI_QUEUE_OFFSET
     int32_t tags_size
     int32_t keys_size
     int32_t uniq_key_size
     int32_t delay_size
+    int32_t light_names_size
+    int32_t light_offsets_size
 
 
 cdef inline int32_t body_crc32(const void *body, int32_t size) noexcept nogil:
@@ -378,8 +382,8 @@ cdef inline void properties_scan(const char *text, int32_t size, PropertyView *o
     # For the names the store needs; the last of a name wins.
     cdef const char *end = text + size
     cdef Property p
-    out.tags = out.keys = out.uniq_key = out.delay = NULL
-    out.tags_size = out.keys_size = out.uniq_key_size = out.delay_size = 0
+    out.tags = out.keys = out.uniq_key = out.delay = out.light_names = out.light_offsets = NULL
+    out.tags_size = out.keys_size = out.uniq_key_size = out.delay_size = out.light_names_size = out.light_offsets_size = 0
     while property_next(&text, end, &p):
         if p.name_size == 4:
             if memcmp(p.name, b"TAGS", 4) == 0:
@@ -396,6 +400,14 @@ cdef inline void properties_scan(const char *text, int32_t size, PropertyView *o
             if memcmp(p.name, b"DELAY", 5) == 0:
                 out.delay = p.value
                 out.delay_size = p.value_size
+        elif p.name_size == 20:
+            if memcmp(p.name, b"INNER_MULTI_DISPATCH", 20) == 0:
+                out.light_names = p.value
+                out.light_names_size = p.value_size
+        elif p.name_size == 24:
+            if memcmp(p.name, b"INNER_MULTI_QUEUE_OFFSET", 24) == 0:
+                out.light_offsets = p.value
+                out.light_offsets_size = p.value_size
 
 
 cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:

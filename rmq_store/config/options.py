@@ -170,6 +170,12 @@ OPTIONS: tuple[Option, ...] = (
     _int("transaction_op_interval_ms", 3000, "ms", 1, _HOUR_MS, "How long a committed transaction waits at most for its op "
          "message, so that several share one, and how often the offsets of CID_RMQ_SYS_TRANS follow.",
          "transactionOpBatchInterval"),
+    _bool("enable_lmq", False, "Messages may be in light queues (docs/light-queues.md). The option enable_multi_dispatch has "
+          "to be true as well.", "enableLmq"),
+    _bool("enable_multi_dispatch", False, "The dispatcher writes the entries of light queues. The option enable_lmq has to be "
+          "true as well.", "enableMultiDispatch"),
+    _int("lmq_count_max", 20_000, "light queues", 1, 10_000_000, "A put that would make more light queues than this is refused "
+         "with LMQ_CONSUME_QUEUE_NUM_EXCEEDED.", "maxLmqConsumeQueueNum"),
     _int("busy_after_ms", 1000, "ms", 0, _HOUR_MS, "A put is refused with OS_PAGE_CACHE_BUSY while another put has held the "
          "put lock for longer than this time.", "osPageCacheBusyTimeOutMills", change=_LIVE),
     _choice("pool_empty", "wait", ("wait", "fail"), "What a put does when the pool has no room: `wait` waits for a window, "

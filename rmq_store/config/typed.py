@@ -110,6 +110,12 @@ class OpenOptions(LiveOptions, total=False):
     messageDelayLevel: str | Sequence[int]
     transaction_op_interval_ms: int | str
     transactionOpBatchInterval: int | str
+    enable_lmq: bool | str
+    enableLmq: bool | str
+    enable_multi_dispatch: bool | str
+    enableMultiDispatch: bool | str
+    lmq_count_max: int | str
+    maxLmqConsumeQueueNum: int | str
     put_hooks: str | Sequence[str]
     dispatchers: str | Sequence[str]
     visibility: Literal["committed", "durable"] | None

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 _NO_REPLICATION = "this store does not replicate"
 _NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
-_NO_LMQ = "there are no light message queues"
 _NO_COMPACTION = "there is no compaction"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
@@ -25,7 +24,6 @@ _REFUSED: Mapping[str, Mapping[str, object]] = {
     _NO_ROCKSDB: {
         "storeType": "default", "rocksdbCQDoubleWriteEnable": False, "combineCQPreferCQType": "default",
         "combineAssignOffsetCQType": "default"},
-    _NO_LMQ: {"enableLmq": False, "enableMultiDispatch": False},
     _NO_COLD_DATA: {"coldDataFlowControlEnable": False},
     _NO_REPLICATION: {
         "brokerRole": "ASYNC_MASTER", "haMasterAddress": "", "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
@@ -81,7 +79,6 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     _NO_DELIVERY: {
         "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
-    _NO_LMQ: {"maxLmqConsumeQueueNum": 20_000},
     _NO_TIMER: {
         "mappedFileSizeTimerLog": 104_857_600, "timerWheelEnable": True, "timerPrecisionMs": 1000,
         "timerRollWindowSlot": 172_800, "timerMaxDelaySec": 259_200, "timerFlushIntervalMs": 1000,

@@ -324,7 +324,9 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)
     if found.queued_end > whole_to:
-        lacking_from = found.queues.truncate(whole_to, outcome.end)
+        # Light queues alike, where dispatch fills them again; else nobody does.
+        light = store.options.enable_lmq and store.options.enable_multi_dispatch
+        lacking_from = found.queues.truncate(whole_to, -1 if light else outcome.end)
         if clean:
             dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
     if damaged:

@@ -21,6 +21,7 @@ SAMPLES = [
     errors.PutError("odd", PutStatus.UNKNOWN_ERROR),
     errors.MessageIllegal(errors.exceeds("topic size", "200 bytes", "127", "shorten it")),
     errors.PropertiesSizeExceeded("long"),
+    errors.LmqConsumeQueueNumExceeded("many"),
     errors.ServiceNotAvailable("stopping"),
     errors.CreateMappedFileFailed("late"),
     errors.OsPageCacheBusy("busy"),

@@ -90,7 +90,6 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"haListenPort": "abc"}, "expected a whole number"),
     ({"brokerRole": "SLAVE"}, "option brokerRole is 'SLAVE', which is not supported: this store does not replicate: leave "
                               "the option out, or give ASYNC_MASTER"),
-    ({"enableLmq": True}, "not supported: there are no light message queues"),
     ({"readOnlyCommitLogStorePaths": "/x"}, "not supported: the log is in one directory: leave the option out"),
     ({"totalReplicas": "many"}, "expected a whole number"),
     ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one option"),

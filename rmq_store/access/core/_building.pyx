@@ -177,6 +177,7 @@ def make_dispatcher(StoreCore store not None, delays_ms, with_log):
     for i in range(n):
         store.dispatcher.delay_ms[i] = delays_ms[i]
     store.dispatcher.delay_levels = <int> n
+    store.dispatcher.light = store.options.enable_lmq and store.options.enable_multi_dispatch
     store.log.durable_only = store.options.visibility == "durable" and not store.readonly
     store.dispatcher.queues_with_log, store.dispatcher.index_with_log = with_log
 

@@ -1,10 +1,10 @@
-# The arguments of a put, which has fourteen and mostly gets three. Compiled methods hold a reference to each, given or not,
+# The arguments of a put, which has fifteen and mostly gets three. Compiled methods hold a reference to each, given or not,
 # which is a seventh of a put; here they are pointers in an array, borrowed from the caller, laid over one of defaults.
 from cpython.object cimport PyObject
 
 cdef enum:
     TOPIC, BODY, QUEUE_ID, WAIT,
-    TAGS, KEYS, PROPERTIES, DELAY_LEVEL,
+    TAGS, KEYS, PROPERTIES, DELAY_LEVEL, LIGHT_QUEUES,
     FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, PREPARED_TRANSACTION_OFFSET,    # seldom given
     ARGUMENTS
 

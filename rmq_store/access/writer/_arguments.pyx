@@ -24,10 +24,11 @@ cdef extern from "Python.h":
 
 cdef str _SIGNATURE = (
     "($self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None, "
-    "born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, wait=None)\n--\n\n")
+    "born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, light_queues=None, "
+    "wait=None)\n--\n\n")
 
 cdef tuple _NAMES = tuple(map(sys.intern, (
-    "topic", "body", "queue_id", "wait", "tags", "keys", "properties", "delay_level",
+    "topic", "body", "queue_id", "wait", "tags", "keys", "properties", "delay_level", "light_queues",
     "flag", "sys_flag", "born_timestamp", "born_host", "reconsume_times", "prepared_transaction_offset")))
 cdef object _ZERO = 0
 cdef list _kept = []            # what method definitions point into

@@ -1,8 +1,10 @@
 # The put methods of a store: from Python arguments to RecordArgs, through the lock, to a result.
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memchr, memcmp
 
 from rmq_store.access.core._core cimport StoreCore
+from rmq_store.access.writer._light cimport LightQueues, LightRules
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport (APPEND_OK, Appended, Log, log_busy, log_lock_begin, log_lock_end, log_lock_end_quick,
                                            log_lock_try)
@@ -10,6 +12,7 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
     QUEUES_INLINE = 16
+    PLACE_LIGHT = 2
     GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
 
 
@@ -30,11 +33,38 @@ cdef class PutResult:
     cdef bytes host
 
 
-# The last value of `name` in encoded properties, by upstream's parser.
-cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
-                        Py_ssize_t *value_size) noexcept nogil
+cdef extern from "<strings.h>" nogil:
+    int strncasecmp(const char *a, const char *b, size_t n)
+
+
+cdef inline bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
+                               Py_ssize_t *value_size) noexcept nogil:
+    # The last value of `name` in stored properties, by upstream's parser.
+    cdef const char *end = text + size
+    cdef const char *stop
+    cdef bint found = False
+    while text < end:
+        stop = <const char *> memchr(text, 2, end - text)
+        if stop == NULL:
+            stop = end
+        if stop - text > name_size + 1 and text[name_size] == 1 and memcmp(text, name, name_size) == 0:
+            value[0] = text + name_size + 1
+            value_size[0] = stop - value[0]
+            found = True
+        text = stop + 1
+    return found
+
+
+cdef inline bint asks_to_wait(const RecordArgs *a) noexcept nogil:
+    # Message.isWaitStoreMsgOK: true unless the property WAIT in a.properties says something else than "true".
+    cdef const char *value = NULL
+    cdef Py_ssize_t size = 0
+    if not find_property(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
+        return True
+    return size == 4 and strncasecmp(value, b"true", 4) == 0
+
+
 cdef bytes without_crc(bytes properties)                    # without the property __CRC32#
-cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil  # as the property WAIT in a.properties says
 
 
 cdef class StorePut(StoreCore):
@@ -48,6 +78,7 @@ cdef class StorePut(StoreCore):
     cdef bint delay_allowed
     cdef bint pool_fails
     cdef bint record_crc
+    cdef LightRules lights
     cdef public object _completer      # writer._future.Completer, set when the store is open
 
     cdef Topic _topic(self, object topic)
@@ -62,6 +93,7 @@ cdef class StorePut(StoreCore):
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
+    cdef PutResult _result(self, const Appended *out, int32_t size)
     cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
     cdef PutResult _put_checked(self, PyObject **v, bint *wants)
 
@@ -72,7 +104,12 @@ cdef struct Turn:
     Queue *queue
     Appended *out
     int64_t size        # that has to have room for it to go on
-    bint born_now       # the born timestamp is the store time
+    int born_now        # 1: the born timestamp is the store time; 0: it is given. Of put, + PLACE_LIGHT
+
+# Of put: a place in light queues as well.
+cdef struct One:
+    Turn turn
+    LightQueues *light
 
 ctypedef int (*Place)(Log *log, Turn *t, int64_t now) noexcept nogil   # an AppendStatus; the lock is held
 

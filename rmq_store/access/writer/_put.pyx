@@ -13,14 +13,15 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
-                                                 PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG,
-                                                 TAGS, TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
-                                                 arguments_plain, checked_wait, joined_keys)
+                                                 LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
+                                                 RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
+                                                 arguments_method, arguments_parse, arguments_plain, checked_wait, joined_keys)
 from rmq_store.access.writer._hooks cimport hooks_run
+from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
@@ -46,9 +47,6 @@ cdef bytes _CRC = _CRC_PROPERTY.encode()
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
-
-cdef extern from "<strings.h>" nogil:
-    int strncasecmp(const char *a, const char *b, size_t n)
 
 
 @cython.final
@@ -113,36 +111,18 @@ cdef bytes without_crc(bytes properties):
     return delete_property(properties, _CRC) if _CRC in properties else properties
 
 
-cdef bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
-                        Py_ssize_t *value_size) noexcept nogil:
-    # The last value of `name` in stored properties, by upstream's parser.
-    cdef const char *end = text + size
-    cdef const char *stop
-    cdef bint found = False
-    while text < end:
-        stop = <const char *> memchr(text, 2, end - text)
-        if stop == NULL:
-            stop = end
-        if stop - text > name_size + 1 and text[name_size] == 1 and memcmp(text, name, name_size) == 0:
-            value[0] = text + name_size + 1
-            value_size[0] = stop - value[0]
-            found = True
-        text = stop + 1
-    return found
-
-
-cdef bint asks_to_wait(const RecordArgs *a) noexcept nogil:
-    # Message.isWaitStoreMsgOK: true unless the property WAIT says something else than "true".
-    cdef const char *value = NULL
-    cdef Py_ssize_t size = 0
-    if not find_property(a.properties, a.properties_size, b"WAIT", 4, &value, &size):
-        return True
-    return size == 4 and strncasecmp(value, b"true", 4) == 0
+cdef int _place_odd(Log *log, Turn *t, int64_t now) noexcept nogil:
+    if t.born_now & 1:
+        t.args.born_timestamp = now
+    if t.born_now & PLACE_LIGHT:
+        return light_append(log, t.args, t.queue, now, t.out, (<One *> t).light)
+    return log_append(log, t.args, t.queue, now, t.out)
 
 
 cdef int _place_one(Log *log, Turn *t, int64_t now) noexcept nogil:
-    if t.born_now:
-        t.args.born_timestamp = now
+    if t.born_now != 1:
+        return _place_odd(log, t, now)
+    t.args.born_timestamp = now
     return log_append(log, t.args, t.queue, now, t.out)
 
 
@@ -158,6 +138,7 @@ cdef class StorePut(StoreCore):
         self.host_v6 = len(self.host) == 20
         self.delay_allowed = options.delay != "refuse"
         self.record_crc = options.record_crc
+        self.lights = LightRules(options)
         self._properties(&self.plain, None, None, None)
         self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
 
@@ -377,17 +358,28 @@ cdef class StorePut(StoreCore):
         if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
             rmq_event_wake(&self.log.flush_wanted)
 
+    cdef PutResult _result(self, const Appended *out, int32_t size):
+        cdef PutResult r = PutResult.__new__(PutResult)
+        r.offset = out.offset
+        r.queue_offset = out.queue_offset
+        r.store_timestamp = out.store_timestamp
+        r.size = size
+        r.code = _OK
+        r.host = self.host
+        return r
+
     cdef PutResult _put(self, PyObject **v, bint *wants):
         # Appends; *wants tells whether the caller asked for durability. True beforehand: what put_checks says is done.
         cdef RecordArgs a
         cdef Appended out
-        cdef Turn turn
+        cdef One one
+        cdef LightPut light = None
+        cdef int lit = 0
         cdef Py_buffer view
         cdef bint viewed = False
         cdef Topic t
         cdef Topic real = None
         cdef Queue *q
-        cdef PutResult r
         cdef const char *value = NULL
         cdef Py_ssize_t size = 0
         topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
@@ -403,6 +395,10 @@ cdef class StorePut(StoreCore):
             if keys is not None and type(keys) is not str:
                 keys = joined_keys(keys)        # held here: what is placed points into it
             kept = self._properties(&a, kept, <object> v[TAGS], keys)
+            if v[LIGHT_QUEUES] != <PyObject *> None or (self.lights.on and kept is not None):
+                light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)
+                if light is not None:
+                    one.light, lit = &light.light, PLACE_LIGHT
         wants[0] = self.sync_mode
         if kept is not None:
             if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
@@ -449,20 +445,13 @@ cdef class StorePut(StoreCore):
             else:
                 with nogil:
                     a.body_crc = body_crc32(a.body, a.body_size)
-            turn.args, turn.queue, turn.out, turn.size = &a, q, &out, a.size
-            turn.born_now = v[BORN_TIMESTAMP] == <PyObject *> None
-            place_locked(self, _place_one, &turn, size >= GIL_RELEASE_BYTES_MIN, False)
+            one.turn.args, one.turn.queue, one.turn.out, one.turn.size = &a, q, &out, a.size
+            one.turn.born_now = (v[BORN_TIMESTAMP] == <PyObject *> None) | lit
+            place_locked(self, _place_one, &one.turn, size >= GIL_RELEASE_BYTES_MIN, False)
         finally:
             if viewed:
                 PyBuffer_Release(&view)
-        r = PutResult.__new__(PutResult)
-        r.offset = out.offset
-        r.queue_offset = out.queue_offset
-        r.store_timestamp = out.store_timestamp
-        r.size = a.size
-        r.code = _OK
-        r.host = self.host
-        return r
+        return self._result(&out, a.size)
 
     cdef PutResult _put_checked(self, PyObject **v, bint *wants):
         # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
@@ -514,7 +503,8 @@ topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, sever
 of str. properties: a mapping of str to str, which may have upstream's reserved names, or bytes that are stored as given.
 born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver the message
 after the delay of this level of delay_levels; the first level is 1, 0 means no delay, and a number beyond the last level
-means the last level. The returned offsets are then those of the waiting message. wait: None = as flush_mode and the
+means the last level. The returned offsets are then those of the waiting message. light_queues: names of light queues, with or
+without %LMQ%, that have the message as well; see docs/light-queues.md. wait: None = as flush_mode and the
 property WAIT say, True = return when the message is on the device, False = do not wait for the device.
 
 Durability: after return the message survives as flush_mode and write_path promise. The status FLUSH_DISK_TIMEOUT means that

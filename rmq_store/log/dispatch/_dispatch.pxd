@@ -21,6 +21,7 @@ cdef struct Dispatcher:
     int32_t delay_levels
     bint queues_with_log            # on one disk: what is freed there is theirs before the log takes it for its next file
     bint index_with_log
+    bint light                      # entries for light queues, too (enable_lmq and enable_multi_dispatch)
     bint index_failed               # under round_lock: whose error a round ended with
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)

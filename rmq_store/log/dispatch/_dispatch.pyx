@@ -11,6 +11,7 @@ from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rm
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
@@ -74,10 +75,53 @@ cdef inline Queue *_queue(Dispatcher *d, const RecordView *v, bint *illegal) noe
     return q
 
 
+cdef inline Queue *_light_queue(Dispatcher *d, const Light *l) noexcept nogil:
+    # NULL: no memory. A name that would lead out of its directory never becomes one: topic_fits was asked before.
+    return queues_find(d.queues, l.name, l.size, 0, True)
+
+
+cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int64_t tags_code) noexcept nogil:
+    # The entries in light queues. One that is there already is not doubled (queue_put).
+    cdef Light light = lights_of(p)
+    cdef Queue *q
+    cdef int rc
+    while light_next(&light):
+        if not topic_fits(light.name, light.size):
+            rmq_count(&d.bad_records, 1)
+            continue
+        q = _light_queue(d, &light)
+        if q == NULL:
+            return -ENOMEM
+        rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, light.queue_offset)
+        if rc < 0:
+            return rc
+    return 0
+
+
+cdef int _reserve_lights(Dispatcher *d, const RecordView *v) noexcept nogil:
+    # dispatch_reserve for the light queues of one record.
+    cdef PropertyView p
+    cdef Light light
+    cdef Queue *q
+    properties_scan(v.properties, v.properties_size, &p)
+    light = lights_of(&p)
+    while light_next(&light):
+        if not topic_fits(light.name, light.size):
+            continue
+        q = _light_queue(d, &light)
+        if q == NULL:
+            return -ENOMEM
+        if (v.physical_offset >= q.removed_below and q.next_offset <= light.queue_offset
+                and queues_have_place(d.queues, light.queue_offset, v.physical_offset)):
+            q.next_offset = light.queue_offset + 1
+    return 0
+
+
 cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     cdef PropertyView p
     cdef Queue *q
     cdef int kind = v.sys_flag & FLAG_TRANSACTION
+    cdef int64_t tags_code
     cdef int rc
     cdef bint illegal = False
     properties_scan(v.properties, v.properties_size, &p)
@@ -88,8 +132,10 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             return 0
         if q == NULL:
             return -ENOMEM
-        rc = queue_put(d.queues, q, v.physical_offset, v.size, delay_tags_code(v, &p, d.delay_ms, d.delay_levels),
-                       v.store_timestamp, v.queue_offset)
+        tags_code = delay_tags_code(v, &p, d.delay_ms, d.delay_levels)
+        rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, v.queue_offset)
+        if rc >= 0 and d.light and p.light_names != NULL and light_topic(v.topic, v.topic_size):
+            rc = _lights(d, v, &p, tags_code)
         if rc < 0:
             return rc
         d.put_timestamp = v.store_timestamp
@@ -216,6 +262,8 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
                 q.next_offset = v.queue_offset + 1
             elif q == NULL and not illegal:
                 rc = -ENOMEM
+            if rc >= 0 and d.light and light_topic(v.topic, v.topic_size):
+                rc = _reserve_lights(d, &v)
         at += v.size
     log_file_release(f)
     return rc

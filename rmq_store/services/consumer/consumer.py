@@ -21,6 +21,7 @@ from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
 from rmq_store.services.consumer.handling import check_handler, refuse_unrun
+from rmq_store.services.consumer.light_offsets import offset_in
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.status import GetStatus
@@ -120,9 +121,14 @@ class Batch(Sequence["Message"]):
     def _settle(self, done: int) -> None:
         """So many from the beginning are done; the others are handed out again."""
         if not self._settled:
-            begin = self.begin if done == 0 else self.end if done == len(self.messages) else self.messages[done].queue_offset
+            begin = self.begin if done == 0 else self.end if done == len(self.messages) else self._place(self.messages[done])
             self._consumer._settle(self._queue, self.begin, again=(begin, self.end) if begin < self.end else None)
             self._settled = True        # not before: what failed can be said again
+
+    def _place(self, message: "Message") -> int:
+        """Its offset in this queue, which may be a light queue; the whole batch's begin where the record does not say it."""
+        place = offset_in(message, self.topic)
+        return self.begin if place is None or not self.begin <= place < self.end else place
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """Retries one failed message; see Consumer.retry. The batch still needs its ack."""

@@ -40,7 +40,7 @@ class ConsumerOffsets:
         self._load()
 
     def _load(self) -> None:
-        found = self._file.load(_take)
+        found = self._file.load(self._take)
         if found is not None:
             self._table, self._more = found
 
@@ -125,12 +125,20 @@ class ConsumerOffsets:
             content = dict(self._more)
             if self._versioned:
                 content["dataVersion"] = next_version(content.get("dataVersion"))
-            content["offsetTable"] = table
-            self._file.save(dict(sorted(content.items())))
+            self._file.save(dict(sorted((content | self._tables(table)).items())))
         except BaseException:
             self._dirty = True
             raise
-        self._more = {name: value for name, value in content.items() if name != "offsetTable"}
+        self._more = content
+
+    # ---- the shape of the file
+
+    def _tables(self, table: dict[str, dict[int, int]]) -> dict[str, Any]:
+        """The keys of the file that hold offsets."""
+        return {"offsetTable": table}
+
+    def _take(self, content: Any) -> tuple[Table, dict[str, Any]]:
+        return _take(content)
 
 
 def _check_name(what: str, name: object) -> None:

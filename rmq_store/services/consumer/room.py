@@ -3,7 +3,7 @@ the consumers that are open. Thread-safety: every method."""
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._get import chosen_filter
@@ -13,6 +13,7 @@ from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.consumer import COUNT_MAX, Consumer
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
+from rmq_store.services.consumer.light_offsets import LmqConsumerOffsets
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 
@@ -26,9 +27,11 @@ _NAME = re.compile(r"[%|A-Za-z0-9_-]{1,120}").fullmatch
 
 
 class Consuming:
-    """Made when a store is opened. flush_log makes durable what was put, before offsets are written."""
+    """Made when a store is opened. flush_log makes durable what was put, before offsets are written. light: enable_lmq."""
 
-    def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object]) -> None:
+    def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object],
+                 light: bool = False) -> None:
+        self._light = light
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self._offsets: ConsumerOffsets | None = None
@@ -44,8 +47,11 @@ class Consuming:
     def offsets(self) -> ConsumerOffsets:
         with self._lock:
             if self._offsets is None:
-                self._offsets = ConsumerOffsets(self._file("consumerOffset.json"), compat=self._compat,
-                                                readonly=self._readonly, flush_log=self._flush_log)
+                file = self._file("consumerOffset.json")
+                more: dict[str, Any] = {
+                    "compat": self._compat, "readonly": self._readonly, "flush_log": self._flush_log}
+                self._offsets = (LmqConsumerOffsets(self._file("lmqConsumerOffset.json"), file, **more) if self._light
+                                 else ConsumerOffsets(file, **more))
             return self._offsets
 
     @property

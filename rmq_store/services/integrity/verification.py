@@ -236,7 +236,7 @@ class Verification:
     def _config_findings(self) -> Iterator[Finding]:
         """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
         no such moment."""
-        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None)
+        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None, light=self.options.enable_lmq)
         for read in (lambda: delay_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
                      lambda: tables.topics):
             try:

@@ -20,6 +20,8 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT
  *   open    DIR [name=value ...]                  opens DIR itself as a master and keeps it open
  *   append  DIR OUT COUNT SEED                    puts messages into the open store DIR (see Append), writes OUT, settles
+ *   light   DIR TOPIC COUNT LIST ...              puts messages that are in the light queues of these lists, by turns
+ *   read    DIR TOPIC                             "messages": what queue 0 of the topic has, see Light
  *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
  *   lock    DIR                                   "locked" tells whether another process holds the lock of DIR
  *
@@ -83,6 +85,13 @@ public final class Session {
                     Append.run(held(f[1]), Integer.parseInt(f[3]), Long.parseLong(f[4]), w);
                 }
                 Stores.settle(held(f[1]));
+                break;
+            case "light":
+                Light.put(held(f[1]), f[2], Integer.parseInt(f[3]), java.util.Arrays.copyOfRange(f, 4, f.length));
+                Stores.settle(held(f[1]));
+                break;
+            case "read":
+                answer.put("messages", Light.get(held(f[1]), f[2]));
                 break;
             case "close":
                 held(f[1]).shutdown();

@@ -1,0 +1,203 @@
+"""Light queues of a put (upstream: MultiDispatch, LmqDispatch). Contract in _light.pxd.
+
+A light queue is a consume queue %LMQ%name/0 whose entries lead to records of other topics. The record lists the queues in
+INNER_MULTI_DISPATCH. The append adds INNER_MULTI_QUEUE_OFFSET, the record's place in each, under the put lock: so dispatch, and
+recovery after a crash, only copy what the record says.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._light cimport light_topic
+from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_fits, topic_light
+from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, AppendStatus, Log, log_append
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_at, queues_count, queues_find
+
+from rmq_store import errors
+from rmq_store.codec.delay import parse_delay_level
+from rmq_store.codec.properties import decode_properties, delete_property
+
+cdef enum:
+    NUMBER_SIZE_MAX = 20        # of an offset and its comma
+    NAME_SIZE_MAX = 255         # of a directory
+
+cdef bytes _NAMES = b"INNER_MULTI_DISPATCH"
+cdef bytes _OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
+cdef str _PREFIX = "%LMQ%"
+cdef str _CURE = "open the store with enable_lmq=True and enable_multi_dispatch=True"
+
+
+cdef inline int32_t _digits(char *to, int64_t n) noexcept nogil:
+    # Writes a number that is not negative; returns how many digits it has.
+    cdef char turned[NUMBER_SIZE_MAX]
+    cdef int32_t size = 0, i
+    while size == 0 or n > 0:
+        turned[size] = <char> (c'0' + n % 10)
+        n //= 10
+        size += 1
+    for i in range(size):
+        to[i] = turned[size - 1 - i]
+    return size
+
+
+cdef AppendStatus light_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out, LightQueues *l) noexcept nogil:
+    cdef int kind = a.sys_flag & FLAG_TRANSACTION
+    cdef bint queued = kind == 0 or kind == TRANSACTION_COMMIT
+    cdef int32_t n = l.fixed, i
+    cdef AppendStatus status
+    for i in range(l.count if queued else 0):
+        if i > 0:
+            l.text[n] = c','
+            n += 1
+        n += _digits(l.text + n, l.queues[i].next_offset)
+    a.more_properties_size = n if queued else l.named
+    record_prepare(a)
+    status = log_append(log, a, q, now, out)
+    if status == APPEND_OK and queued:
+        for i in range(l.count):
+            if l.queues[i] != q:        # log_append has moved that one
+                l.queues[i].next_offset += 1
+    return status
+
+
+cdef class LightPut:
+    def __dealloc__(self):
+        free(self.light.queues)
+        free(self.light.text)
+
+    cdef int reserve(self, QueueTable *table, list names, bint named) except -1:
+        # named: INNER_MULTI_DISPATCH is to be written as well.
+        cdef bytes text = _OFFSETS + b"\x01", name
+        cdef LightQueues *own = &self.light
+        cdef Py_ssize_t i
+        if named:
+            text = _NAMES + b"\x01" + b",".join(names) + b"\x02" + text
+        own.fixed = <int32_t> PyBytes_GET_SIZE(text)
+        own.named = own.fixed - <int32_t> PyBytes_GET_SIZE(_OFFSETS) - 1
+        own.count = <int32_t> len(names)
+        own.text = <char *> malloc(own.fixed + own.count * NUMBER_SIZE_MAX)
+        own.queues = <Queue **> malloc(own.count * sizeof(Queue *))
+        if own.text == NULL or own.queues == NULL:
+            raise MemoryError("light queues")
+        memcpy(own.text, PyBytes_AS_STRING(text), own.fixed)
+        for i in range(own.count):
+            name = names[i]
+            own.queues[i] = queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, True)
+            if own.queues[i] == NULL:
+                raise MemoryError("light queue")
+        return 0
+
+
+cdef list _checked(object given):
+    # The full names, as bytes, of names with or without their prefix.
+    cdef list names = []
+    cdef bytes text
+    if isinstance(given, (str, bytes)):
+        raise errors.MessageIllegal(f"light_queues is {given!r}: give a list of names")
+    try:
+        given = list(given)
+    except TypeError:
+        raise errors.MessageIllegal(f"light_queues is a {type(given).__name__}: give a list of names") from None
+    for name in given:
+        if not isinstance(name, str) or name in ("", _PREFIX):
+            raise errors.MessageIllegal(f"one of light_queues is {name!r}: give each as a str that is not empty")
+        if "," in name:
+            raise errors.MessageIllegal(f"one of light_queues is {name!r}: a comma separates the names in a record, so no name "
+                                        "can have one: give two names, or another name")
+        text = (name if name.startswith(_PREFIX) else _PREFIX + name).encode("utf-8", "surrogatepass")
+        if not topic_fits(PyBytes_AS_STRING(text), <int32_t> len(text)):
+            raise errors.MessageIllegal(f"one of light_queues is {name!r}: only the characters % | A-Z a-z 0-9 _ - can be "
+                                        "stored")
+        if len(text) > NAME_SIZE_MAX:
+            raise errors.MessageIllegal(errors.exceeds("size of a light queue's name", f"{len(text)} bytes with %LMQ%",
+                                                       NAME_SIZE_MAX, "shorten it"))
+        if text in names:
+            raise errors.MessageIllegal(f"light_queues names {name!r} twice: give each queue once")
+        names.append(text)
+    return names
+
+
+cdef list _listed(str value):
+    # The names in a property INNER_MULTI_DISPATCH, which is stored as it is.
+    cdef list names = value.rstrip(",").split(",")
+    for name in names:
+        if not name.startswith(_PREFIX):
+            raise errors.MessageIllegal(f"the property INNER_MULTI_DISPATCH is {value!r}: begin each name in it with "
+                                        f"{_PREFIX}, or give the names as light_queues")
+    return names
+
+
+cdef class LightRules:
+    def __init__(self, options):
+        self.on = options.enable_lmq and options.enable_multi_dispatch
+        self.compat5 = options.compat == "5.x"
+        self.count_max = options.lmq_count_max
+
+    cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept):
+        cdef LightPut put
+        # What is no str is refused later. _wanted runs code of the caller, which may close the store.
+        cdef list found = self._wanted(topic, names, kept) if isinstance(topic, str) else None
+        if not found:
+            return None
+        store._enter()
+        put = LightPut.__new__(LightPut)
+        put.kept = kept
+        if kept is not None and _OFFSETS in kept:
+            put.kept = delete_property(kept, _OFFSETS)      # another record's
+            a.properties = PyBytes_AS_STRING(put.kept)
+            a.properties_size = <int32_t> PyBytes_GET_SIZE(put.kept)
+        self._refuse_many(store.queues, found)
+        put.reserve(store.queues, found, names is not None)
+        a.trailing_separator = self.compat5
+        a.more_properties = put.light.text
+        a.more_properties_size = put.light.fixed + put.light.count * NUMBER_SIZE_MAX
+        return put
+
+    cdef list _wanted(self, str topic, object names, bytes kept):
+        # The checked names that the call, or the property, gives; None, or empty: none.
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef bint may = light_topic(PyBytes_AS_STRING(name), <int32_t> len(name))
+        cdef dict known
+        cdef list found
+        if names is None and (kept is None or _NAMES not in kept or not may):
+            return None
+        known = decode_properties(kept) if kept is not None else {}
+        if names is not None:
+            found = _checked(names)
+            if found and not self.on:
+                raise errors.ServiceNotAvailable(f"the message names {len(found)} light queues, and this store has none: "
+                                                 + _CURE)
+            if found and not may:
+                raise errors.MessageIllegal(f"topic is {topic!r}: its messages are in no light queue: put the message to "
+                                            "another topic")
+            if found and "INNER_MULTI_DISPATCH" in known:
+                raise errors.MessageIllegal("light_queues and the property INNER_MULTI_DISPATCH are two names for one field: "
+                                            "give one of them")
+        else:
+            found = _checked(_listed(known["INNER_MULTI_DISPATCH"])) if "INNER_MULTI_DISPATCH" in known else []
+        if found and parse_delay_level(known.get("DELAY")) > 0:
+            raise errors.MessageIllegal("the message has a delay level and light queues, and the delivery of a delayed message "
+                                        "knows its own queue only: put it without one of the two")
+        return found
+
+    cdef int _refuse_many(self, QueueTable *table, list names) except -1:
+        # Queues are never taken from the table: those that are counted stay counted. The GIL is held.
+        cdef int64_t end = queues_count(table), new = 0
+        cdef bytes name
+        cdef Queue *q
+        for name in names:
+            new += queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, False) == NULL
+        if new == 0:
+            return 0
+        while self.seen < end:
+            q = queues_at(table, self.seen)
+            self.count += topic_light(q.topic, q.topic_size)
+            self.seen += 1
+        if self.count + new > self.count_max:
+            raise errors.LmqConsumeQueueNumExceeded(errors.exceeds(
+                "number of light queues", f"{self.count} with {new} more", self.count_max,
+                "put to those that are there, or raise lmq_count_max"))
+        return 0
