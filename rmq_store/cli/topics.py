@@ -12,7 +12,7 @@ from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
-from rmq_store.services.consumer.tables import PERM_READ, PERM_WRITE
+from rmq_store.services.consumer.tables import PERM_READ, PERM_WRITE, cleanup_policy
 
 PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
@@ -94,6 +94,8 @@ def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[in
                if isinstance(perm, int) else repr(perm))
         said = (f"read queues {entry.get('readQueueNums')}, write queues {entry.get('writeQueueNums')}, perm {may}"
                 + (", order" if entry.get("order") else ""))
+        policy = cleanup_policy(entry)
+        said += "" if policy == "DELETE" else f", cleanup policy {policy}"
     out.line(f"{topic}  {said}; {len(queues)} queues have or had messages")
 
 

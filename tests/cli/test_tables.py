@@ -33,6 +33,21 @@ def test_topics_set_and_list(store, rmqstore, json_lines):
     assert rmqstore("topics", "list", store, "-t", "Nobody")[0] == 1
 
 
+@pytest.mark.parametrize(("attributes", "said"), [
+    ({"cleanup.policy": "COMPACTION"}, ", cleanup policy COMPACTION"), ({"cleanup.policy": "DELETE"}, ""), ({}, ""), (None, ""),
+    ([], ""), ({"cleanup.policy": "PURGE"}, ", cleanup policy 'PURGE'"), ({"cleanup.policy": 7}, ", cleanup policy 7"),
+    ({"cleanup.policy": ["COMPACTION"]}, ", cleanup policy ['COMPACTION']")])
+def test_topics_list_says_the_cleanup_policy(store, rmqstore, attributes, said):
+    rmqstore("topics", "set", store, "-t", "T")
+    path = store / "config" / "topics.json"
+    content = json.loads(path.read_text())
+    content["topicConfigTable"]["T"]["attributes"] = attributes
+    path.write_text(json.dumps(content))
+    code, out, err = rmqstore("topics", "list", store, "-t", "T")
+    assert (code, err) == (0, "")
+    assert out == f"T  read queues 4, write queues 4, perm rw{said}; 1 queues have or had messages\n"
+
+
 def test_topics_go(store, rmqstore, json_lines):
     rmqstore("topics", "set", store, "-t", "T")
     assert json_lines("topics", "unused", store, "--dry-run")[1] == [{"kind": "would_remove", "topic": "Old", "queue_id": 0}]

@@ -14,9 +14,18 @@ from rmq_store.errors import StoreClosed, StoreNotWriteable
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import next_version
 
-__all__ = ["PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable"]
+__all__ = ["PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable", "cleanup_policy"]
 
 PERM_READ, PERM_WRITE = 4, 2
+
+
+def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
+    """The cleanup policy of a topic's entry: str, upstream's DELETE or COMPACTION (CleanupPolicyUtils.getDeletePolicy).
+
+    DELETE where the entry names none, as every entry of 4.9. A value that upstream does not know is returned as its repr."""
+    attributes = (entry or {}).get("attributes")
+    policy = attributes.get("cleanup.policy", "DELETE") if isinstance(attributes, dict) else "DELETE"
+    return policy if policy in ("DELETE", "COMPACTION") else repr(policy)
 
 
 class _Table:
