@@ -93,7 +93,8 @@ class Routes:
         master = self._brokers.get((broker.name, 0))
         told = {"haServerAddr": master.ha, "masterAddr": master.address} if broker_id and master else {}
         order = {key: value for (space, key), value in self._kv.items() if space == "ORDER_TOPIC_CONFIG"}
-        return frame.answer(ext=told, body=_body({"table": order}))
+        # a broker takes an empty table as "no topic is ordered", so without one there is no body
+        return frame.answer(ext=told, body=_body({"table": order}) if order else b"")
 
     def _take_topics(self, broker: Broker, body: Any) -> None:
         wrapper = body.get("topicConfigSerializeWrapper") if isinstance(body, dict) else None

@@ -114,6 +114,10 @@ def test_version_and_kv(server):
         peer.ask(100, namespace="n", key="k", value="v")
         assert peer.ask(101, namespace="n", key="k").ext == {"value": "v"}
         assert json.loads(peer.ask(219, namespace="n").body) == {"table": {"k": "v"}}
+        assert peer.register().body == b""
+        peer.ask(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="b:4")
+        assert json.loads(peer.register().body) == {"table": {"T": "b:4"}}
+        assert json.loads(peer.ask(105, topic="T").body)["orderTopicConf"] == "b:4"
         peer.ask(102, namespace="n", key="k")
         assert peer.ask(219, namespace="n").code == 22
 
