@@ -61,6 +61,8 @@ ROOMS = {
     "metrics": ("Prometheus", "callers"),
     "telemetry": ("OpenTelemetry", "callers"),
     "pytest_plugin": ("a store for tests", "callers"),
+    "remoting": ("frames of RocketMQ remoting, and a loop that serves them", "whoever serves"),
+    "namesrv": ("a name server: routes of topics", "whoever serves"),
     "upkeep/moving": ("copy, export, import, backup, restore", "callers"),
     "upkeep/doctor": ("what a machine can do, and what that means for a store", "callers"),
     "spark": ("data source, sink and jobs for Apache Spark", "Spark's tasks"),

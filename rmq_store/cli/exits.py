@@ -82,6 +82,8 @@ EXITS: dict[str, dict[int, str]] = {
     "restore": {FINE: "the command restored, listed or checked a backup", FINDINGS: "the directory holds no backup",
                 CANNOT_OPEN: "the path holds no directory of backups, or TO is not empty, or the kernel refuses to read "
                 "the backup or to write TO", CORRUPT: "a file of the backup is damaged"},
+    "namesrv": {FINE: "SIGTERM ended the server", CANNOT_OPEN: "the address cannot be listened on, or the ready file cannot be "
+                "written"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "
               "agree with the log; diff: the stores differ; any job: Spark or Java is missing, or Spark failed",
               REFUSED: _REFUSED, CANNOT_OPEN: _NO_STORE, CORRUPT: "audit: the log is damaged; other jobs: the log of the "

@@ -1,0 +1,1 @@
+"""A RocketMQ name server: routes of topics, told by brokers and asked by clients."""

@@ -1,0 +1,198 @@
+"""The table of a name server: brokers, their topics, and the answers to requests (RocketMQ: RouteInfoManager, KVConfigManager).
+
+One thread uses an object. Nothing is on a disk: brokers register again every 30 s.
+"""
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmq_store.remoting.frame import Frame
+
+__all__ = ["Routes"]
+
+BROKERS_MAX = 1024
+TOPICS_MAX = 200_000            # topics of all brokers together
+KV_MAX = 10_000
+SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 17, 22
+
+
+class Refused(ValueError):
+    """A request that cannot be done; the text becomes the remark of the answer."""
+
+
+@dataclass(slots=True)
+class Broker:
+    """One broker process: a master (id 0) or a slave, and the connection on which it registered."""
+    cluster: str
+    name: str
+    id: int
+    address: str
+    ha: str
+    channel: object
+    version: Any = None
+    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def _body(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _loads(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the body is no JSON: {error}") from error
+
+
+class Routes:
+    """Answers requests by their code. An unknown code is answered with 3, a request that lacks a field with 1."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[tuple[str, int], Broker] = {}
+        self._kv: dict[tuple[str, str], str] = {}
+        self._processors: dict[int, Callable[[object, Frame], Frame]] = {
+            100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 103: self._register, 104: self._unregister,
+            105: self._route, 106: self._cluster, 206: self._topics, 216: self._delete_topic, 219: self._list_kv,
+            224: self._topics_of_cluster, 322: self._query_version}
+
+    def answer(self, channel: object, frame: Frame) -> Frame:
+        """The answer to a request of that connection."""
+        processor = self._processors.get(frame.code)
+        if processor is None:
+            return frame.answer(NOT_SUPPORTED, f" request type {frame.code} not supported")
+        try:
+            return processor(channel, frame)
+        except KeyError as error:
+            return frame.answer(SYSTEM_ERROR, f"the request lacks the field {error}")
+        except Refused as error:
+            return frame.answer(SYSTEM_ERROR, str(error))
+
+    def gone(self, channel: object) -> None:
+        """A connection has ended: the brokers that registered on it last are forgotten."""
+        self._brokers = {key: b for key, b in self._brokers.items() if b.channel is not channel}
+
+    def _register(self, channel: object, frame: Frame) -> Frame:
+        ext = frame.ext
+        broker_id = self._number(ext["brokerId"])
+        if ext.get("compressed") == "true":
+            raise Refused("compressed registrations are not supported: set compressedRegister=false at the broker")
+        crc = ext.get("bodyCrc32", "0")
+        if crc != "0" and self._number(crc) != zlib.crc32(frame.body) & 0x7FFFFFFF:
+            raise Refused("crc32 not match")
+        key = (ext["brokerName"], broker_id)
+        broker = Broker(ext["clusterName"], key[0], broker_id, ext["brokerAddr"], ext.get("haServerAddr", ""), channel)
+        if (before := self._brokers.get(key)) is not None:
+            broker.topics, broker.version = dict(before.topics), before.version
+        elif len(self._brokers) >= BROKERS_MAX:
+            raise Refused(f"more than {BROKERS_MAX} brokers")
+        if frame.body:
+            self._take_topics(broker, _loads(frame.body))
+        self._brokers[key] = broker
+        master = self._brokers.get((broker.name, 0))
+        told = {"haServerAddr": master.ha, "masterAddr": master.address} if broker_id and master else {}
+        order = {key: value for (space, key), value in self._kv.items() if space == "ORDER_TOPIC_CONFIG"}
+        # a broker takes an empty table as "no topic is ordered", so without one there is no body
+        return frame.answer(ext=told, body=_body({"table": order}) if order else b"")
+
+    def _take_topics(self, broker: Broker, body: Any) -> None:
+        wrapper = body.get("topicConfigSerializeWrapper") if isinstance(body, dict) else None
+        table = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
+        if not isinstance(wrapper, dict) or not isinstance(table, dict):
+            raise Refused("the body has no topicConfigTable")
+        for name, config in table.items():
+            numbers = [config.get(n, 0) for n in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")] \
+                if isinstance(config, dict) else [None]
+            if not all(type(n) is int for n in numbers):
+                raise Refused(f"the configuration of topic {name:.127} is not one")
+            broker.topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
+                                   "perm": numbers[2], "topicSysFlag": numbers[3]}
+        others = sum(len(b.topics) for b in self._brokers.values() if (b.name, b.id) != (broker.name, broker.id))
+        if others + len(broker.topics) > TOPICS_MAX:
+            raise Refused(f"more than {TOPICS_MAX} topics")
+        broker.version = wrapper.get("dataVersion")
+
+    def _unregister(self, channel: object, frame: Frame) -> Frame:
+        self._brokers.pop((frame.ext["brokerName"], self._number(frame.ext["brokerId"])), None)
+        return frame.answer()
+
+    def _query_version(self, channel: object, frame: Frame) -> Frame:
+        broker = self._brokers.get((frame.ext["brokerName"], self._number(frame.ext["brokerId"])))
+        version = _loads(frame.body)
+        same = broker is not None and broker.version == version
+        return frame.answer(ext={"changed": "false" if same else "true"},
+                            body=_body(broker.version) if broker and broker.version else b"")
+
+    def _route(self, channel: object, frame: Frame) -> Frame:
+        topic = frame.ext["topic"]
+        queues = [b.topics[topic] for b in self._brokers.values() if b.id == 0 and topic in b.topics]
+        if not queues:
+            return frame.answer(TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic:.127}")
+        names = {q["brokerName"] for q in queues}
+        route: dict[str, Any] = {"brokerDatas": [d for name, d in sorted(self._data().items()) if name in names],
+                                 "filterServerTable": {}, "queueDatas": queues}
+        if (order := self._kv.get(("ORDER_TOPIC_CONFIG", topic))) is not None:
+            route["orderTopicConf"] = order
+        return frame.answer(body=_body(route))
+
+    def _data(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for b in self._brokers.values():
+            data = found.setdefault(b.name, {"brokerAddrs": {}, "brokerName": b.name, "cluster": b.cluster})
+            data["brokerAddrs"][str(b.id)] = b.address
+        return found
+
+    def _cluster(self, channel: object, frame: Frame) -> Frame:
+        clusters: dict[str, list[str]] = {}
+        data = self._data()
+        for name, d in sorted(data.items()):
+            clusters.setdefault(d["cluster"], []).append(name)
+        return frame.answer(body=_body({"brokerAddrTable": data, "clusterAddrTable": clusters}))
+
+    def _topics(self, channel: object, frame: Frame) -> Frame:
+        return frame.answer(body=_body({"topicList": sorted({t for b in self._brokers.values() for t in b.topics})}))
+
+    def _topics_of_cluster(self, channel: object, frame: Frame) -> Frame:
+        cluster = frame.ext["cluster"]
+        found = {t for b in self._brokers.values() if b.cluster == cluster for t in b.topics}
+        return frame.answer(body=_body({"topicList": sorted(found)}))
+
+    def _delete_topic(self, channel: object, frame: Frame) -> Frame:
+        for b in self._brokers.values():
+            b.topics.pop(frame.ext["topic"], None)
+        return frame.answer()
+
+    def _put_kv(self, channel: object, frame: Frame) -> Frame:
+        key = (frame.ext["namespace"], frame.ext["key"])
+        if key not in self._kv and len(self._kv) >= KV_MAX:
+            raise Refused(f"more than {KV_MAX} KV entries")
+        self._kv[key] = frame.ext["value"]
+        return frame.answer()
+
+    def _get_kv(self, channel: object, frame: Frame) -> Frame:
+        space, key = frame.ext["namespace"], frame.ext["key"]
+        value = self._kv.get((space, key))
+        if value is None:
+            return frame.answer(QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}")
+        return frame.answer(ext={"value": value})
+
+    def _delete_kv(self, channel: object, frame: Frame) -> Frame:
+        self._kv.pop((frame.ext["namespace"], frame.ext["key"]), None)
+        return frame.answer()
+
+    def _list_kv(self, channel: object, frame: Frame) -> Frame:
+        space = frame.ext["namespace"]
+        table = {key: value for (s, key), value in self._kv.items() if s == space}
+        return frame.answer(body=_body({"table": table})) if table else frame.answer(
+            QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
+
+    @staticmethod
+    def _number(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = -1
+        if not 0 <= number < 1 << 63:
+            raise Refused(f"{text:.40} is no number that a broker sends here")
+        return number

@@ -1,0 +1,1 @@
+"""Frames of RocketMQ remoting, and a loop that serves them."""
