@@ -3,6 +3,7 @@
 Bounds: CONNECTIONS_MAX connections, FRAME_MAX bytes a frame, BUFFERED_MAX bytes of unfinished frames of all connections,
 IDLE_S seconds of silence. A connection with an unread answer is not read, so a slow client holds only its own connection.
 """
+import errno
 import selectors
 import socket
 import time
@@ -16,6 +17,8 @@ __all__ = ["Connection", "Loop"]
 CONNECTIONS_MAX = 1024
 BUFFERED_MAX = 64 << 20
 IDLE_S = 120.0
+PAUSE_S = 0.5           # after an accept for which the process or the machine had no descriptor or memory
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ = 1 << 16
 
 
@@ -45,6 +48,7 @@ class Loop:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._connections: set[Connection] = set()
         self._buffered = 0
+        self._accept_at: float | None = None    # until then no connection is taken
         self._stopped = False
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
@@ -74,8 +78,11 @@ class Loop:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:         # the peer has gone, or this process has no descriptor left: the next round tries again
-            return
+        except OSError as error:
+            if error.errno in NO_ROOM:      # the listener stays ready: without a pause this thread would spin
+                self._selector.unregister(self._listener)
+                self._accept_at = time.monotonic() + PAUSE_S
+            return                          # else the peer has gone
         if len(self._connections) >= CONNECTIONS_MAX:
             sock.close()
             return
@@ -130,6 +137,9 @@ class Loop:
     def _sweep(self, now: float) -> None:
         for connection in [c for c in self._connections if now - c.heard > IDLE_S]:
             self._close(connection)
+        if self._accept_at is not None and now >= self._accept_at:
+            self._accept_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _close(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -1,4 +1,5 @@
 """The name server over sockets: a broker registers, clients ask, bad peers are cut off; and the command as a process."""
+import errno
 import json
 import os
 import select
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import zlib
 
 import pytest
@@ -191,3 +193,23 @@ def test_the_command(tmp_path):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_process_without_descriptors_pauses_and_takes_connections_again(monkeypatch):
+    """The listener stays ready while nothing is accepted: it has to leave the selector, or the thread spins."""
+    def full(self):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    loop = Loop("127.0.0.1", 0, Routes().answer, lambda connection: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", full)
+        loop._accept()
+    assert loop._listener not in {key.fileobj for key in loop._selector.get_map().values()}
+    loop._sweep(time.monotonic() + 2 * loops.PAUSE_S)
+    thread = threading.Thread(target=loop.serve)
+    thread.start()
+    with Peer(loop.address) as peer:
+        assert peer.ask(206).code == 0
+    loop.stop()
+    thread.join(10)
+    assert not thread.is_alive()
