@@ -7,11 +7,13 @@ from typing import Any, cast
 
 from rmq_store.access.waiting._follow import StoreFollow
 from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.stacks import dump_threads
 from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.room import Consuming
+from rmq_store.services.delay.service import DelayService, delay_levels
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.rows import live_row_findings
 from rmq_store.services.statistics import _counts
@@ -29,6 +31,8 @@ class StoreReports(StoreFollow):
     in_use: bool = False            # another process had it open for writing when it was opened
     writer_pid: int | None = None   # that process, where it can be told
     cut_bytes: int = 0
+    _files: ControlFiles
+    _delay: DelayService | None = None
     _rates: Rates
     _consuming: Consuming
 
@@ -82,11 +86,19 @@ class StoreReports(StoreFollow):
         return broker_stats(_counts.queue_counts(self), self._consuming.counts())
 
     def runtime_info(self) -> dict[str, str]:
-        """Returns the statistics that upstream has too, under its names and in its form. Upstream: getRuntimeInfo."""
+        """Returns the statistics that upstream has too, under its names and in its form. Upstream: getRuntimeInfo.
+
+        scheduleMessageOffset_3 is delay level 3: the offset of the next message to deliver, a comma, and the level's end. The
+        key is there for each level that has, or had, messages.
+
+        Raises CorruptionError if config/delayOffset.json is damaged and this store does not deliver (see `delay`).
+        """
         self._check_open()
         places = Places(self.path, self.options)
         disks = used_percent(places.commitlog), used_percent(places.consumequeue)
-        return runtime_info(self, self._rates, disks, self.histograms().get("put"))
+        info = runtime_info(self, self._rates, disks, self.histograms().get("put"))
+        return info | {f"scheduleMessageOffset_{level.level}": f"{level.offset},{level.max_offset}"
+                       for level in delay_levels(self, self._delay, self._files)}
 
     def dump_threads(self) -> str:
         """Returns a text about every thread of the process, native threads too: what it waits for, and its Python frames.

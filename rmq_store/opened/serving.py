@@ -3,7 +3,6 @@ MessageStore."""
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, illegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.hooking import StoreHooks
@@ -13,7 +12,7 @@ from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
-from rmq_store.services.delay.service import DelayLevel, DelayService, delay_levels
+from rmq_store.services.delay.service import DelayLevel, delay_levels
 from rmq_store.services.transaction.checking import Check, Checker
 from rmq_store.services.transaction.service import PendingTransaction, Transactions
 from rmq_store.services.transaction.transaction import Transaction
@@ -29,9 +28,7 @@ class StoreServes(StoreHooks):
 
     checkpoint_fd: int = -1
     open_begun: float = 0.0         # time.monotonic
-    _files: ControlFiles
     _cleaner: Cleaner
-    _delay: DelayService | None = None
     _transactions: Transactions
     _checker: Checker
     _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log

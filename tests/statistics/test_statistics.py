@@ -105,6 +105,22 @@ def test_measured_puts(tmp_path):
         assert {"putLatency99", "putLatency999", "putMessageEntireTimeMax"} <= set(s.runtime_info())
 
 
+@pytest.mark.parametrize("again", ["writing", "readonly"])
+def test_runtime_info_has_the_progress_of_delay_levels(tmp_path, again):
+    def told(s):
+        return {k: v for k, v in s.runtime_info().items() if k.startswith("scheduleMessageOffset_")}
+
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        assert told(s) == {}
+        for _ in range(2):
+            s.put("T", b"x", delay_level=18)
+        s.put("T", b"x", delay_level=17)
+        assert s.wait_dispatched(30)
+        assert told(s) == {"scheduleMessageOffset_17": "0,1", "scheduleMessageOffset_18": "0,2"}
+    with MessageStore.open(tmp_path / "s", readonly=again == "readonly", **SMALL) as s:
+        assert told(s) == {"scheduleMessageOffset_17": "0,1", "scheduleMessageOffset_18": "0,2"}
+
+
 def test_the_driver_that_weighs_them_knows_them():
     """bench/load/statistics_cost.py takes them out of a copy: each must be there once, and none be forgotten."""
     room = pathlib.Path(rmq_store.__file__).parent
