@@ -52,6 +52,7 @@ ROOMS = {
     "access/bulk": ("many records at once, for Spark and copies", "callers"),
     "services/consumer": ("groups, offsets, retries, config/*.json", "callers, control thread"),
     "services/delay": ("delay levels", "delay timer"),
+    "services/timer": ("timer messages at any time: timer wheel, timer log", "timer, control thread"),
     "services/cleaning": ("deleting what is old", "control thread"),
     "services/transaction": ("half messages, their decisions, and the check-back", "callers, transactions, control thread"),
     "services/statistics": ("counts, rates, live figures", "callers, publisher"),

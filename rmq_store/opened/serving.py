@@ -3,7 +3,9 @@ MessageStore."""
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec.timer import recall_handle, recall_of
 from rmq_store.errors import StoreNotWriteable, illegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.walking import StoreWalks
@@ -14,12 +16,13 @@ from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.services.delay.service import DelayLevel, DelayService, delay_levels
+from rmq_store.services.timer.service import TimerService, mark
 from rmq_store.services.transaction.checking import Check, Checker
 from rmq_store.services.transaction.service import PendingTransaction, Transactions
 from rmq_store.services.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from rmq_store.access.writer._put import Body, Keys, Properties
+    from rmq_store.access.writer._put import Body, Keys, Properties, PutResult
 
 __all__ = ["StoreServes"]
 
@@ -32,6 +35,9 @@ class StoreServes(StoreWalks):
     _files: ControlFiles
     _cleaner: Cleaner
     _delay: DelayService | None = None
+    _options_lock: StoreLock
+    _timer: TimerService | None = None
+    _timer_serves: bool = True      # else a tool has the store open, and delivers nothing
     _transactions: Transactions
     _checker: Checker
     _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
@@ -56,6 +62,39 @@ class StoreServes(StoreWalks):
         ScheduleMessageService."""
         self._check_open()
         return delay_levels(self, self._delay, self._files)
+
+    # ---- timer messages
+
+    def _admit_timer(self, time_ms: int) -> None:
+        """What a put asks before it stores a timer message: the service runs then, and its slot has room."""
+        if not self._timer_serves:
+            mark(self._files, self.path)
+            return
+        if self._timer is None:
+            with self._options_lock:
+                if self._timer is None:
+                    self._timer = TimerService(self, self._files)
+        self._timer.admit(time_ms)
+
+    def recall(self, handle: str) -> "PutResult":
+        """Takes a timer message back before it is delivered. handle: RocketMQ's recall handle (PutResult.recall_handle).
+
+        Stores a message that deletes the other when both are due; its durability is that of a put. Raises MessageIllegal
+        for what is no handle, WheelTimerMsgIllegal where the message was due already, and what put raises. A handle whose message is not
+        there deletes nothing. Thread-safety: any. Upstream: RecallMessageProcessor.
+        """
+        found = recall_of(handle)
+        return self.put(found.topic, b"0", tags="TIMER_DELETE_TAG", deliver_at=found.deliver_ms,
+                        properties={"TIMER_DEL_UNIQKEY": f"{found.topic}_{found.unique}", "UNIQ_KEY": found.unique})
+
+    def recall_handle(self, topic: str, put: "PutResult") -> str:
+        """The handle for `recall` of a timer message that this store has just stored. Raises ArgumentIllegal where `put` stored
+        no timer message of `topic`. Upstream: SendMessageProcessor.attachRecallHandle."""
+        message = self.message_at(put.offset)
+        known = {} if message is None else message.properties
+        if known.get("REAL_TOPIC") != topic or "TIMER_OUT_MS" not in known or "UNIQ_KEY" not in known:
+            raise illegal("put", put, "give the result of put(..., deliver_at=...) or put(..., delay=...)")
+        return recall_handle(topic, "DefaultBroker", int(known["TIMER_OUT_MS"]), known["UNIQ_KEY"])
 
     # ---- transactions
 

@@ -16,10 +16,11 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
-                                                 PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG,
-                                                 TAGS, TOPIC, WAIT, arguments_bare, arguments_method, arguments_parse,
-                                                 arguments_plain)
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY, DELAY_LEVEL,
+                                                  DELIVER_AT, FLAG, KEYS, PREPARED_TRANSACTION_OFFSET, PROPERTIES,
+                                                  QUEUE_ID, RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT,
+                                                  arguments_bare, arguments_method, arguments_parse, arguments_plain,
+                                                  delay_given)
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
@@ -30,7 +31,8 @@ from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store import errors
 from rmq_store.codec._properties import encode_properties
-from rmq_store.codec.delay import delay_rewrite, with_delay_level
+from rmq_store.codec.delay import delay_rewrite
+from rmq_store.codec.timer import with_delay
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
 from rmq_store.status import PutStatus
@@ -405,7 +407,7 @@ cdef class StorePut(StoreCore):
         cdef Appended out
         cdef Turn turn
         cdef Py_buffer view
-        cdef bint viewed = False
+        cdef bint viewed = False, timed = False
         cdef Topic t
         cdef Topic real = None
         cdef Queue *q
@@ -419,15 +421,16 @@ cdef class StorePut(StoreCore):
         a = self.plain
         if not arguments_bare(v):
             kept = <object> v[PROPERTIES]
-            if v[DELAY_LEVEL] != <PyObject *> None:
-                kept = with_delay_level(kept, <object> v[DELAY_LEVEL])
+            timed = delay_given(v)
+            if timed:
+                kept = with_delay(kept, <object> v[DELAY_LEVEL], <object> v[DELIVER_AT], <object> v[DELAY])
             keys = <object> v[KEYS]
             if keys is not None and type(keys) is not str:
                 keys = joined_keys(keys)        # held here: what is placed points into it
             kept = self._properties(&a, kept, <object> v[TAGS], keys)
         wants[0] = self.sync_mode
         if kept is not None:
-            if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
+            if timed or find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
                 real = self._topic(topic)
                 topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
@@ -493,7 +496,7 @@ cdef class StorePut(StoreCore):
         rewritten = delay_rewrite(name, number, properties, sys_flag=_integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF),
                                   levels=self.options.delay_levels, compat=self.options.compat)
         if rewritten is None:
-            return name, number, properties
+            return self._timed(name, number, properties, sys_flag)
         if name == "RMQ_SYS_TRANS_HALF_TOPIC":
             raise errors.MessageIllegal(f"topic is {name!r}: upstream's own, a delayed message is never delivered to it; put "
                                         "it without a delay level")
@@ -527,7 +530,8 @@ topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, sever
 of str. properties: a mapping of str to str, which may have upstream's reserved names, or bytes that are stored as given.
 born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver the message
 after the delay of this level of delay_levels; the first level is 1, 0 means no delay, and a number beyond the last level
-means the last level. The returned offsets are then those of the waiting message. wait: None = as flush_mode and the
+means the last level. deliver_at: an aware datetime or ms since 1970, when to deliver; delay: the same in seconds from
+now (docs/timers.md). The returned offsets are then those of the waiting message. wait: None = as flush_mode and the
 property WAIT say, True = return when the message is on the device, False = do not wait for the device.
 
 Durability: after return the message survives as flush_mode and write_path promise. The status FLUSH_DISK_TIMEOUT means that

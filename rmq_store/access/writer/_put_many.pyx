@@ -22,6 +22,7 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.timer import TIMER_TOPIC, timer_rewrite
 from rmq_store.status import PutStatus
 
 cdef enum:
@@ -186,6 +187,26 @@ cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) exce
 
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
+
+    def _timed(self, str name, int number, bytes properties, sys_flag):
+        """Upstream's rewriting of a message with a time of delivery (HookUtils.transformTimerMessage)."""
+        if b"TIMER_DEL" not in properties:
+            return name, number, properties
+        if sys_flag & 0xC:
+            raise errors.MessageIllegal("the message has a time of delivery and is part of a transaction: put one of them")
+        if name in ("RMQ_SYS_TRANS_HALF_TOPIC", TIMER_TOPIC):
+            raise errors.MessageIllegal(f"topic is {name!r}: RocketMQ uses it itself, name a topic of your own")
+        options = self.options
+        if not options.timer_wheel_enable:
+            raise errors.WheelTimerNotEnable("the message has a time of delivery, and timer_wheel_enable is false: open the "
+                                             "store with timer_wheel_enable=True")
+        found = timer_rewrite(name, number, properties, now=self.log.io.wall_ms(self.log.io.ctx),
+                              precision_ms=options.timer_precision_ms, max_delay_sec=options.timer_max_delay_sec,
+                              compat=options.compat)
+        if found is None:
+            return name, number, properties
+        self._admit_timer(found[1])
+        return TIMER_TOPIC, 0, found[0]
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
                  born_timestamp=None, born_host=None, wait=None):
