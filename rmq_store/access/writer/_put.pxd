@@ -93,7 +93,6 @@ cdef class StorePut(StoreCore):
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1
     cdef void _nudge(self) noexcept
-    cdef PutResult _result(self, const Appended *out, int32_t size)
     cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
     cdef PutResult _put_checked(self, PyObject **v, bint *wants)
 

@@ -126,6 +126,17 @@ cdef int _place_one(Log *log, Turn *t, int64_t now) noexcept nogil:
     return log_append(log, t.args, t.queue, now, t.out)
 
 
+cdef inline PutResult _result_of(const Appended *out, int32_t size, bytes host):
+    cdef PutResult r = PutResult.__new__(PutResult)
+    r.offset = out.offset
+    r.queue_offset = out.queue_offset
+    r.store_timestamp = out.store_timestamp
+    r.size = size
+    r.code = _OK
+    r.host = host
+    return r
+
+
 cdef class StorePut(StoreCore):
     """The writing half of a store."""
 
@@ -358,22 +369,11 @@ cdef class StorePut(StoreCore):
         if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
             rmq_event_wake(&self.log.flush_wanted)
 
-    cdef PutResult _result(self, const Appended *out, int32_t size):
-        cdef PutResult r = PutResult.__new__(PutResult)
-        r.offset = out.offset
-        r.queue_offset = out.queue_offset
-        r.store_timestamp = out.store_timestamp
-        r.size = size
-        r.code = _OK
-        r.host = self.host
-        return r
-
     cdef PutResult _put(self, PyObject **v, bint *wants):
         # Appends; *wants tells whether the caller asked for durability. True beforehand: what put_checks says is done.
         cdef RecordArgs a
         cdef Appended out
         cdef One one
-        cdef LightPut light = None
         cdef int lit = 0
         cdef Py_buffer view
         cdef bint viewed = False
@@ -396,9 +396,9 @@ cdef class StorePut(StoreCore):
                 keys = joined_keys(keys)        # held here: what is placed points into it
             kept = self._properties(&a, kept, <object> v[TAGS], keys)
             if v[LIGHT_QUEUES] != <PyObject *> None or (self.lights.on and kept is not None):
-                light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)
+                light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)     # held here, as keys are
                 if light is not None:
-                    one.light, lit = &light.light, PLACE_LIGHT
+                    one.light, lit = &(<LightPut> light).light, PLACE_LIGHT
         wants[0] = self.sync_mode
         if kept is not None:
             if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
@@ -451,7 +451,7 @@ cdef class StorePut(StoreCore):
         finally:
             if viewed:
                 PyBuffer_Release(&view)
-        return self._result(&out, a.size)
+        return _result_of(&out, a.size, self.host)
 
     cdef PutResult _put_checked(self, PyObject **v, bint *wants):
         # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
