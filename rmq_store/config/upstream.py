@@ -14,7 +14,7 @@ _NO_COMPACTION = "there is no compaction"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
 _NO_COLD_DATA = "cold reads are not throttled"
-_NO_SWAP = "a mapping is released when no reader uses it"
+_NO_SWAP = "files of the log stay mapped while the store is open; queues are not mapped"
 _UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
