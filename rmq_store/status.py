@@ -1,4 +1,4 @@
-"""Outcomes with upstream's names, spelled and ordered as in RocketMQ 5.x. Each says what happened and what to do.
+"""Outcomes with RocketMQ's names, spelled and ordered as in RocketMQ 5.x. Each says what happened and what to do.
 
 Tables only; any thread. A value is the ordinal of the Java enum, so that `PutStatus(n)` decodes what C code returns.
 `python -m rmq_store.config.document statuses` prints docs/statuses.md.
@@ -83,7 +83,7 @@ class PutStatus(_Status):
 
 
 class RunningFlags(IntFlag):
-    """Why an open store does not serve now: the bits of upstream's RunningFlags. 0: it serves. docs/hooks.md says what puts and
+    """Why an open store does not serve now: the bits of RocketMQ's RunningFlags. 0: it serves. docs/hooks.md says what puts and
     gets then return."""
 
     NOT_READABLE = 1                # set_readable(False): gets are refused

@@ -95,16 +95,16 @@ class MessageStore(StoreServes):
 
         must_exist: raise FileNotFoundError instead of making a store (for a misspelt path, or a disk that is not mounted).
         profile: a built-in profile ("nvme", "durable", ...), the name of a user's profile, or a path. None: RMQ_STORE_PROFILE,
-        else the profile that the configuration file names, else no profile. config: a TOML file or upstream's broker.conf;
+        else the profile that the configuration file names, else no profile. config: a TOML file or RocketMQ's broker.conf;
         None: RMQ_STORE_CONFIG. Order: default < profile < file < environment (RMQ_STORE_<OPTION>) < keyword;
         `options.origin(name)` says which source won. readonly: the open writes no byte, and shows a live or a dead store as it
         is; with follow=True it also shows the messages that another process puts later. compat: "4.9" or "5.x".
         write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto" (the best that works here; see
         docs/choosing-a-backend.md), "msync", "fdatasync", "io_uring".
-        store_host: "ip:port" in every record. options: see docs/options.md; upstream's names are accepted.
+        store_host: "ip:port" in every record. options: see docs/options.md; RocketMQ's names are accepted.
 
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
-        directories); BackendUnavailable; DiskFull; OSError. Upstream: DefaultMessageStore.load, start.
+        directories); BackendUnavailable; DiskFull; OSError. RocketMQ: DefaultMessageStore.load, start.
         """
         keywords = dict(options, readonly=readonly, compat=compat, write_path=write_path, flush_mode=flush_mode,
                         flush_backend=flush_backend, store_host=store_host)
@@ -234,7 +234,7 @@ class MessageStore(StoreServes):
         must be short. each_message: call listener(message) instead, for each message that arrives from now on; it gets a
         MessageArrived: topic, queue_id, offset, tags_code, store_timestamp, bit_map, properties. Messages of a queue come in
         their order; those that cleaning deletes before are left out. The thread then reads each message, and a slow listener
-        falls behind; no put waits for it. The store logs what a listener raises. Thread-safety: any. Upstream:
+        falls behind; no put waits for it. The store logs what a listener raises. Thread-safety: any. RocketMQ:
         MessageArrivingListener."""
         self._check_open()
         if not callable(listener):
@@ -277,9 +277,9 @@ class MessageStore(StoreServes):
     def reconfigure(self, **options: Unpack[LiveOptions]) -> None:
         """Changes live options (docs/options.md) while the store is open. Calls that begin later use the new values.
 
-        options: names and values as for open; upstream's names are accepted. Either all of them change, or none.
+        options: names and values as for open; RocketMQ's names are accepted. Either all of them change, or none.
         `store.options` has the new values; their origin becomes `reconfigure`. Thread-safety: any. Raises ConfigError if an
-        option needs a reopen, a value is out of range, or the pool is too small for message_size_max_bytes. Upstream: the
+        option needs a reopen, a value is out of range, or the pool is too small for message_size_max_bytes. RocketMQ: the
         broker's UPDATE_BROKER_CONFIG.
         """
         self._check_open()
@@ -314,7 +314,7 @@ class MessageStore(StoreServes):
                 problems, behind = self._shut_reader() if self.readonly else self._shut()
                 leases = self.leases
                 self._end()
-        except BaseException:       # Ctrl-C: another close(), at exit at the latest, goes on where this one stopped
+        except BaseException:       # Ctrl-C: another close(), at exit at the latest, continues where this one stopped
             if self._unfinished():
                 open_stores.add(self)
             raise

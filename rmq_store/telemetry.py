@@ -5,7 +5,7 @@
     instrument(store)           # with the meter provider that the program has set
 
 Every instrument is observable: nothing is counted for it, and the numbers are summed when a reader of the program's collects. A
-closed store has no metrics. Thread-safety: any. Upstream: DefaultStoreMetricsManager, BrokerMetricsManager.
+closed store has no metrics. Thread-safety: any. RocketMQ: DefaultStoreMetricsManager, BrokerMetricsManager.
 """
 import threading
 import time

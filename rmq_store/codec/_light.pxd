@@ -1,4 +1,4 @@
-# The light queues that a record is in besides its own, out of its properties (upstream: MultiDispatch, LmqDispatch):
+# The light queues that a record is in besides its own, out of its properties (RocketMQ: MultiDispatch, LmqDispatch):
 # INNER_MULTI_DISPATCH has their names and INNER_MULTI_QUEUE_OFFSET the record's queue offset in each, both with commas between.
 # Pure functions, no allocation; any thread.
 from libc.stdint cimport int32_t, int64_t
@@ -39,7 +39,7 @@ cdef inline int32_t _pieces(const char *text, int32_t *size) noexcept nogil:
 
 
 cdef inline Light lights_of(const PropertyView *p) noexcept nogil:
-    # None where a property is missing, or where there are more of one than of the other, as upstream.
+    # None where a property is missing, or where there are more of one than of the other, as RocketMQ.
     cdef Light l
     cdef int32_t names = p.light_names_size, offsets = p.light_offsets_size
     cdef bint paired = (p.light_names != NULL and p.light_offsets != NULL

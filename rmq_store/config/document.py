@@ -110,8 +110,8 @@ def _size(option: Option) -> str:
 
 _TYPED = '''"""The keywords of MessageStore.open and reconfigure, for type checkers: a misspelt one is an error before it runs.
 
-Made by `python -m rmq_store.config.document typed > rmq_store/config/typed.py`, from the table of options. Upstream's names
-take what our option takes, or upstream's text.
+Made by `python -m rmq_store.config.document typed > rmq_store/config/typed.py`, from the table of options. RocketMQ's names
+take what our option takes, or RocketMQ's text.
 """
 import os
 from collections.abc import Sequence

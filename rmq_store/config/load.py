@@ -1,7 +1,7 @@
 """From what a caller gives to the values that hold: default < profile < file < environment < keyword, each with its origin.
 
 Called once per open, by the opening thread. Unknown names, one thing given twice and values out of range are ConfigErrors that
-name the option, the value, what was expected and, for a name, the nearest one there is. Upstream's names are in three classes:
+name the option, the value, what was expected and, for a name, the nearest one there is. RocketMQ's names are in three classes:
 options of this store (options.py), not supported (another value than the default is an error), and without effect here, the
 broker's own among them (ignored, named in one log line a source).
 """
@@ -70,7 +70,7 @@ class Options(Mapping[str, Any]):
     def origin(self, name: str) -> str:
         """Says where the value of an option came from: `default`, `derived`, `files` (the files of the store), `memory` or
         `disk` (a size cut to what the machine has), `auto` (the back end that was chosen), `profile NAME`, `file PATH`,
-        `environment VARIABLE`, `keyword` or `reconfigure`. If the caller used upstream's name, that name follows."""
+        `environment VARIABLE`, `keyword` or `reconfigure`. If the caller used RocketMQ's name, that name follows."""
         return str(self._origins[name])
 
     def inferred(self, found: Mapping[str, Any], origin: str = "files") -> "Options":
@@ -89,7 +89,7 @@ def resolve(profile: object = None, keywords: Mapping[str, object] | None = None
 
     profile: a name or a path (sources.profile); None: RMQ_STORE_PROFILE, or the one that the configuration file names. config:
     a file, TOML or broker.conf; None: RMQ_STORE_CONFIG. environment: variables, None for none. keywords: our names and
-    upstream's, with values as objects or as text. path: the root, to compare with upstream's storePathRootDir.
+    RocketMQ's, with values as objects or as text. path: the root, to compare with RocketMQ's storePathRootDir.
     Raises ConfigError.
     """
     layers = _sources(profile, keywords or {}, config, environment or {})
@@ -166,7 +166,7 @@ def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
 
 
 def _take(given: dict[str, tuple[str, Any]], option: Option, key: str, value: object) -> None:
-    """One value more. Two names of upstream for one thing may stand side by side if they agree, or one of them wins."""
+    """One value more. Two names of RocketMQ for one thing may stand side by side if they agree, or one of them wins."""
     if option.name in given:
         before, other = given[option.name]
         if option.name in (key, before) or (value != other and option.wins is None):
@@ -258,7 +258,7 @@ def _where(source: Source) -> str:
 
 
 def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
-    """Fills in what depends on other options, and rounds as upstream's getters do."""
+    """Fills in what depends on other options, and rounds as RocketMQ's getters do."""
     sync = result["flush_mode"] == "sync"
     if result["flush_backend"] == "io_uring" and origins["write_path"] == "default":
         result["write_path"], origins["write_path"] = "pool", "derived"     # the only one that it has

@@ -1,7 +1,7 @@
-"""The table of options: name, upstream's names, type, unit, default, range, sentence. Everything else is derived from it.
+"""The table of options: name, RocketMQ's names, type, unit, default, range, sentence. Everything else is derived from it.
 
 Read at open, by the opening thread. `python -m rmq_store.config.document` prints docs/options.md. An option stands here only if
-something reads it; upstream's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
+something reads it; RocketMQ's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from rmq_store.config import values
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-INT_MAX = (1 << 31) - 1         # Java's int: the largest file upstream can map
+INT_MAX = (1 << 31) - 1         # Java's int: the largest file RocketMQ can map
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
-# An upstream name whose values mean something else than ours: upstream's text, lower case -> our value.
+# A RocketMQ name whose values mean something else than ours: RocketMQ's text, lower case -> our value.
 Translation = Mapping[str, object]
 
 
@@ -20,7 +20,7 @@ Translation = Mapping[str, object]
 class Option:
     """One row. `kind` is int, bool, choice, path, levels, hours, names or host. `change` is "live" where store.reconfigure()
     may give another value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory.
-    `wins`: of two names of upstream that stand for this option and disagree, the value that holds; None: they must agree."""
+    `wins`: of two names of RocketMQ that stand for this option and disagree, the value that holds; None: they must agree."""
 
     name: str
     kind: str

@@ -1,9 +1,9 @@
-"""Upstream's MessageStoreConfig names that are no options here, each with its default and the reason.
+"""RocketMQ's MessageStoreConfig names that are no options here, each with its default and the reason.
 
 Grouped by reason, because one reason holds for many. NOT_SUPPORTED: capabilities this store has not, so that another value than
-upstream's default is an error. NO_EFFECT: what steers the inside of upstream's store, or a capability that is off; a value is
-checked for its type, and one other than upstream's default is logged, so that nobody believes it did something.
-Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with upstream's spelling.
+RocketMQ's default is an error. NO_EFFECT: what steers the inside of RocketMQ's store, or a capability that is off; a value is
+checked for its type, and one other than RocketMQ's default is logged, so that nobody believes it did something.
+Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with RocketMQ's spelling.
 """
 from collections.abc import Mapping
 
@@ -107,6 +107,6 @@ def _by_name(groups: Mapping[str, Mapping[str, object]]) -> dict[str, tuple[obje
     return {name: (default, reason) for reason, names in groups.items() for name, default in names.items()}
 
 
-# name -> (upstream's default, why)
+# name -> (RocketMQ's default, why)
 NOT_SUPPORTED: dict[str, tuple[object, str]] = _by_name(_REFUSED)
 NO_EFFECT: dict[str, tuple[object, str]] = _by_name(_IGNORED)

@@ -58,7 +58,7 @@ def to_text(value: object) -> str:
 
 
 def to_path(value: object) -> str:
-    """One directory. Upstream's comma-separated list of several is refused: this store has one log directory."""
+    """One directory. RocketMQ's comma-separated list of several is refused: this store has one log directory."""
     try:
         path = os.fsdecode(value)       # type: ignore[arg-type]
     except TypeError:
@@ -71,7 +71,7 @@ def to_path(value: object) -> str:
 
 
 def to_levels(value: object) -> tuple[int, ...]:
-    """Delay levels as upstream writes them, `1s 5s 2h 1d`, or milliseconds; the first is level 1. Returns milliseconds."""
+    """Delay levels as RocketMQ writes them, `1s 5s 2h 1d`, or milliseconds; the first is level 1. Returns milliseconds."""
     if not isinstance(value, str):
         try:
             numbers = tuple(to_int(v) for v in value)       # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def to_levels(value: object) -> tuple[int, ...]:
 
 
 def to_hours(value: object) -> tuple[int, ...]:
-    """Hours of the day as upstream writes them, `04` or `04;16`, or a sequence of numbers. Returns them ascending."""
+    """Hours of the day as RocketMQ writes them, `04` or `04;16`, or a sequence of numbers. Returns them ascending."""
     try:
         if isinstance(value, str):
             hours = [int(part) for part in value.split(";") if part.strip()]

@@ -33,7 +33,7 @@ class StoreHooks(StoreWalks):
         called in the order in which they were added; put_many asks for all messages before it stores the first, and put_batch
         asks once for the whole batch. hook: a function, or a PyCapsule over a C function (rmq_put_hook.h). name: for errors.
         Puts that the store makes for transactions and consumers are asked for too; the delivery of delayed messages is not.
-        Raises StoreNotWriteable, ArgumentIllegal. Thread-safety: any. Upstream: PutMessageHook, getPutMessageHookList.
+        Raises StoreNotWriteable, ArgumentIllegal. Thread-safety: any. RocketMQ: PutMessageHook, getPutMessageHookList.
         """
         self._check_open()
         if self.readonly:
@@ -69,26 +69,26 @@ class StoreHooks(StoreWalks):
 
     @property
     def running_flags(self) -> RunningFlags:
-        """Why the store refuses puts or gets now; RunningFlags(0) if it does not. Upstream: RunningFlags."""
+        """Why the store refuses puts or gets now; RunningFlags(0) if it does not. RocketMQ: RunningFlags."""
         return RunningFlags(self._running_flags())
 
     def set_readable(self, readable: bool) -> bool:
         """False: every later get raises StoreNotReadable, as do consumers, subscriptions and transactions, which stand on it.
         True takes that back. Returns whether the store was readable. It holds until the store is closed. Thread-safety: any.
-        Upstream: getAndMakeReadable, getAndMakeNotReadable."""
+        RocketMQ: getAndMakeReadable, getAndMakeNotReadable."""
         return not self._set_flag(RunningFlags.NOT_READABLE, not flag(readable, "readable"))
 
     def set_writeable(self, writeable: bool) -> bool:
-        """False: every later put raises ServiceNotAvailable, and delayed messages wait; gets go on, and so do flush and
+        """False: every later put raises ServiceNotAvailable, and delayed messages wait; gets continue, and so do flush and
         dispatch. True takes that back. Returns whether the store was writeable. It holds until the store is closed. Raises
-        StoreNotWriteable if the store is open with readonly=True. Thread-safety: any. Upstream: getAndMakeWriteable,
+        StoreNotWriteable if the store is open with readonly=True. Thread-safety: any. RocketMQ: getAndMakeWriteable,
         getAndMakeNotWriteable."""
         return not self._set_own_flag(RunningFlags.NOT_WRITEABLE, not flag(writeable, "writeable"))
 
     def set_fenced(self, fenced: bool) -> bool:
         """True: every later put raises ServiceNotAvailable, as set_writeable(False). The flag is for what decides which of
         several stores may write, so that it and an operator do not undo each other. False takes it back. Returns whether the
-        store was fenced. Thread-safety: any. Upstream: makeFenced."""
+        store was fenced. Thread-safety: any. RocketMQ: makeFenced."""
         return self._set_own_flag(RunningFlags.FENCED, flag(fenced, "fenced"))
 
     def _set_own_flag(self, which: RunningFlags, on: bool) -> bool:
@@ -110,7 +110,7 @@ class StoreHooks(StoreWalks):
         does not wait for it: records that cleaning deleted are skipped (event DISPATCHER_LOST). from_offset: the log offset
         where a name without a position begins; None means the start of the log. close() waits for the call in progress.
         Raises StoreStateError if the name is running, StoreNotWriteable, ArgumentIllegal, CorruptionError if the position does
-        not fit the log. Thread-safety: any. Upstream: CommitLogDispatcher.
+        not fit the log. Thread-safety: any. RocketMQ: CommitLogDispatcher.
         """
         self._check_open()
         if self.readonly:

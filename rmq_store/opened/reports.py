@@ -1,6 +1,6 @@
 """What an open store reports about itself: the reporting half of MessageStore.
 
-Positions and counters, durations, upstream's runtime info and items, threads, files. Nothing here is on a message's way: what
+Positions and counters, durations, RocketMQ's runtime info and items, threads, files. Nothing here is on a message's way: what
 is told is counted anyway, and summed when somebody asks. Any thread.
 """
 from typing import Any, cast
@@ -80,13 +80,13 @@ class StoreReports(StoreFollow):
         return group_stats(self._consuming.counts())
 
     def broker_stats(self) -> dict[str, dict[str, float]]:
-        """Returns counters since the opening under upstream's names: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
-        {"T@G": 3}, ...}. GROUP_GET_LATENCY is a sum in ms. Upstream: BrokerStatsManager."""
+        """Returns counters since the opening under RocketMQ's names: {"TOPIC_PUT_NUMS": {"T": 3}, "GROUP_GET_NUMS":
+        {"T@G": 3}, ...}. GROUP_GET_LATENCY is a sum in ms. RocketMQ: BrokerStatsManager."""
         self._check_open()
         return broker_stats(_counts.queue_counts(self), self._consuming.counts())
 
     def runtime_info(self) -> dict[str, str]:
-        """Returns the statistics that upstream has too, under its names and in its form. Upstream: getRuntimeInfo.
+        """Returns the statistics that RocketMQ has too, under its names and in its form. RocketMQ: getRuntimeInfo.
 
         scheduleMessageOffset_3 is delay level 3: the offset of the next message to deliver, a comma, and the level's end. The
         key is there for each level that has, or had, messages.
@@ -103,7 +103,7 @@ class StoreReports(StoreFollow):
     def dump_threads(self) -> str:
         """Returns a text about every thread of the process, native threads too: what it waits for, and its Python frames.
 
-        The first line says which thread holds the put lock, and for how long. See stacks.py. Upstream: debugLockEnable's dump.
+        The first line says which thread holds the put lock, and for how long. See stacks.py. RocketMQ: debugLockEnable's dump.
         """
         return f"put lock of {self.path}: held for {_counts.lock_ms(self)} ms\n{dump_threads()}"
 
@@ -112,7 +112,7 @@ class StoreReports(StoreFollow):
         Finding, which is empty if nothing is wrong.
 
         The check reads names and sizes only. It looks a second time before it reports a finding, because files come and go.
-        The control thread checks the log every ten minutes (event FILES_ODD). Raises OSError. Upstream: checkSelf.
+        The control thread checks the log every ten minutes (event FILES_ODD). Raises OSError. RocketMQ: checkSelf.
         """
         self._check_open()
         return live_row_findings(self, Places(self.path, self.options))

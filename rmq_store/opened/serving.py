@@ -49,7 +49,7 @@ class StoreServes(StoreHooks):
 
     def delay_levels(self) -> list[DelayLevel]:
         """Returns the progress of each delay level that has, or had, messages: list of (level, delay_ms, offset, max_offset,
-        waiting, next_due). Thread-safety: any. A read-only store reports the offsets of config/delayOffset.json. Upstream:
+        waiting, next_due). Thread-safety: any. A read-only store reports the offsets of config/delayOffset.json. RocketMQ:
         ScheduleMessageService."""
         self._check_open()
         return delay_levels(self, self._delay, self._files)
@@ -63,7 +63,7 @@ class StoreServes(StoreHooks):
 
         group: the producer group, whose callback (`on_check`) decides if nobody else does. The property
         CHECK_IMMUNITY_TIME_IN_SECONDS delays its first check. The other arguments and durability are those of `put`; a
-        transaction has no delay level. Raises as put does. Thread-safety: any. Upstream:
+        transaction has no delay level. Raises as put does. Thread-safety: any. RocketMQ:
         TransactionalMessageService.prepareMessage.
         """
         self._check_writable()
@@ -97,7 +97,7 @@ class StoreServes(StoreHooks):
         One thread of the store calls it for each transaction of the group that is older than transaction_timeout_ms, every
         transaction_check_interval_ms, and at most transaction_check_max times; then the message goes to
         TRANS_CHECK_MAX_TIME_TOPIC. A callback that raises is logged and counts as unknown. Transactions of a group without a
-        callback are not checked. None: ask the group no more. Thread-safety: any. Upstream: TransactionListener,
+        callback are not checked. None: ask the group no more. Thread-safety: any. RocketMQ: TransactionListener,
         TransactionalMessageCheckService.
         """
         self._check_writable()
@@ -148,7 +148,7 @@ class StoreServes(StoreHooks):
 
         timestamp: ms since 1970; the group continues at the first message stored at this time or later; -1: at the end. offset:
         the group continues at this queue offset. The next `offsets.flush()` writes the change. Raises ValueError if the offset
-        is outside of the queue, StoreStateError while the group has an open consumer here. Upstream: resetOffsetByTime.
+        is outside of the queue, StoreStateError while the group has an open consumer here. RocketMQ: resetOffsetByTime.
         """
         offsets = self.offsets
         self._consuming.refuse_if_consumed(group)
@@ -162,7 +162,7 @@ class StoreServes(StoreHooks):
         files_max: delete at most this many files. pace_ms: pause between two files, default clean_pace_ms. A file that message
         views use is left to later calls. Files are deleted whether or not their messages were consumed; `lost` of the result
         names the groups that had not consumed them. Durability: deleted files stay deleted. Raises ValueError,
-        StoreStateError, OSError. Thread-safety: any; one call at a time cleans. Upstream: executeDeleteFilesManually.
+        StoreStateError, OSError. Thread-safety: any; one call at a time cleans. RocketMQ: executeDeleteFilesManually.
         """
         self._check_writable()
         return self._cleaner.clean(self, keep_ms(self.options, hours), files_max, pace_ms)
@@ -175,13 +175,13 @@ class StoreServes(StoreHooks):
 
     def clean_expired_queues(self) -> RemovedQueues:
         """Removes the queues whose messages are all deleted by cleaning. The next message of such a queue has queue offset 0,
-        and groups with a higher offset begin there. Durable. Thread-safety: any. Upstream: cleanExpiredConsumerQueue."""
+        and groups with a higher offset begin there. Durable. Thread-safety: any. RocketMQ: cleanExpiredConsumerQueue."""
         self._check_writable()
         return remove_expired(self, self._consuming, self._files)
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
         """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
-        log until cleaning deletes them. A topic with an open consumer stays. Durable. Thread-safety: any. Upstream:
+        log until cleaning deletes them. A topic with an open consumer stays. Durable. Thread-safety: any. RocketMQ:
         deleteTopics."""
         self._check_writable()
         for topic in topics:
@@ -190,7 +190,7 @@ class StoreServes(StoreHooks):
         return remove_topics(self, self._consuming, self._files, topics)
 
     def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
-        """Deletes all topics that are neither in `keep` nor upstream's own; see delete_topics. Upstream: cleanUnusedTopic."""
+        """Deletes all topics that are neither in `keep` nor RocketMQ's own; see delete_topics. RocketMQ: cleanUnusedTopic."""
         kept = set(keep)
         return self.delete_topics(*(t for t in self.topics() if t not in kept and not is_system_topic(t)))
 

@@ -16,7 +16,7 @@ from rmq_store.services.integrity.rows import live_log_findings
 
 __all__ = ["known_offsets", "log_flusher", "tasks_of"]
 
-CHECK_MS = 600_000          # as upstream
+CHECK_MS = 600_000          # as RocketMQ
 
 
 def tasks_of(store: StoreServes, services: bool) -> list[Task]:

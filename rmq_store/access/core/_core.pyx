@@ -279,7 +279,7 @@ cdef class StoreCore:
     @property
     def page_cache_busy(self):
         """True while a put has held the put lock for longer than busy_after_ms: bool. Other puts that find the lock taken then
-        get OS_PAGE_CACHE_BUSY. Upstream: isOSPageCacheBusy."""
+        get OS_PAGE_CACHE_BUSY. RocketMQ: isOSPageCacheBusy."""
         self._enter()
         return log_busy(self.log)
 

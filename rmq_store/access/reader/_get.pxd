@@ -35,7 +35,7 @@ cdef struct GetRequest:
     int64_t found_count
     int64_t found_bytes
     int64_t log_end         # where something was found: of the log, as the get met it
-    int64_t disk_count      # of what was found, what is not recent (memory_bytes): upstream's guess that the device has it
+    int64_t disk_count      # of what was found, what is not recent (memory_bytes): RocketMQ's guess that the device has it
     int64_t disk_bytes
     int64_t next_offset
     int64_t min_offset

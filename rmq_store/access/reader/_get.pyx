@@ -1,4 +1,4 @@
-"""get by queue offset (upstream: DefaultMessageStore.getMessage); see _get.pxd"""
+"""get by queue offset (RocketMQ: DefaultMessageStore.getMessage); see _get.pxd"""
 import os
 
 cimport cython
@@ -49,9 +49,9 @@ cdef tuple _STATUS = tuple(GetStatus)
 cdef class GetResult:
     """The result of a get: messages to iterate and index, `status`, next_offset, min_offset and max_offset of the queue.
 
-    Upstream: GetMessageResult. The messages are views: as long as a view lives, it stays valid and its file stays mapped, also
+    RocketMQ: GetMessageResult. The messages are views: as long as a view lives, it stays valid and its file stays mapped, also
     after the store was closed. Pickled and deep-copied messages have their own memory. disk_messages and disk_bytes count the
-    messages that lie further from the end of the log than memory_ratio_pct of the memory. Upstream assumes that these are read
+    messages that lie further from the end of the log than memory_ratio_pct of the memory. RocketMQ assumes that these are read
     from the device (checkInDiskByCommitOffset); the page cache may still hold them.
     """
 
@@ -97,7 +97,7 @@ cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
 
 
 cdef bint _bounds_met(GetRequest *r, Queue *q, int64_t *at) noexcept nogil:
-    # Whether the offset lies in the queue; if not, status and the offset to go on at.
+    # Whether the offset lies in the queue; if not, status and the offset to continue at.
     r.min_offset = rmq_load(&q.min_offset) if q != NULL else 0
     r.max_offset = rmq_load(&q.max_offset) if q != NULL else 0
     if r.max_offset == 0:
@@ -165,7 +165,7 @@ cdef int64_t _pass_over(GetRequest *r, FileRow *row, const LogFile *f, int64_t p
 
 cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexcept nogil:
     # Messages from r.offset on, until the request is filled, the scan long enough, or the ConsumeQueue file at its end
-    # (upstream reads the entries of one file a call). How many entries were looked at, or -errno.
+    # (RocketMQ reads the entries of one file a call). How many entries were looked at, or -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef const unsigned char *unit
     cdef int64_t n, i, physical, size, scanned = 0
@@ -325,7 +325,7 @@ cdef class StoreGet(StoreLook):
         queue. wait: how many seconds to wait if there is no message at `offset` or later; True means long_polling_timeout_ms,
         None means no wait. The dispatcher wakes the call, Ctrl-C ends it, and it raises StoreClosed if the store closes. If
         there are messages, the call returns at once. Raises OSError if a read fails.
-        Durability: the option `visibility` decides which messages are visible. Upstream: MessageStore.getMessage.
+        Durability: the option `visibility` decides which messages are visible. RocketMQ: MessageStore.getMessage.
         """
         cdef GetRequest r
         cdef int32_t[CODES_MAX] codes

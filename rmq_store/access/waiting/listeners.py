@@ -22,11 +22,11 @@ __all__ = ["ArrivingListener", "Listeners", "MessageArrived", "MessageListener"]
 
 
 class MessageArrived(NamedTuple):
-    """What a listener is told of one message: the arguments of upstream's MessageArrivingListener.arriving."""
+    """What a listener is told of one message: the arguments of RocketMQ's MessageArrivingListener.arriving."""
 
     topic: str
     queue_id: int
-    offset: int                         # one past the message, as upstream's logicOffset: where a reader stands behind it
+    offset: int                         # one past the message, as RocketMQ's logicOffset: where a reader stands behind it
     tags_code: int                      # of the queue entry: a hash code, or, of a delayed message, when it is due (ms)
     store_timestamp: int                # ms since 1970
     bit_map: bytes | None               # of the entry's extension unit; None: it has none

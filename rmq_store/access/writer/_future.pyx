@@ -1,4 +1,4 @@
-"""Light futures of asynchronous puts (upstream: CompletableFuture<PutMessageResult>). Contract in _future.pxd.
+"""Light futures of asynchronous puts (RocketMQ: CompletableFuture<PutMessageResult>). Contract in _future.pxd.
 
 No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler that closes the store may run anywhere in the
 main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
@@ -321,7 +321,7 @@ cdef class WaitedFutures:
         return s.io.mono_ns(s.io.ctx)
 
     cdef list _take(self):
-        # All that are done, late ones included; the others go on waiting.
+        # All that are done, late ones included; the others continue waiting.
         cdef PutFuture f
         cdef list before = self._waiting
         cdef list kept = [], done = []
@@ -348,7 +348,7 @@ cdef class WaitedFutures:
         return done
 
     def take(self):
-        """(future, waiter) of all that are done, late ones included; the others go on waiting."""
+        """(future, waiter) of all that are done, late ones included; the others continue waiting."""
         cdef PutFuture f
         found = []
         for f in self._take():

@@ -1,6 +1,6 @@
 """Put hooks: the arguments of a put, shown to them; and hooks that are C functions. Contracts in _hooks.pxd, rmq_put_hook.h.
 
-The thread that puts, with the GIL, and only where a hook was added. Upstream: PutMessageHook.
+The thread that puts, with the GIL, and only where a hook was added. RocketMQ: PutMessageHook.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject

@@ -1,4 +1,4 @@
-# Light queues of a put: which ones a message names, and the append that gives it a place in each (upstream: MultiDispatch).
+# Light queues of a put: which ones a message names, and the append that gives it a place in each (RocketMQ: MultiDispatch).
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore

@@ -1,4 +1,4 @@
-"""Light queues of a put (upstream: MultiDispatch, LmqDispatch). Contract in _light.pxd.
+"""Light queues of a put (RocketMQ: MultiDispatch, LmqDispatch). Contract in _light.pxd.
 
 A light queue is a consume queue %LMQ%name/0 whose entries lead to records of other topics. The record lists the queues in
 INNER_MULTI_DISPATCH. The append adds INNER_MULTI_QUEUE_OFFSET, the record's place in each, under the put lock: so dispatch, and

@@ -39,7 +39,7 @@ cdef extern from "<strings.h>" nogil:
 
 cdef inline bint find_property(const char *text, Py_ssize_t size, const char *name, Py_ssize_t name_size, const char **value,
                                Py_ssize_t *value_size) noexcept nogil:
-    # The last value of `name` in stored properties, by upstream's parser.
+    # The last value of `name` in stored properties, by RocketMQ's parser.
     cdef const char *end = text + size
     cdef const char *stop
     cdef bint found = False
@@ -102,7 +102,7 @@ cdef struct Turn:
     RecordArgs *args
     Queue *queue
     Appended *out
-    int64_t size        # that has to have room for it to go on
+    int64_t size        # that has to have room for it to continue
     int born_now        # 1: the born timestamp is the store time; 0: it is given. Of put, + PLACE_LIGHT
 
 # Of put: a place in light queues as well.

@@ -1,4 +1,4 @@
-"""The put methods of a store (upstream: DefaultMessageStore.asyncPutMessage). Contract in _put.pxd.
+"""The put methods of a store (RocketMQ: DefaultMessageStore.asyncPutMessage). Contract in _put.pxd.
 
 Under the GIL the put lock is only ever tried; whoever has to wait, for it, for room in the pool, for a file or for the device,
 gives the GIL up first. Everything that does not depend on the position happens before the lock.
@@ -54,7 +54,7 @@ cdef extern from "Python.h":
 cdef class PutResult:
     """The result of a put: the message is stored, and `status` says whether it is as durable as requested.
 
-    Upstream: PutMessageResult with its AppendMessageResult. Immutable; any thread.
+    RocketMQ: PutMessageResult with its AppendMessageResult. Immutable; any thread.
     """
 
     @property
@@ -275,7 +275,7 @@ cdef class StorePut(StoreCore):
         return kept
 
     cdef int _check_size(self, RecordArgs *a) except -1:
-        # record_prepare has run. Upstream's order: properties, body, record.
+        # record_prepare has run. RocketMQ's order: properties, body, record.
         if a.properties_total > PROPERTIES_SIZE_MAX:
             raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{a.properties_total} bytes",
                                                                PROPERTIES_SIZE_MAX,
@@ -463,7 +463,7 @@ cdef class StorePut(StoreCore):
         return self._put(changed, wants)
 
     def _delayed(self, Topic topic not None, queue_id, bytes properties, sys_flag):
-        """Upstream's rewriting of a message with a delay level, for a place that it can be delivered to. Until something
+        """RocketMQ's rewriting of a message with a delay level, for a place that it can be delivered to. Until something
         delivers it, it must be asked for."""
         name, number = topic.name.decode("utf-8"), int(_integer(queue_id, "queue_id", 0, 0x7FFFFFFF))
         rewritten = delay_rewrite(name, number, properties, sys_flag=_integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF),
@@ -500,7 +500,7 @@ cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given
 arguments_method(StorePut, "put", _put_method, """Stores one message. Returns a PutResult.
 
 topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, several keys separated by spaces, or an iterable
-of str. properties: a mapping of str to str, which may have upstream's reserved names, or bytes that are stored as given.
+of str. properties: a mapping of str to str, which may have RocketMQ's reserved names, or bytes that are stored as given.
 born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver the message
 after the delay of this level of delay_levels; the first level is 1, 0 means no delay, and a number beyond the last level
 means the last level. The returned offsets are then those of the waiting message. light_queues: names of light queues, with or
@@ -512,5 +512,5 @@ the message is stored, but the device did not confirm it within flush_deadline_m
 its own thread. It cannot leave the sync, and returns when the sync ends, however late. Raises errors.PutError (the message
 is not stored, `.status` says why), DurabilityError (a write or a sync failed; the store acknowledges no more messages),
 StoreStateError.
-Thread-safety: any number of threads. Upstream: MessageStore.putMessage.
+Thread-safety: any number of threads. RocketMQ: MessageStore.putMessage.
 """)

@@ -1,4 +1,4 @@
-"""Putting many at once, and without waiting (upstream: putMessages, asyncPutMessage). Contract in _put_many.pxd.
+"""Putting many at once, and without waiting (RocketMQ: putMessages, asyncPutMessage). Contract in _put_many.pxd.
 
 Bytes on disk are those of as many single puts. Everything is checked before the first byte is placed.
 """
@@ -358,12 +358,12 @@ cdef class StorePutMany(StorePut):
 
     def put_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
                   reconsume_times=0, wait=None):
-        """Stores an upstream-encoded batch (the body of a send-batch request) message by message. Returns a PutManyResult.
+        """Stores a batch in RocketMQ's encoding (the body of a send-batch request) message by message. Returns a PutManyResult.
 
         All messages lie in one commit-log file, with consecutive queue offsets and one store time, or none is stored.
         properties: of the whole batch (mapping or bytes), appended to those of each message. Raises MessageIllegal for a
         batch that is larger than message_size_max_bytes, malformed, transactional or delayed; else as put.
-        Upstream: MessageStore.putMessages, MessageExtBatch.
+        RocketMQ: MessageStore.putMessages, MessageExtBatch.
         """
         cdef RecordArgs a
         cdef Appended out

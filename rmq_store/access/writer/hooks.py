@@ -1,4 +1,4 @@
-"""Put hooks: what they see of a message, how they are asked, and how they refuse. Upstream: hook.PutMessageHook, HookUtils.
+"""Put hooks: what they see of a message, how they are asked, and how they refuse. RocketMQ: hook.PutMessageHook, HookUtils.
 
 A hook is called in the thread that puts, before the message is checked and stored, with the GIL. It lets the message pass,
 changes its properties, or refuses it. Where no hook was added, nothing here runs.
@@ -24,7 +24,7 @@ class PutMessage:
     born_timestamp: int or None, born_host: str or None: the arguments of the put. batch: True for the whole of a put_batch;
     `body` is then the encoded batch, and the properties are those of the batch. Only properties can be changed. The store
     checks the message after the hooks, so an argument may still be one that it refuses.
-    Upstream: MessageExt, as PutMessageHook.executeBeforePutMessage gets it.
+    RocketMQ: MessageExt, as PutMessageHook.executeBeforePutMessage gets it.
     """
 
     __slots__ = ("_compat", "_given", "_known", "_raw", "batch", "body", "born_host", "born_timestamp", "changed", "flag",
@@ -77,18 +77,18 @@ class PutMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, with upstream's names for tags (TAGS), keys (KEYS) and the delay level (DELAY). A view that cannot be
+        """All properties, with RocketMQ's names for tags (TAGS), keys (KEYS) and the delay level (DELAY). A view that cannot be
         changed. Raises MessageIllegal if the properties of the put cannot be stored."""
         return MappingProxyType(self._map())
 
     def put_property(self, name: str, value: str) -> None:
-        """Sets a property. Raises MessageIllegal for a name or value that a record cannot hold. Upstream: putProperty."""
+        """Sets a property. Raises MessageIllegal for a name or value that a record cannot hold. RocketMQ: putProperty."""
         encode_properties({name: value}, compat=self._compat)
         self._map()[name] = value
         self._set(changed=True, _raw=None)
 
     def clear_property(self, name: str) -> None:
-        """Removes a property, if it is there. Upstream: clearProperty."""
+        """Removes a property, if it is there. RocketMQ: clearProperty."""
         if self._map().pop(name, None) is not None:
             self._set(changed=True, _raw=None)
 

@@ -1,4 +1,4 @@
-# Following the log (upstream: ReputMessageService): every whole record below the visible position becomes a ConsumeQueue entry
+# Following the log (RocketMQ: ReputMessageService): every whole record below the visible position becomes a ConsumeQueue entry
 # and index entries. One native thread; the opening thread uses the same code to catch up before that thread starts.
 from libc.stdint cimport int32_t, int64_t
 
@@ -26,7 +26,7 @@ cdef struct Dispatcher:
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)
     int64_t put_timestamp           # of the last one that got an entry, written or not
-    int64_t bad_records             # rmq_count: records whose parts do not add up, skipped as upstream does
+    int64_t bad_records             # rmq_count: records whose parts do not add up, skipped as RocketMQ does
     int64_t stopped_at              # position of a record that cannot be read at all; -1 none
     int64_t records                 # rmq_count
     rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms

@@ -1,4 +1,4 @@
-"""Following the log into queues and index (upstream: ReputMessageService, CommitLogDispatcher). Contract in _dispatch.pxd."""
+"""Following the log into queues and index (RocketMQ: ReputMessageService, CommitLogDispatcher). Contract in _dispatch.pxd."""
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
@@ -200,7 +200,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
         elif status == RECORD_BAD_SIZE and limit < end and (limit - at < 8 or at + v.size > limit):
             break       # the limit cuts through this record: it is dispatched when all of it may be
         else:
-            # Cannot be read at all, or is a record of another place. Upstream's master goes on behind what it has of this file.
+            # Unreadable, or a record of another place. RocketMQ's master continues behind what it has of this file.
             d.stopped_at = at
             rmq_count(&d.bad_records, 1)
             at = end if end < limit else limit
@@ -282,7 +282,7 @@ cdef void dispatch_sleeper(Dispatcher *d, int change) noexcept nogil:
 
 cdef void _hold_log(Dispatcher *d, int rc) noexcept nogil:
     # While a full disk stops it, producers, who are quicker, would take each file's worth that is freed there; and as what is
-    # not dispatched is never cleaned, nobody would free more. Upstream keeps 10 % of the disk for this (DISK_FULL).
+    # not dispatched is never cleaned, nobody would free more. RocketMQ keeps 10 % of the disk for this (DISK_FULL).
     cdef bint full = rc == -ENOSPC or rc == -EDQUOT
     cdef int held = rc if full and (d.index_with_log if d.index_failed else d.queues_with_log) else 0
     if rmq_load32(&d.log.alloc.held) != held:

@@ -1,4 +1,4 @@
-"""Following a store that another process writes (upstream: none; the part of ReputMessageService). Contract in _follow.pxd.
+"""Following a store that another process writes (RocketMQ: none; the part of ReputMessageService). Contract in _follow.pxd.
 
 A record counts as there when a queue entry leads to it: the writer makes entries of whole records only, and in the log's order,
 so one entry vouches for everything before it. What the log seems to have beyond that may be half written, and is only looked
@@ -88,7 +88,7 @@ cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
 
 
 cdef bint _record(Dispatcher *d, int64_t at, RecordView *v, int64_t *next_at, int *rc) noexcept nogil:
-    # Whether there seems to be a record at `at`; v.size 0: the end of its file, the log goes on at next_at.
+    # Whether there seems to be a record at `at`; v.size 0: the end of its file, the log continues at next_at.
     cdef RecordStatus status
     cdef int64_t end
     rc[0] = _file(d, at)

@@ -1,4 +1,4 @@
-# The checkpoint file and the thread that keeps it (upstream: StoreCheckpoint, FlushConsumeQueueService).
+# The checkpoint file and the thread that keeps it (RocketMQ: StoreCheckpoint, FlushConsumeQueueService).
 #
 # Data first, then the checkpoint: log, queues and index are on the device before a time that covers them is written. The thread
 # also watches the put lock, so that the put path pays nothing for the warning about locks held too long.
@@ -14,7 +14,7 @@ cdef struct CheckpointTimes:
     int64_t index                   # end time of the newest full index file on the device
     int64_t master_flushed          # 5.x
     int64_t confirm                 # 5.x
-    int64_t flushed                 # ours, in what upstream leaves empty: the log is on the device up to here
+    int64_t flushed                 # ours, in what RocketMQ leaves empty: the log is on the device up to here
 
 cdef struct Checkpointer:
     const rmq_io *io

@@ -3,7 +3,7 @@
     offset  0 physicMsgTimestamp   8 logicsMsgTimestamp   16 indexMsgTimestamp   24 masterFlushedOffset   32 confirmPhyOffset
            40 flushed offset       48 its seal
 
-The last two are ours; upstream leaves these bytes alone. A time tells badly how far the log is flushed: many records may have
+The last two are ours; RocketMQ leaves these bytes alone. A time tells badly how far the log is flushed: many records may have
 the same, and a clock that once was a day ahead lends its time to a day of them. The seal ties the offset to physicMsgTimestamp:
 where a Java broker has written the checkpoint since, it no longer fits.
 """

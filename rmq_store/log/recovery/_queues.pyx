@@ -1,5 +1,5 @@
 """The queues of a store that is being opened: how far their entries lead, and whether that is to be believed. Contract in
-_queues.pxd (upstream: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
+_queues.pxd (RocketMQ: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLogicFiles)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memset
 
@@ -274,7 +274,7 @@ cdef class QueueRecovery:
         return last, ends.spoilt
 
     def settle_newest(self):
-        """Dispatch goes on behind the newest entry: that it leads to a record is looked at, and where it does not its queue
+        """Dispatch continues behind the newest entry: that it leads to a record is looked at, and where it does not its queue
         ends before it. Returns what find_ends does."""
         cdef int64_t i, spoilt = INT64_MAX
         cdef Queue *q = NULL

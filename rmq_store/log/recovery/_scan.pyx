@@ -1,4 +1,4 @@
-"""Walking the raw log and cutting it (upstream: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
+"""Walking the raw log and cutting it (RocketMQ: CommitLog.recoverNormally/-Abnormally, MappedFileQueue.truncateDirtyFiles)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all

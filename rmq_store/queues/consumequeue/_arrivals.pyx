@@ -1,4 +1,4 @@
-"""Telling listeners which queues got messages (upstream: MessageArrivingListener). Contract in _arrivals.pxd."""
+"""Telling listeners which queues got messages (RocketMQ: MessageArrivingListener). Contract in _arrivals.pxd."""
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 

@@ -1,4 +1,4 @@
-"""Entries on their way into the files (upstream: ConsumeQueue.putMessagePositionInfo, flush). Contract in _entries.pxd.
+"""Entries on their way into the files (RocketMQ: ConsumeQueue.putMessagePositionInfo, flush). Contract in _entries.pxd.
 
 Entries gather in one of a fixed number of small buffers, lent to a queue while it has unwritten entries: a put is twenty bytes
 stored, and one write system call pays for a whole buffer. When every buffer is lent, all are written and taken back.
@@ -177,9 +177,9 @@ cdef int _begin_right(TableState *t, Queue *q, QueueState *s, const Waiting *nex
 
 
 cdef int _put_waiting(TableState *t, Queue *q, QueueState *s, const Waiting *next) noexcept nogil:
-    # `next`: the next record of the queue; NULL: it is not there yet, or this is the last one, which is believed. Numbers go on
+    # `next`: the next record of the queue; NULL: not there yet, or this is the last one, which is believed. Numbers continue
     # behind the one that waits: what would be before it is lost, and its own entry takes those places, too, as a consumer meets
-    # nothing worse there than a message twice. They go on below it: its number is wrong; the same place twice would hide the
+    # nothing worse there than a message twice. They continue below it: its number is wrong; the same place twice would hide the
     # next record, so it gets one only where one is free.
     cdef Waiting *w = &s.waiting[0]
     cdef int64_t lacking = w.cq_offset - s.next_index
@@ -241,7 +241,7 @@ cdef int entries_decide(TableState *t) noexcept nogil:
 
 cdef int _up_to(TableState *t, Queue *q, QueueState *s, Waiting *record) noexcept nogil:
     # A record whose number leaves a gap, as behind a confirm offset: what would be before it is lost, where that many records
-    # fit in, and its own entry takes those places, too. Else it goes on where the queue ends. 1, or -errno.
+    # fit in, and its own entry takes those places, too. Else it continues where the queue ends. 1, or -errno.
     cdef int64_t room = record.physical - q.max_physical_offset
     cdef bint partly = record.physical + record.size == q.max_physical_offset     # by a call that failed
     cdef int rc = 1
@@ -255,7 +255,7 @@ cdef int _up_to(TableState *t, Queue *q, QueueState *s, Waiting *record) noexcep
 
 
 cdef inline bint _first_waits(const QueueState *s, const Waiting *next) noexcept nogil:
-    # Whether what the queue goes on with is there already, and this record says that it is right.
+    # Whether what the queue continues with is there already, and this record says that it is right.
     return s.waiting[0].size > 0 and s.waiting[0].cq_offset == s.next_index and _follows(&s.waiting[0], next)
 
 

@@ -8,7 +8,7 @@ from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 
 
 # Buffers one unit without bit map and sets *address; leaves it alone where the address space is used up (the plain tags code is
-# stored then, as upstream does). The caller has lent f a buffer.
+# stored then, as RocketMQ does). The caller has lent f a buffer.
 cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_timestamp, int64_t *address) noexcept nogil
 # The bit map's size; -ENOENT: no unit there.
 cdef int64_t ext_read(FileCache *c, UnitFiles *f, int64_t address, int64_t *tags_code, int64_t *store_timestamp,

@@ -1,4 +1,4 @@
-"""Ext units (upstream: ConsumeQueueExt). Contract in _ext.pxd."""
+"""Ext units (RocketMQ: ConsumeQueueExt). Contract in _ext.pxd."""
 from libc.stdint cimport int16_t, int64_t
 
 from rmq_store.base.io._sync cimport ENOENT, rmq_load, rmq_publish
@@ -127,7 +127,7 @@ cdef int64_t _walk(FileCache *c, UnitFiles *f) noexcept nogil:
             if rmq_get16(block + (at - from_offset)) < 1:
                 break
             at += rmq_get16(block + (at - from_offset))
-        if at > start + f.file_size:        # a size that leads out of the file: upstream fails to load it
+        if at > start + f.file_size:        # a size that leads out of the file: RocketMQ fails to load it
             at = start + f.file_size
         start += f.file_size
     return at

@@ -188,7 +188,7 @@ cdef class QueueTableOwner:
         _each(self, queue_correct_min, physical)
 
     def destroy(self, bytes topic not None, int queue_id):
-        """Deletes the files of a queue; it goes on, empty, at offset 0."""
+        """Deletes the files of a queue; it continues, empty, at offset 0."""
         cdef Queue *q = self.find(topic, queue_id)
         cdef int rc
         with nogil:

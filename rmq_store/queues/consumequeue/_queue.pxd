@@ -43,7 +43,7 @@ cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil
 # Queue offset of the first entry of its first file; 0 where it has no file.
 cdef int64_t queue_first(const Queue *q) noexcept nogil
-# Another process goes on writing them: what is not there may come back. Before reading begins beside it.
+# Another process continues writing them: what is not there may come back. Before reading begins beside it.
 cdef void queues_follow(QueueTable *t) noexcept nogil
 # Makes `index` the end, below what was found; 0: the queue begins anew, whatever its files are called.
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil
@@ -68,7 +68,7 @@ cdef void queues_let_sync(QueueTable *t) noexcept nogil
 
 # ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.
 # Returns 0 (also for a repeated entry), or -errno from I/O. cq_offset must continue the queue (a gap is pre-blanked only in the
-# first file of a queue, as upstream; elsewhere it is stored where upstream would store it and counted in queues_gaps).
+# first file of a queue, as RocketMQ; elsewhere it is stored where RocketMQ would store it and counted in queues_gaps).
 # -EINVAL: the topic cannot be a directory. What failed changed nothing: the same call can be repeated.
 # ext: filter bit map of the message (size 0: none), looked at only where the table has ConsumeQueueExt.
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,

@@ -1,4 +1,4 @@
-"""The queues of a store (upstream: ConsumeQueue, ConsumeQueueStore). Contract in _queue.pxd.
+"""The queues of a store (RocketMQ: ConsumeQueue, ConsumeQueueStore). Contract in _queue.pxd.
 
 A queue costs memory and, from its first entry on, a directory and sparse files; nothing else is kept open for it. The work is
 done next door: _table finds queues, _entries takes entries in, _recover finds and moves their ends, _files and _descriptors

@@ -1,4 +1,4 @@
-"""The steps of cleaning that touch native parts of an open store; cleaner.py decides (upstream: MappedFileQueue,
+"""The steps of cleaning that touch native parts of an open store; cleaner.py decides (RocketMQ: MappedFileQueue,
 CleanCommitLogService, CleanConsumeQueueService).
 
 A commit-log file goes in two steps. Withdrawn, it is no longer in the row: the log begins with the next file, nobody new

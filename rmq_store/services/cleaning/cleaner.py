@@ -1,4 +1,4 @@
-"""Deleting what is old: rounds by the clock and the disk in the control thread, and by hand (upstream: CleanCommitLogService,
+"""Deleting what is old: rounds by the clock and the disk in the control thread, and by hand (RocketMQ: CleanCommitLogService,
 CleanConsumeQueueService, executeDeleteFilesManually).
 
 A round deletes commit-log files from the oldest on, never the newest, never one that is not flushed and dispatched, at most

@@ -1,4 +1,4 @@
-"""Offsets where light queues are on: config/lmqConsumerOffset.json in the place of consumerOffset.json (upstream:
+"""Offsets where light queues are on: config/lmqConsumerOffset.json in the place of consumerOffset.json (RocketMQ:
 LmqConsumerOffsetManager, with enableLmq).
 
     {"lmqOffsetTable":{"%LMQ%x@%LMQ%group":next offset},"offsetTable":{"topic@group":{queueId:next offset}}}

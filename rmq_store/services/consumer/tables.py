@@ -20,9 +20,9 @@ PERM_READ, PERM_WRITE = 4, 2
 
 
 def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
-    """The cleanup policy of a topic's entry: str, upstream's DELETE or COMPACTION (CleanupPolicyUtils.getDeletePolicy).
+    """The cleanup policy of a topic's entry: str, RocketMQ's DELETE or COMPACTION (CleanupPolicyUtils.getDeletePolicy).
 
-    DELETE where the entry names none, as every entry of 4.9. A value that upstream does not know is returned as its repr."""
+    DELETE where the entry names none, as every entry of 4.9. A value that RocketMQ does not know is returned as its repr."""
     attributes = (entry or {}).get("attributes")
     policy = attributes.get("cleanup.policy", "DELETE") if isinstance(attributes, dict) else "DELETE"
     return policy if policy in ("DELETE", "COMPACTION") else repr(policy)

@@ -6,8 +6,8 @@ message.
 The order of steps makes repeats possible and losses not: the copy is appended, the level's offset moves, and only when the copy
 is durable the offset is written to the file.
 
-The wall clock decides what is due, as upstream. Two cases are told apart where it was set back. A message that was there before
-and would now wait longer than its level says is due at once (upstream's rule). A message that came while the clock is behind
+The wall clock decides what is due, as RocketMQ. Two cases are told apart where it was set back. A message that was there before
+and would now wait longer than its level says is due at once (RocketMQ's rule). A message that came while the clock is behind
 the log got the log's store time, because store times never run backwards; it waits its delay by the monotonic clock.
 """
 import os
@@ -75,7 +75,7 @@ cdef extern from * nogil:
 
 cdef enum:
     UNITS_AT_ONCE = 64
-    RETRY_MS = 100              # upstream's DELAY_FOR_A_WHILE
+    RETRY_MS = 100              # RocketMQ's DELAY_FOR_A_WHILE
     SKIPPED = 1
     WAITS_MAX = 100             # for room or for a file, before it is tried again later
 

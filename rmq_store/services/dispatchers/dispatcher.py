@@ -4,7 +4,7 @@
 
 Each has a thread that reads the log behind the store's own dispatch, and nobody waits for it: a slow one falls behind, and
 takes memory for one batch. Its position moves when the function returns. The control thread and close() write it, behind a
-flush of the log: after a crash records come again, and none is left out. Upstream: CommitLogDispatcher.
+flush of the log: after a crash records come again, and none is left out. RocketMQ: CommitLogDispatcher.
 """
 import re
 import threading
@@ -75,7 +75,7 @@ class _Dispatcher:
                 return
             try:
                 more = self._step(store)
-            except BaseException as error:      # of whatever kind: this one stops, the store and the others go on
+            except BaseException as error:      # of whatever kind: this one stops, the store and the others continue
                 if isinstance(error, StoreStateError) and store.closed:
                     return
                 self.error = f"{type(error).__name__}: {error}"

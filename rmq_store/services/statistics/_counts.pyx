@@ -66,7 +66,7 @@ def pool_use(StoreCore store not None):
 
 
 def lock_ms(StoreCore store not None):
-    """How long the present holder has had the put lock: int, 0 free. Upstream: lockTimeMills."""
+    """How long the present holder has had the put lock: int, 0 free. RocketMQ: lockTimeMills."""
     cdef int64_t since
     store._enter()
     since = rmq_load(&store.log.lock_since_ms)

@@ -1,4 +1,4 @@
-"""Statistics of an open store (upstream: StoreStatsService, DefaultMessageStore.getRuntimeInfo).
+"""Statistics of an open store (RocketMQ: StoreStatsService, DefaultMessageStore.getRuntimeInfo).
 
 Nothing here is on a message's way: the numbers are counters that native threads and calls keep anyway, histograms that commit,
 flush, dispatch and one get in 16 feed, and snapshots that the control thread takes once a second for the rates.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Durations", "Rates", "StoreStats", "durations", "runtime_info"]
 
-SNAPSHOTS_MAX = 601         # ten minutes of one a second, as upstream
+SNAPSHOTS_MAX = 601         # ten minutes of one a second, as RocketMQ
 
 
 class Durations(TypedDict):
@@ -113,7 +113,7 @@ class Rates:
         return time.monotonic() - self._boot
 
     def text(self, field: str) -> str:
-        """As upstream prints it: three rates, a blank between them."""
+        """As RocketMQ prints it: three rates, a blank between them."""
         return " ".join(str(round(self.over(field, seconds), 2)) for seconds in (10, 60, 600))
 
     def over(self, field: str, seconds: int) -> float:
@@ -129,7 +129,7 @@ class Rates:
 
 
 def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_times: Histogram | None) -> dict[str, str]:
-    """Upstream's keys where the meaning is the same, text as there. Keys of put latency only where puts are measured.
+    """RocketMQ's keys where the meaning is the same, text as there. Keys of put latency only where puts are measured.
 
     disks: usage in percent of the disks of the commit log and of the queues. putMessageSizeTotal counts records.
     """
