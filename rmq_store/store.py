@@ -254,6 +254,10 @@ class MessageStore(StoreServes):
             raise ValueError("this listener was not added")
         self._listeners.remove(listener)
 
+    def _forget_arrivals(self, topics: tuple[str, ...]) -> None:
+        if self._listeners is not None:
+            self._listeners.forget(topics)
+
     def _loop_hub(self, loop: "asyncio.AbstractEventLoop") -> "LoopHub | None":
         """What wakes tasks of this event loop; None where the store closes. In the loop's thread, beside loops of others."""
         hub = self._loop_hubs.get(loop)
@@ -364,11 +368,12 @@ class MessageStore(StoreServes):
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
             self._attempt(problems, "writing consumer offsets", self._consuming.end)
-            self._attempt(problems, "writing the positions of dispatchers", self._dispatchers.write, False)
+            self._attempt(problems, "writing the positions of dispatchers", self._dispatchers.end)
             if self._delay is not None:
                 self._attempt(problems, "writing delay offsets", self._delay.write)
         else:
             self._consuming.end(write=False)
+            self._dispatchers.end(write=False)
         self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
         if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this

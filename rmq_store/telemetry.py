@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("rmq_store.telemetry needs opentelemetry-api: pip install 'rmq_store[opentelemetry]'",
                               name=error.name) from None
 
+from rmq_store.base.io.threads import members
 from rmq_store.errors import RmqStoreError
 from rmq_store.version import VERSION
 
@@ -115,7 +116,7 @@ def instrument(store: "MessageStore", meter: "otel.Meter | None" = None) -> None
 def _callback(stores: "weakref.WeakSet[MessageStore]", rows: "Callable[[MessageStore], Iterator[Row]]") -> Any:
     def observe(options: "otel.CallbackOptions") -> "Iterable[otel.Observation]":
         found = []
-        for store in list(stores):
+        for store in members(stores):
             try:
                 found += [otel.Observation(value, {"path": store.path, **attributes}) for value, attributes in rows(store)]
             except RmqStoreError:

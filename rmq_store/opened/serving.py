@@ -187,7 +187,12 @@ class StoreServes(StoreHooks):
         for topic in topics:
             if not isinstance(topic, str):
                 raise illegal("topic", topic, "give each as a str")
-        return remove_topics(self, self._consuming, self._files, topics)
+        removed = remove_topics(self, self._consuming, self._files, topics)
+        self._forget_arrivals(topics)
+        return removed
+
+    def _forget_arrivals(self, topics: tuple[str, ...]) -> None:
+        """Queues of these topics begin anew. MessageStore has the listeners."""
 
     def clean_unused_topics(self, keep: Iterable[str]) -> RemovedQueues:
         """Deletes all topics that are neither in `keep` nor RocketMQ's own; see delete_topics. RocketMQ: cleanUnusedTopic."""

@@ -365,3 +365,17 @@ def test_the_option_names_entry_points(tmp_path, monkeypatch):
         MessageStore.open(tmp_path / "s", dispatchers="index,absent", **SMALL)
     MessageStore.open(tmp_path / "s", **SMALL).close()
     sys.modules.pop("seekers", None)
+
+
+def test_a_write_that_comes_late_leaves_the_file_to_the_next_owner(tmp_path):
+    """remove_dispatcher may stand between its flush and its write while another thread closes the store."""
+    store = MessageStore.open(tmp_path / "s", **SMALL)
+    store.put("T", b"x", wait=True)
+    store.add_dispatcher("d", lambda messages: None)
+    late = store._dispatchers
+    store.close()
+    content = (tmp_path / "s/config/dispatchers.json").read_bytes()
+    late._known["d"] = late._here["d"].offset = 7
+    with pytest.raises(errors.StoreClosed):
+        late.write()
+    assert (tmp_path / "s/config/dispatchers.json").read_bytes() == content

@@ -244,3 +244,28 @@ async def _put(path):
 def test_asyncio(tmp_path):
     import asyncio
     asyncio.run(_put(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("how", ["put", "put_async", "put_many"])
+@pytest.mark.parametrize("given", [{"tags": "a\x02DELAY\x013"}, {"keys": "k\x01l"}, {"tags": 5}, {"tags": "\ud800"},
+                                   {"tags": "a", "properties": {"TAGS": "b"}}, {"keys": "a", "properties": {"KEYS": "b"}}],
+                         ids=["separator", "separator_in_keys", "number", "surrogate", "tags_twice", "keys_twice"])
+def test_what_the_store_refuses_it_refuses_with_a_hook_that_changes_something(store, how, given):
+    """The properties that a hook has made are stored as they are: tags and keys have to be checked on the way into them."""
+    with pytest.raises(errors.MessageIllegal):
+        PUTS[how](store, **given)
+    store.add_put_hook(lambda message: message.put_property("checked", "yes"))
+    with pytest.raises(errors.MessageIllegal):
+        PUTS[how](store, **given)
+    assert store.max_log_offset == 0
+
+
+def test_an_error_of_another_store_refuses_and_ends_no_thread(store):
+    """StoreClosed would tell the control thread, whose puts are asked for, too, that its own store closes."""
+    def mirror(message):
+        raise errors.StoreClosed("/elsewhere")
+
+    store.add_put_hook(mirror, "mirror")
+    with pytest.raises(errors.PutRefused, match="put hook mirror refused the message: it raised StoreClosed") as refused:
+        store.put("T", b"x")
+    assert not isinstance(refused.value, errors.StoreStateError)

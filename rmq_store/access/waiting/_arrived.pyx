@@ -34,7 +34,11 @@ def arrived_entries(StoreWait store not None, topic, queue_id, int64_t begin, in
     if begin < low:
         begin = low             # cleaning was quicker
     if begin < end:
-        n = queue_read(store.queues, q, begin, units, min(end - begin, <int64_t> UNITS_AT_ONCE))
+        n = min(end - begin, <int64_t> UNITS_AT_ONCE)
+        store.calls += 1
+        with nogil:
+            n = queue_read(store.queues, q, begin, units, n)
+        store.calls -= 1
     if n < 0:
         raise OSError(-n, os.strerror(-n), f"{store.path}: {topic}, queue {queue_id}, offset {begin}")
     if n == 0:

@@ -66,6 +66,11 @@ class Listeners:
                 self._told = {(topic, queue): end for topic, queue, _, end in self._store._queue_list()}
             self._each = (*self._each, listener)
 
+    def forget(self, topics: tuple[str, ...]) -> None:
+        """The queues of these topics were deleted, and begin anew."""
+        for key in [key for key in list(self._told) if key[0] in topics]:
+            self._told.pop(key, None)
+
     def remove(self, listener: ArrivingListener | MessageListener) -> None:
         with self._lock:
             for name in ("_listeners", "_each"):
@@ -99,7 +104,10 @@ class Listeners:
     def _tell_each(self, topic: str, queue_id: int, end: int) -> None:
         told = self._told
         at = told.get((topic, queue_id), 0)
-        at = at if at <= end else 0         # the queue was deleted, and begins anew
+        if at > end:
+            if self._store.max_offset(topic, queue_id) >= at:
+                return                      # what was taken before these listeners came
+            at = 0                          # the queue was deleted, and begins anew
         while at < end:
             try:
                 entries, beyond = arrived_entries(self._store, topic, queue_id, at, end)

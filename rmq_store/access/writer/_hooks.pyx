@@ -67,7 +67,7 @@ cdef class _CapsuleHook:
 
     def __call__(self, message):
         cdef rmq_put_message m
-        cdef bytes topic = message.topic.encode("utf-8", "surrogatepass"), body = bytes(message.body)
+        cdef bytes topic = message.topic.encode("utf-8", "surrogatepass"), body = bytes(memoryview(message.body))
         cdef bytes properties = message.encoded()
         cdef int rc
         memset(&m, 0, sizeof(m))

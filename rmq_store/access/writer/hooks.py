@@ -11,7 +11,7 @@ from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.codec.delay import with_delay_level
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import decode_properties, encode_properties
-from rmq_store.errors import PutRefused, RmqStoreError
+from rmq_store.errors import MessageIllegal, PutError, PutRefused
 from rmq_store.status import PutStatus
 
 __all__ = ["PutHook", "PutMessage", "ask", "asked_batch", "asked_many"]
@@ -71,7 +71,13 @@ class PutMessage:
             if level is not None:
                 properties = with_delay_level(properties, level)
             known = decode_properties(encode_properties(properties, compat=self._compat))
-            known |= {name: text for name, text in (("TAGS", tags), ("KEYS", keys)) if text}
+            for name, text in (("TAGS", tags), ("KEYS", keys)):
+                if text is not None and text != "":
+                    encode_properties({name: text}, compat=self._compat)    # as the put checks where nothing changes
+                    if name in known:
+                        raise MessageIllegal(f"{name.lower()} and the property {name} are two names for one field: give one "
+                                             "of them")
+                    known[name] = text
             self._set(_known=known)
         return known
 
@@ -109,12 +115,13 @@ PutHook = Callable[[PutMessage], object]
 
 
 def ask(hooks: Sequence[tuple[str, PutHook]], message: PutMessage) -> None:
-    """Calls the hooks in their order; the first that refuses ends it. Raises PutRefused; and RmqStoreError, which a hook may
-    raise to refuse in its own words."""
+    """Calls the hooks in their order; the first that refuses ends it. Raises PutRefused; and PutError, which a hook may raise
+    to refuse in its own words. No other error of this library passes: StoreClosed, of another store, would tell the threads of
+    this one that it closes."""
     for name, hook in hooks:
         try:
             answer = hook(message)
-        except RmqStoreError:
+        except PutError:
             raise
         except Exception as error:      # of whatever kind: it is the program's code, and the message is not stored
             raise PutRefused(name, f"it raised {type(error).__name__}: {error}") from error

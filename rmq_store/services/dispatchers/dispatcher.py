@@ -56,6 +56,9 @@ class _Dispatcher:
         self._store = weakref.ref(store)
         self._path = store.path
         self._stop = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
         self.thread = start_thread(self._run, "rmq-dispatcher")
 
     @property
@@ -65,7 +68,7 @@ class _Dispatcher:
     def stop(self) -> None:
         """Waits for the call that is under way, unless it is the one that stops it."""
         self._stop.set()
-        if threading.current_thread() is not self.thread:
+        if self.thread is not None and threading.current_thread() is not self.thread:
             self.thread.join()
 
     def _run(self) -> None:
@@ -93,11 +96,16 @@ class _Dispatcher:
             self.offset = first
         messages: list[Message] = []
         at, size = self.offset, 0
-        while len(messages) < BATCH_MESSAGES and size < BATCH_BYTES and (found := store._next_record(at, limit)) is not None:
-            _, _, length, message, at = found
-            if message is not None:
-                messages.append(message)
-                size += length
+        try:
+            while (len(messages) < BATCH_MESSAGES and size < BATCH_BYTES
+                   and (found := store._next_record(at, limit)) is not None):
+                _, _, length, message, at = found
+                if message is not None:
+                    messages.append(message)
+                    size += length
+        except CorruptionError:
+            if not messages:
+                raise               # else those before the damage first, and this error with the next batch
         if at == self.offset:
             return False
         if messages:
@@ -115,6 +123,8 @@ class Dispatchers:
         self._file = ConfigFile(files, root, NAME)
         self._flush_log = flush_log
         self._lock = StoreLock(root, "the dispatchers")
+        self._write_lock = StoreLock(root, "writing the positions of dispatchers")      # taken first
+        self._ended = False
         self._known: dict[str, int] | None = None       # positions of those that are not here
         self._here: dict[str, _Dispatcher] = {}
         self._written: dict[str, int] = {}
@@ -135,7 +145,8 @@ class Dispatchers:
                 raise StoreStateError(f"dispatcher {name} of {store.path} is running: remove it first, or choose another name")
             known = self._positions().get(name) if before is None else before.offset
             offset = self._begin(store, name, known, from_offset)
-            self._here[name] = _Dispatcher(store, name, dispatch, offset)
+            self._here[name] = _Dispatcher(store, name, dispatch, offset)       # known before it runs: it may close the store
+            self._here[name].start()
 
     def _begin(self, store: "StoreWait", name: str, known: int | None, from_offset: int | None) -> int:
         """Where it begins: at a record, or at the end of the log, whatever the file or the caller says."""
@@ -153,7 +164,8 @@ class Dispatchers:
                 raise illegal("from_offset", offset, "give the log offset of a record, such as Message.offset, or the end of "
                               "the log") from error
             error.cure = (f"this is the position of dispatcher {name} in {self._file.path}, and the log was replaced or "
-                          f"damaged: remove_dispatcher({name!r}, forget=True), and add it with from_offset")
+                          f"damaged: open the store without {name} in the option dispatchers, remove_dispatcher({name!r}, "
+                          "forget=True), and add it with from_offset")
             raise
         return offset
 
@@ -196,20 +208,33 @@ class Dispatchers:
         for one in here:
             one.stop()
 
-    def write(self, flush: bool = True) -> None:
-        """Writes the positions, where one of them changed. flush: the log is flushed first, for who has not done so. Durable
-        when it returns. Raises OSError, and StoreClosed where close() has flushed the log, and writes them."""
+    def write(self) -> None:
+        """Writes the positions, where one of them changed, behind a flush of the log. Durable when it returns. Raises OSError,
+        and StoreClosed where the store has closed: the directory may be another process's."""
+        with self._write_lock:
+            self._write(self._flush_log)
+
+    def end(self, write: bool = True) -> None:
+        """The store closes, its log is flushed: the last write, if any."""
+        with self._write_lock:
+            try:
+                if write:
+                    self._write(lambda: None)
+            finally:
+                self._ended = True
+
+    def _write(self, flush_log: Callable[[], object]) -> None:
         with self._lock:
             if self._known is None:
                 return              # nobody asked for one: the file is not even read
             table = dict(sorted({**self._known, **{d.name: d.offset for d in self._here.values()}}.items()))
         if table == self._written:
             return
-        if flush:
-            self._flush_log()
-        with self._lock:
-            self._file.save({"offsetTable": table})
-            self._written = table
+        if self._ended:
+            raise StoreClosed(self._file.path)
+        flush_log()
+        self._file.save({"offsetTable": table})
+        self._written = table
 
     def _positions(self) -> dict[str, int]:
         """Raises ConfigFileCorrupted. The lock is held."""

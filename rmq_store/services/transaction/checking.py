@@ -18,6 +18,7 @@ from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
     MessageIllegal,
     PropertiesSizeExceeded,
+    PutRefused,
     StoreStateError,
     TransactionDecided,
     TransactionUnknown,
@@ -103,7 +104,7 @@ class Checker:
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
                 continue
-            except (MessageIllegal, PropertiesSizeExceeded) as error:   # of this one alone: the others are asked all the same
+            except (MessageIllegal, PropertiesSizeExceeded, PutRefused) as error:   # the others are asked all the same
                 count += 1
                 _say_failed(half, error)
         return count
