@@ -17,6 +17,7 @@ JSON, BINARY = 0, 1
 RESPONSE, ONEWAY = 1, 2
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
              "NODE_JS")
+_TOTAL, _MARK = struct.Struct(">i"), struct.Struct(">4xI")       # of a frame
 VERSION = 409               # the ordinal of 4.9.8, which clients switch on
 
 
@@ -50,8 +51,7 @@ def frame_size(start: bytes | bytearray | memoryview) -> int:
             _total(start)
         return 0
     total = _total(start)
-    mark = int.from_bytes(start[4:8], "big")
-    kind, header = mark >> 24, mark & 0xFFFFFF
+    kind, header = _mark(start)
     if kind not in (JSON, BINARY):
         raise BadFrame(f"serialize type {kind} is neither 0 (JSON) nor 1 (binary)")
     if header > min(total - 4, HEADER_MAX):
@@ -60,18 +60,25 @@ def frame_size(start: bytes | bytearray | memoryview) -> int:
 
 
 def _total(start: bytes | bytearray | memoryview) -> int:
-    total = int.from_bytes(start[:4], "big", signed=True)
+    total: int = _TOTAL.unpack_from(start)[0]
     if not 4 <= total <= FRAME_MAX - 4:
         raise BadFrame(f"frame length {total} is outside 4 to {FRAME_MAX - 4}")
     return total
+
+
+def _mark(start: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """(serialize type, header length) of a frame that begins so."""
+    mark: int = _MARK.unpack_from(start)[0]
+    return mark >> 24, mark & 0xFFFFFF
 
 
 def decode(data: bytes | bytearray) -> Frame:
     """The frame that `data` holds, whole and without a byte behind it. Raises BadFrame."""
     if len(data) < 8 or frame_size(data) != len(data):
         raise BadFrame(f"{len(data)} bytes are not one whole frame")
-    end = 8 + (int.from_bytes(data[4:8], "big") & 0xFFFFFF)
-    parse = _binary if data[4] == BINARY else _json
+    kind, header = _mark(data)
+    end = 8 + header
+    parse = _binary if kind == BINARY else _json
     frame = parse(bytes(data[8:end]))
     frame.body = bytes(data[end:])
     return frame

@@ -58,6 +58,7 @@ SHOWN_OF = {PutStatus: {
     PutStatus.MESSAGE_ILLEGAL: "tests/store/test_statuses_returned.py::test_message_illegal",
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "tests/store/test_statuses_returned.py::test_properties_size_exceeded",
     PutStatus.OS_PAGE_CACHE_BUSY: "tests/hooks/test_running_flags.py::test_page_cache_busy",
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: "tests/light/test_light_put.py::test_the_number_of_light_queues_is_bounded",
     PutStatus.UNKNOWN_ERROR: "tests/hooks/test_put_hooks.py::test_a_hook_that_fails_refuses_with_unknown_error",
 }, GetStatus: {
     GetStatus.FOUND: "tests/store/test_put_get.py::test_fields_come_back",
