@@ -4,6 +4,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore, errors
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -136,6 +137,8 @@ def test_a_follower_sees_decisions_of_its_writer(tmp_path):
             held[1].rollback(wait=True)
             held[0].commit(wait=True)
             assert reader.get(OP, 0, 0, wait=60).messages and reader.get("T", 0, 0, wait=60).messages
+            # A record enters its queue before it enters the index, and a follower finds a new index file within a second.
+            until(lambda: all(reader.message_by_unique_key(HALF, t.id) for t in held))
             assert [p.id for p in reader.transactions()] == [held[2].id]
             assert [reader.transaction_by_id(t.id).state for t in held] == ["committed", "rolled back", "pending"]
 
