@@ -55,6 +55,7 @@ COMMANDS = {
     "backup": "back up a store, which may be open, into a directory of backups; a later backup copies only new data",
     "restore": "restore a store from a backup; or list the backups, or check one of them",
     "namesrv": "run a RocketMQ name server, with which brokers register and where clients ask for routes",
+    "serve": "run a RocketMQ broker over a store, with a name server in the same process",
     "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install 'rmq_store[spark]')",
     "readback": "recover a copy of a store and print all its contents, to compare two stores",
 }

@@ -49,7 +49,9 @@ def _loads(body: bytes) -> Any:
 class Routes:
     """Answers requests by their code. An unknown code is answered with 3, a request that lacks a field with 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Callable[[object], Broker] | None = None) -> None:
+        """own: the broker in whose process this name server runs, as the peer of a connection reaches it."""
+        self._own = own
         self._brokers: dict[tuple[str, int], Broker] = {}
         self._kv: dict[tuple[str, str], str] = {}
         self._processors: dict[int, Callable[[object, Frame], Frame]] = {
@@ -62,6 +64,9 @@ class Routes:
         processor = self._processors.get(frame.code)
         if processor is None:
             return frame.answer(NOT_SUPPORTED, f" request type {frame.code} not supported")
+        if self._own is not None:
+            broker = self._own(channel)
+            self._brokers[broker.name, broker.id] = broker
         try:
             return processor(channel, frame)
         except KeyError as error:
@@ -160,7 +165,8 @@ class Routes:
 
     def _delete_topic(self, channel: object, frame: Frame) -> Frame:
         for b in self._brokers.values():
-            b.topics.pop(frame.ext["topic"], None)
+            if b.channel is not None:       # the own broker's are its own to delete
+                b.topics.pop(frame.ext["topic"], None)
         return frame.answer()
 
     def _put_kv(self, channel: object, frame: Frame) -> Frame:

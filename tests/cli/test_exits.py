@@ -33,6 +33,8 @@ RUNS = {
     ("offsets", 0): "show good", ("offsets", 1): "show good -g none", ("offsets", 2): "show gap", ("offsets", 3): "show NEW",
     ("offsets", 4): "show bad_json",
     ("namesrv", 3): "--listen 203.0.113.1:0",
+    ("serve", 2): "gap --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0",
+    ("serve", 3): "good --listen 203.0.113.1:0", ("serve", 4): "wrong_size --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0",
     ("topics", 0): "list good", ("topics", 1): "list good -t none", ("topics", 2): "list gap", ("topics", 3): "list NEW",
     ("topics", 4): "list wrong_size",
     ("groups", 0): "list good", ("groups", 1): "list good -g none", ("groups", 2): "list gap", ("groups", 3): "list NEW",
@@ -62,7 +64,7 @@ RUNS = {
 ELSEWHERE = {
     ("doctor", 0): __name__, ("doctor", 1): __name__, ("repair", 4): __name__, ("readback", 1): __name__,
     ("advise", 0): "tests/diagnosis/test_advise.py", ("bench", 1): "tests/cli/test_bench.py",
-    ("namesrv", 0): "tests/namesrv/test_namesrv.py",
+    ("namesrv", 0): "tests/namesrv/test_namesrv.py", ("serve", 0): "tests/broker/test_serving.py",
     ("spark", 0): "tests/spark/test_cli.py", ("spark", 1): "tests/spark/test_cli.py", ("spark", 2): __name__,
     ("spark", 3): __name__, ("spark", 4): "tests/spark/test_snapshot.py",
 }

@@ -203,8 +203,9 @@ def test_a_process_without_descriptors_pauses_and_takes_connections_again(monkey
     loop = Loop("127.0.0.1", 0, Routes().answer, lambda connection: None)
     with monkeypatch.context() as patch:
         patch.setattr(socket.socket, "accept", full)
-        loop._accept()
-    assert loop._listener not in {key.fileobj for key in loop._selector.get_map().values()}
+        listener = loop._listeners[0]
+        loop._accept(listener, Routes().answer)
+    assert listener not in {key.fileobj for key in loop._selector.get_map().values()}
     loop._sweep(time.monotonic() + 2 * loops.PAUSE_S)
     thread = threading.Thread(target=loop.serve)
     thread.start()

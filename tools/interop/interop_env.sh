@@ -90,6 +90,18 @@ rmq_prepare_broker() { # $1: version; the same for a whole broker
             "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }
 
+rmq_prepare_clients() { # $1: version; the same for clients and mqadmin
+  local ver="$1" lib cls
+  case "$ver" in 4.9.8|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.8 or 5.3.3)" >&2; exit 64 ;; esac
+  rmq_find_java
+  lib="$rmq_cache/lib-clients-$ver"
+  [ -f "$lib/.complete" ] || rmq_fetch_jars "$rmq_here/clients/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-client
+  cls="$(rmq_classes "clients-$ver" "$rmq_here"/clients/Clients.java)"
+  rmq_compile "$lib" "$cls" "$rmq_here"/clients/Clients.java
+  JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED
+            --add-opens=java.base/java.lang=ALL-UNNAMED "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
+}
+
 rmq_prepare_chronicle() { # the same for Chronicle Queue; its analytics are off
   local ver=2026.2 lib cls sources
   rmq_find_java

@@ -45,6 +45,7 @@ class _Table:
         self._entries: dict[str, dict[str, Any]] = {}
         self._more: dict[str, Any] = {}
         self._dirty = self._ended = False
+        self.changes = 0            # how often an entry came, changed or went: whoever keeps a copy asks for it first
         found = file.load(self._take)
         if found is not None:
             self._entries, self._more = found
@@ -82,6 +83,7 @@ class _Table:
             if entry != before:
                 self._entries[name] = entry
                 self._dirty = True
+                self.changes += 1
             return dict(entry)
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
@@ -95,7 +97,19 @@ class _Table:
         with self._lock:
             found = self._entries.pop(name, None) is not None
             self._dirty = self._dirty or found
+            self.changes += found
             return found
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Copies of all entries by name."""
+        with self._lock:
+            return {name: dict(entry) for name, entry in self._entries.items()}
+
+    def content(self) -> dict[str, Any]:
+        """A copy of what the file holds after the next flush, but for the version, which that flush makes."""
+        with self._lock:
+            return {"dataVersion": {"counter": 0, "timestamp": 0}} | self._more | {
+                self.key: {name: dict(entry) for name, entry in self._entries.items()}}
 
     def flush(self) -> None:
         """Writes what changed; durable when it returns. Raises OSError, StoreClosed."""

@@ -1,0 +1,1 @@
+"""A RocketMQ broker over a store: processors by request code, and what they share."""

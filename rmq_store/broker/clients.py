@@ -1,0 +1,185 @@
+"""Who is connected: producers and consumers by group, and their subscriptions (RocketMQ: ProducerManager, ConsumerManager).
+
+Thread-safety: every method; one lock, and nothing is sent under it.
+"""
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmq_store.broker.request import Handle
+from rmq_store.filter._program import SqlFilter
+
+__all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscription_of"]
+
+TAG = "TAG"
+
+
+class Subscription(NamedTuple):
+    """What a group reads of a topic. tags: for store.get, None for all. sql: in place of tags."""
+
+    topic: str
+    text: str
+    version: int
+    kind: str
+    tags: str | None
+    sql: SqlFilter | None
+
+
+def subscription_of(topic: str, text: str, kind: str, version: int) -> Subscription:
+    """Raises FilterIllegal for SQL that does not parse."""
+    kind = kind or TAG
+    if kind == TAG:
+        return Subscription(topic, text, version, kind, text if text not in ("", "*") else None, None)
+    return Subscription(topic, text, version, kind, None, SqlFilter(text))
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection in one group."""
+
+    connection: Handle
+    id: str
+    language: str
+    version: int
+    seen: float
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of a group that are connected."""
+
+    name: str
+    type: str = "CONSUME_PASSIVELY"
+    model: str = "CLUSTERING"
+    start: str = "CONSUME_FROM_LAST_OFFSET"
+    clients: dict[int, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+class Clients:
+    """on_change is called with the name of a consumer group whose clients or topics changed."""
+
+    def __init__(self, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._lock = threading.RLock()
+        self._producers: dict[str, dict[int, Client]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+
+    # ---- asked by other processors
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        with self._lock:
+            return self._consumers.get(name)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        with self._lock:
+            found = self._consumers.get(group)
+            return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that are connected and read this topic."""
+        with self._lock:
+            return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
+
+    def consumers(self, group: str) -> list[Client]:
+        with self._lock:
+            found = self._consumers.get(group)
+            return [] if found is None else list(found.clients.values())
+
+    def producers(self, group: str) -> list[Client]:
+        with self._lock:
+            return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> list[str]:
+        with self._lock:
+            return list(self._producers)
+
+    def client_of(self, id: str) -> Client | None:
+        """A connected producer by its client id."""
+        with self._lock:
+            for clients in self._producers.values():
+                for client in clients.values():
+                    if client.id == id:
+                        return client
+        return None
+
+    # ---- life of connections
+
+    def add_producer(self, group: str, client: Client) -> None:
+        with self._lock:
+            self._producers.setdefault(group, {})[client.connection.id] = client
+
+    def add_consumer(self, name: str, client: Client, how: tuple[str, str, str],
+                     subscriptions: Iterable[Subscription] | None) -> None:
+        """how: its type, model, and where it begins. subscriptions: None where this heartbeat does not tell them."""
+        with self._lock:
+            group = self._consumers.setdefault(name, ConsumerGroup(name))
+            group.type, group.model, group.start = (new or old for new, old in zip(how, (group.type, group.model, group.start),
+                                                                                   strict=True))
+            changed = client.connection.id not in group.clients
+            group.clients[client.connection.id] = client
+            if subscriptions is not None:
+                changed = _subscribe(group, subscriptions) or changed
+        if changed:
+            self._on_change(name)
+
+    def remove(self, connection: Handle, producer: str, consumer: str) -> None:
+        """A client says good-bye to a group, or two; "" for none."""
+        with self._lock:
+            self._drop_producer(producer, connection.id)
+            changed = self._drop_consumer(consumer, connection.id)
+        if changed:
+            self._on_change(consumer)
+
+    def gone(self, connection: Handle) -> None:
+        """A connection has ended."""
+        changed = []
+        with self._lock:
+            for group in [name for name, clients in self._producers.items() if connection.id in clients]:
+                self._drop_producer(group, connection.id)
+            for name in [name for name, group in self._consumers.items() if connection.id in group.clients]:
+                changed.append(name)
+                self._drop_consumer(name, connection.id)
+        for name in changed:
+            self._on_change(name)
+
+    def expire(self, before: float) -> None:
+        """Closes the connections that sent no heartbeat since `before` (time.monotonic)."""
+        with self._lock:
+            every = [*self._producers.values(), *(group.clients for group in self._consumers.values())]
+            silent = {client.connection.id: client.connection for clients in every for client in clients.values()
+                      if client.seen < before}
+        for connection in silent.values():
+            connection.close()
+            self.gone(connection)
+
+    def _drop_producer(self, group: str, connection_id: int) -> None:
+        clients = self._producers.get(group, {})
+        clients.pop(connection_id, None)
+        if not clients:
+            self._producers.pop(group, None)
+
+    def _drop_consumer(self, group: str, connection_id: int) -> bool:
+        found = self._consumers.get(group)
+        if found is None or found.clients.pop(connection_id, None) is None:
+            return False
+        if not found.clients:
+            del self._consumers[group]
+        return True
+
+
+def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> bool:
+    """Takes the subscriptions of a heartbeat. Returns whether the set of topics changed."""
+    changed = False
+    named = set()
+    for found in subscriptions:
+        named.add(found.topic)
+        before = group.subscriptions.get(found.topic)
+        changed = changed or before is None
+        if before is None or before.version < found.version:
+            group.subscriptions[found.topic] = found
+    for topic in [topic for topic in group.subscriptions if topic not in named]:
+        del group.subscriptions[topic]
+        changed = True
+    return changed

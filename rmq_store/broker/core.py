@@ -1,0 +1,121 @@
+"""What the processors of one broker share, and the table of codes (RocketMQ: BrokerController)."""
+import itertools
+import logging
+from collections.abc import Callable
+
+from rmq_store.broker.clients import Clients
+from rmq_store.broker.codes import Code
+from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.options import BrokerOptions
+from rmq_store.broker.request import Handle, Refused, Request
+from rmq_store.broker.topics import Groups, Topics
+from rmq_store.broker.workers import Workers
+from rmq_store.errors import RmqStoreError, StoreStateError
+from rmq_store.remoting.frame import ONEWAY, Frame, encode
+from rmq_store.store import MessageStore
+
+__all__ = ["BUSY", "Core", "Processor", "Processors"]
+
+log = logging.getLogger("rmq_store.broker")
+Processor = Callable[[Request], Frame | None]
+BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
+VERSIONS = {"4.9": 409, "5.x": 479}     # ordinals of 4.9.8 and 5.3.3, which clients switch on
+
+
+class Core:
+    """The parts of one broker. Set while it opens, and not changed afterwards."""
+
+    store: MessageStore
+    options: BrokerOptions
+    topics: Topics
+    groups: Groups
+    clients: Clients
+    held: HeldPulls
+    workers: Workers
+    processors: "Processors"
+    address: str            # host:port that routes and message ids name
+    started_ms: int
+
+    def __init__(self) -> None:
+        self._opaque = itertools.count(1)
+
+    @property
+    def modern(self) -> bool:
+        """Whether this broker has the face of 5.x."""
+        return bool(self.store.options.compat == "5.x")
+
+    @property
+    def version(self) -> int:
+        return VERSIONS[self.store.options.compat]
+
+    def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"") -> bool:
+        """Sends a request of the broker's own, oneway. False: the connection has ended."""
+        return connection.send(encode(Frame(code, next(self._opaque) & 0x7FFFFFFF, ext, body, ONEWAY, language="JAVA",
+                                            version=self.version)))
+
+    def reply(self, request: Request, answer: Frame) -> None:
+        """Sends the answer to a request that was held back."""
+        if not request.frame.flag & ONEWAY:
+            request.connection.send(encode(self.dressed(answer)))
+
+    def dressed(self, answer: Frame) -> Frame:
+        answer.language, answer.version = "JAVA", self.version
+        return answer
+
+
+class Processors:
+    """The table code -> processor. Any front hands every request to `answer`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        core.processors = self
+        self._table: dict[int, tuple[Processor, bool]] = {}
+
+    def add(self, processors: dict[int, Processor], *, slow: bool = False) -> None:
+        """slow: they wait for a device or for many records, so that a worker thread runs them."""
+        for code, processor in processors.items():
+            self._table[code] = (processor, slow)
+
+    @property
+    def codes(self) -> list[int]:
+        """Sorted."""
+        return sorted(self._table)
+
+    def answer(self, connection: Handle, frame: Frame) -> Frame | None:
+        """The answer to a request; None: it comes later, by connection.send, or not at all."""
+        request = Request(connection, frame)
+        processor, slow = self._table.get(frame.code, (_not_supported, False))
+        if not slow:
+            return self.run(processor, request)
+        if not self.later(processor, request):
+            return self._core.dressed(frame.answer(Code.SYSTEM_BUSY, BUSY))
+        return None
+
+    def later(self, processor: Processor, request: Request) -> bool:
+        """Runs it in a worker. False: too much waits there."""
+        return self._core.workers.submit(lambda: self._run_later(processor, request))
+
+    def _run_later(self, processor: Processor, request: Request) -> None:
+        answer = self.run(processor, request)
+        if answer is not None:
+            self._core.reply(request, answer)
+
+    def run(self, processor: Processor, request: Request) -> Frame | None:
+        """Whatever a processor raises becomes an answer."""
+        try:
+            answer = processor(request)
+        except Refused as refused:
+            answer = request.answer(refused.code, refused.remark)
+        except StoreStateError as error:
+            answer = request.answer(Code.SERVICE_NOT_AVAILABLE, str(error))
+        except (RmqStoreError, OSError) as error:
+            log.error("request %d of %s failed: %s", request.frame.code, request.connection.peer, error)
+            answer = request.answer(Code.SYSTEM_ERROR, str(error))
+        except Exception as error:
+            log.exception("request %d of %s failed", request.frame.code, request.connection.peer)
+            answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return None if answer is None else self._core.dressed(answer)
+
+
+def _not_supported(request: Request) -> Frame:
+    return request.answer(Code.NOT_SUPPORTED, f" request type {request.frame.code} not supported")

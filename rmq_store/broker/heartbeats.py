@@ -1,0 +1,138 @@
+"""What clients say of themselves: codes 34, 35, 38, 46, 203 and 204; push 40 to the members of a group that changed (RocketMQ:
+ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener)."""
+import time
+from typing import Any
+
+from rmq_store.broker.clients import TAG, Client, Subscription, subscription_of
+from rmq_store.broker.codes import RETRY, Code
+from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.errors import FilterIllegal
+from rmq_store.filter._program import SqlFilter
+from rmq_store.remoting.frame import Frame
+
+__all__ = ["Heartbeats"]
+
+NOTIFY_CONSUMER_IDS_CHANGED = 40
+SUBSCRIPTIONS_MAX = 4096        # of one group
+GROUPS_OF_ONE_MAX = 1024        # of one connection
+NAME_MAX = 255
+
+
+class Heartbeats:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def processors(self) -> dict[int, Processor]:
+        return {34: self._heartbeat, 35: self._unregister, 38: self._consumer_list, 46: self._check_config,
+                203: self._consumer_connections, 204: self._producer_connections}
+
+    def notify(self, group: str) -> None:
+        """Tells every member of a consumer group that the group changed."""
+        config = self._core.groups.snapshot().get(group)
+        if not self._core.options["notifyConsumerIdsChangedEnable"] or (config is not None and not config.notify):
+            return
+        for client in self._core.clients.consumers(group):
+            self._core.push(client.connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def _heartbeat(self, request: Request) -> Frame:
+        data = request.json()
+        frame = request.frame
+        client = Client(request.connection, _string(data.get("clientID")), frame.language, frame.version, time.monotonic())
+        producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
+        if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
+            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
+        for producer in producers:
+            if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:
+                self._core.clients.add_producer(group, client)
+        for consumer in consumers:
+            self._register(client, consumer)
+        return request.answer()
+
+    def _register(self, client: Client, data: dict[str, Any]) -> None:
+        name = _string(data.get("groupName"))
+        config = self._core.groups.find(name)
+        if config is None:
+            return
+        if config.retry_queues > 0:
+            self._core.topics.create(RETRY + name, config.retry_queues, sys_flag=1 if data.get("unitMode") is True else 0)
+        told = None if data.get("withoutSub") is True else self._told(name, data)
+        how = tuple(_string(data.get(key)) for key in ("consumeType", "messageModel", "consumeFromWhere"))
+        self._core.clients.add_consumer(name, client, how, told)    # type: ignore[arg-type]
+
+    def _told(self, group: str, data: dict[str, Any]) -> list[Subscription]:
+        """The subscriptions of a heartbeat. One that is known is not read again: heartbeats come every 30 s."""
+        found = []
+        for one in _list(data.get("subscriptionDataSet"))[:SUBSCRIPTIONS_MAX]:
+            topic, version = _string(one.get("topic")), one.get("subVersion")
+            version = version if isinstance(version, int) else 0
+            known = self._core.clients.subscription(group, topic)
+            if known is None or known.version < version:
+                try:
+                    known = subscription_of(topic, _string(one.get("subString")), _string(one.get("expressionType")), version)
+                except FilterIllegal:       # 46 has told the client
+                    continue
+            found.append(known)
+        return found
+
+    def _unregister(self, request: Request) -> Frame:
+        ext = request.ext
+        self._core.clients.remove(request.connection, ext.get("producerGroup", ""), ext.get("consumerGroup", ""))
+        return request.answer()
+
+    def _consumer_list(self, request: Request) -> Frame:
+        group = request.text("consumerGroup")
+        ids = list(dict.fromkeys(client.id for client in self._core.clients.consumers(group)))
+        if not ids:
+            return request.answer(Code.SYSTEM_ERROR, f"no consumer for this group, {group:.255}")
+        return request.answer(body=body_of({"consumerIdList": ids}))
+
+    def _check_config(self, request: Request) -> Frame:
+        data = request.json()
+        found = data.get("subscriptionData")
+        if not isinstance(found, dict) or (found.get("expressionType") or TAG) == TAG:
+            return request.answer()
+        kind = _string(found.get("expressionType"))
+        if kind != "SQL92" or not self._core.options["enablePropertyFilter"]:
+            raise Refused(Code.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind:.40}")
+        try:
+            SqlFilter(_string(found.get("subString")))
+        except FilterIllegal as error:
+            raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return request.answer()
+
+    def _consumer_connections(self, request: Request) -> Frame:
+        name = request.text("consumerGroup")
+        group = self._core.clients.group(name)
+        if group is None:
+            raise Refused(Code.CONSUMER_NOT_ONLINE, f"the consumer group[{name:.255}] not online")
+        return request.answer(body=body_of({
+            "connectionSet": [_connection(client) for client in self._core.clients.consumers(name)],
+            "consumeFromWhere": group.start, "consumeType": group.type, "messageModel": group.model,
+            "subscriptionTable": {topic: _shown(sub) for topic, sub in list(group.subscriptions.items())}}))
+
+    def _producer_connections(self, request: Request) -> Frame:
+        name = request.text("producerGroup")
+        clients = self._core.clients.producers(name)
+        if not clients:
+            raise Refused(Code.SYSTEM_ERROR, f"the producer group[{name:.255}] not exist")
+        return request.answer(body=body_of({"connectionSet": [_connection(client) for client in clients]}))
+
+
+def _connection(client: Client) -> dict[str, object]:
+    return {"clientAddr": client.connection.peer, "clientId": client.id, "language": client.language,
+            "version": client.version}
+
+
+def _shown(sub: Subscription) -> dict[str, object]:
+    tags = sorted({t.strip() for t in sub.text.split("||") if t.strip()}) if sub.kind == TAG and sub.tags is not None else []
+    return {"classFilterMode": False, "codeSet": [], "expressionType": sub.kind, "subString": sub.text,
+            "subVersion": sub.version, "tagsSet": tags, "topic": sub.topic}
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

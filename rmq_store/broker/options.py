@@ -1,0 +1,87 @@
+"""The broker's own options: RocketMQ's names, in its spelling or as snake_case, beside those of the store.
+
+`split` takes them out of what a caller, a configuration file or `-o` gives; what is left belongs to the store. Source: the
+fields of BrokerConfig (4.9.8, 5.3.3), with its defaults where DEFAULTS does not say otherwise.
+"""
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rmq_store.config import values
+from rmq_store.errors import ConfigError
+
+__all__ = ["LIVE", "BrokerOptions", "split"]
+
+# RocketMQ's name -> default. enablePropertyFilter is on here: SQL92 filters work at once.
+DEFAULTS: dict[str, Any] = {
+    "brokerName": "broker-a", "brokerClusterName": "DefaultCluster", "brokerId": 0, "brokerPermission": 6,
+    "autoCreateTopicEnable": True, "autoCreateSubscriptionGroup": True, "defaultTopicQueueNums": 8,
+    "clusterTopicEnable": True, "brokerTopicEnable": True, "traceTopicEnable": False,
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "enablePropertyFilter": True, "rejectTransactionMessage": False, "longPollingEnable": True, "shortPollingTimeMills": 1000,
+    "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
+    "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "channelExpiredTimeout": 120_000,
+    "validateSystemTopicWhenUpdateTopic": True, "advertise": ""}
+LIVE = frozenset(DEFAULTS) - {"brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "advertise"}
+_RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNums": (1, 1024),
+           "shortPollingTimeMills": (0, 3_600_000), "registerNameServerPeriod": (10_000, 60_000),
+           "channelExpiredTimeout": (1000, 86_400_000)}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda m: "_" + m[0].lower(), name)
+
+
+_BY_NAME = {name: name for name in DEFAULTS} | {_snake(name): name for name in DEFAULTS}
+_NAME = re.compile(r"[%|A-Za-z0-9_.-]{1,127}").fullmatch
+
+
+def split(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """(the broker's by RocketMQ's name, the others)."""
+    own, others = {}, {}
+    for key, value in given.items():
+        if key in _BY_NAME:
+            own[_BY_NAME[key]] = value
+        else:
+            others[key] = value
+    return own, others
+
+
+class BrokerOptions:
+    """Values by RocketMQ's names: options["brokerName"]. Any thread; `change` swaps the whole table."""
+
+    def __init__(self, given: Mapping[str, object]) -> None:
+        """Raises ConfigError."""
+        self._values = {**DEFAULTS, **{name: _checked(name, value) for name, value in given.items()}}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def table(self) -> dict[str, Any]:
+        return dict(self._values)
+
+    def change(self, given: Mapping[str, object]) -> None:
+        """Live options only. All of them change, or none. Raises ConfigError."""
+        for name, value in given.items():
+            if name not in LIVE and _checked(name, value) != self._values[name]:
+                raise ConfigError(f"option {name} cannot change while the broker serves: start it again with the new value")
+        self._values = {**self._values, **{name: _checked(name, value) for name, value in given.items()}}
+
+
+def _checked(name: str, value: object) -> Any:
+    default = DEFAULTS[name]
+    try:
+        if isinstance(default, bool):
+            return values.to_bool(value)
+        if isinstance(default, int):
+            low, high = _RANGES[name]
+            number = values.to_int(value)
+            if not low <= number <= high:
+                raise ValueError(f"expected a number from {low} to {high}")
+            return number
+    except ValueError as error:
+        raise ConfigError(f"option {name} is {value!r}: {error}") from None
+    text = str(value).strip()
+    if name in ("brokerName", "brokerClusterName") and not _NAME(text):
+        raise ConfigError(f"option {name} is {value!r}: give up to 127 characters % | A-Z a-z 0-9 _ . -")
+    return text

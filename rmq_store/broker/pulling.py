@@ -1,0 +1,164 @@
+"""Reading by pull: codes 11 and 361, answered at once or held until a message comes (RocketMQ: PullMessageProcessor)."""
+import time
+from typing import NamedTuple
+
+from rmq_store.access.reader._get import GetResult
+from rmq_store.broker.clients import Subscription, subscription_of
+from rmq_store.broker.codes import FAQ, PERM_READ, Code
+from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.holding import Held
+from rmq_store.broker.request import Refused, Request
+from rmq_store.errors import FilterIllegal
+from rmq_store.remoting.frame import FRAME_MAX, Frame
+from rmq_store.status import GetStatus
+
+__all__ = ["Pulling"]
+
+COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4      # bits of sysFlag
+BYTES_MAX = FRAME_MAX - (1 << 20)
+SUSPEND_MAX_MS = 3_600_000
+TAGS_MAX = 32 << 10
+COUNT_MAX = 1 << 16
+
+_CODES = {
+    GetStatus.FOUND: Code.SUCCESS, GetStatus.NO_MATCHED_MESSAGE: Code.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: Code.PULL_RETRY_IMMEDIATELY, GetStatus.OFFSET_FOUND_NULL: Code.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: Code.PULL_NOT_FOUND, GetStatus.OFFSET_OVERFLOW_BADLY: Code.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: Code.PULL_OFFSET_MOVED, GetStatus.OFFSET_RESET: Code.PULL_OFFSET_MOVED}
+
+
+class Pull(NamedTuple):
+    """A checked pull."""
+
+    request: Request
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    bytes_max: int
+    subscription: Subscription
+
+
+class Pulling:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def processors(self) -> dict[int, Processor]:
+        return {11: self._pull, 361: self._pull}
+
+    def _pull(self, request: Request) -> Frame | None:
+        bits = request.integer("sysFlag")
+        pull = self._checked(request, bits)
+        result = self._get(pull, pull.offset)
+        if bits & COMMIT_OFFSET and (offset := request.long("commitOffset", 0)) >= 0:
+            self._core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+        answer = self._answer(pull, result, pull.offset)
+        if answer.code == Code.PULL_NOT_FOUND and bits & SUSPEND:
+            return self._hold(pull, answer)
+        return answer
+
+    def _checked(self, request: Request, bits: int) -> Pull:
+        core = self._core
+        if not core.options["brokerPermission"] & PERM_READ:
+            raise Refused(Code.NO_PERMISSION, f"the broker[{core.address}] pulling message is forbidden")
+        name, topic_name = request.text("consumerGroup"), request.text("topic")
+        group = core.groups.find(name)
+        if group is None:
+            raise Refused(Code.GROUP_NOT_EXIST, f"subscription group [{name:.255}] does not exist,{FAQ}")
+        if not group.consume:
+            raise Refused(Code.NO_PERMISSION, f"subscription group no permission, {name}")
+        topic = core.topics.get(topic_name)
+        if topic is None:
+            raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{topic_name:.255}] not exist, apply first please!{FAQ}")
+        if not topic.perm & PERM_READ:
+            raise Refused(Code.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden")
+        queue_id = request.integer("queueId")
+        if not 0 <= queue_id < topic.read:
+            raise Refused(Code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                          f"topicConfig.readQueueNums:[{topic.read}] consumer:[{request.connection.peer}]")
+        subscription = self._subscription(request, bits, group.broadcast)
+        bytes_max = min(request.integer("maxMsgBytes", BYTES_MAX), BYTES_MAX)
+        return Pull(request, name, topic_name, queue_id, request.long("queueOffset"),
+                    min(max(request.integer("maxMsgNums"), 1), COUNT_MAX),
+                    bytes_max if bytes_max > 0 else BYTES_MAX, subscription)
+
+    def _subscription(self, request: Request, bits: int, broadcast: bool) -> Subscription:
+        core = self._core
+        name, topic = request.text("consumerGroup"), request.text("topic")
+        if bits & SUBSCRIPTION:
+            text = request.ext.get("subscription", "")
+            if len(text) > TAGS_MAX:
+                raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+            try:
+                found = subscription_of(topic, text, request.ext.get("expressionType", ""), 0)
+            except FilterIllegal:
+                raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+        else:
+            group = core.clients.group(name)
+            if group is None:
+                raise Refused(Code.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+            if group.model == "BROADCASTING" and not broadcast:
+                raise Refused(Code.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way")
+            known = core.clients.subscription(name, topic)
+            if known is None:
+                raise Refused(Code.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+            if known.version < request.long("subVersion", 0):
+                raise Refused(Code.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            found = known
+        if found.sql is not None and not core.options["enablePropertyFilter"]:
+            raise Refused(Code.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {found.kind:.40}")
+        return found
+
+    def _get(self, pull: Pull, offset: int) -> GetResult:
+        sub = pull.subscription
+        try:
+            return self._core.store.get(pull.topic, pull.queue_id, max(offset, 0), pull.count_max, sub.tags, sql=sub.sql,
+                                        max_bytes=pull.bytes_max)
+        except ValueError as error:
+            raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+    def _answer(self, pull: Pull, result: GetResult, offset: int) -> Frame:
+        status = result.status
+        following = result.next_offset
+        if offset < 0 and status != GetStatus.NO_MESSAGE_IN_QUEUE:      # as a master answers: the client continues at the start
+            status, following = GetStatus.OFFSET_TOO_SMALL, result.min_offset
+        if status == GetStatus.NO_MESSAGE_IN_QUEUE:
+            code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
+        else:
+            code = _CODES[status]
+        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(following), "minOffset": str(max(result.min_offset, 0)),
+               "maxOffset": str(result.max_offset)}
+        body = b""
+        if code == Code.SUCCESS:
+            body = b"".join([message.raw for message in result])
+        return pull.request.answer(code, status.name, ext, body)
+
+    def _hold(self, pull: Pull, answer: Frame) -> Frame | None:
+        """Keeps the pull; the answer that it has now is sent when nothing comes."""
+        request, options = pull.request, self._core.options
+        wait_ms = min(request.long("suspendTimeoutMillis", 0), SUSPEND_MAX_MS)
+        if not options["longPollingEnable"]:
+            wait_ms = options["shortPollingTimeMills"]
+        at = pull.offset
+
+        def run(last: bool) -> bool:
+            nonlocal answer, at
+            try:
+                result = self._get(pull, at)
+                found = self._answer(pull, result, at)
+            except Refused as refused:
+                self._core.reply(request, request.answer(refused.code, refused.remark))
+                return True
+            if found.code == Code.PULL_RETRY_IMMEDIATELY and not last:
+                # What came does not match: the search continues behind it, and the client learns of it at the end.
+                held.offset = at = result.next_offset
+                found = request.answer(Code.PULL_NOT_FOUND, found.remark, found.ext)
+            answer = found
+            if last or found.code != Code.PULL_NOT_FOUND:
+                self._core.reply(request, found)
+                return True
+            return False
+
+        held = Held(request.connection.id, pull.topic, pull.queue_id, at, time.monotonic() + max(wait_ms, 0) / 1000, run)
+        return None if self._core.held.add(held) else answer

@@ -1,0 +1,136 @@
+"""The broker at its name servers: the embedded one, which reads its topics, and real ones, with which it registers every 30 s
+and when a topic changes (RocketMQ: BrokerOuterAPI, BrokerController.registerBrokerAll)."""
+import json
+import logging
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from rmq_store.base.io.threads import start_thread
+from rmq_store.broker.core import Core
+from rmq_store.namesrv.routes import Broker as Entry
+from rmq_store.remoting.frame import Frame, decode, encode, frame_size
+
+__all__ = ["Registration", "advertised", "own_entry"]
+
+REGISTER, UNREGISTER = 103, 104
+TIMEOUT_S = 3.0
+log = logging.getLogger("rmq_store.broker")
+WILDCARDS = ("0.0.0.0", "::")
+
+
+def advertised(listen: str, local: str, advertise: str) -> str:
+    """The address at which a client reaches the broker. listen: where the broker listens. local: the address on which that
+    client reached the name server of this process, "" for none. advertise: HOST or HOST:PORT that somebody gave."""
+    host, _, port = listen.rpartition(":")
+    if advertise:
+        has_port = advertise.rpartition(":")[2].isdecimal() and (advertise.count(":") == 1 or "]:" in advertise)
+        return advertise if has_port else f"{advertise}:{port}"
+    if host.strip("[]") in WILDCARDS and local:
+        return f"{local.rpartition(':')[0]}:{port}"
+    return listen
+
+
+def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
+    """What the embedded name server says of this broker to the peer of a connection."""
+    topics: dict[str, dict[str, Any]] = {}
+    seen: object = None
+
+    def entry(connection: Any) -> Entry:
+        nonlocal topics, seen
+        snapshot = core.topics.snapshot()
+        name = core.options["brokerName"]
+        if snapshot is not seen:
+            seen = snapshot
+            topics = {t.name: {"brokerName": name, "readQueueNums": t.read, "writeQueueNums": t.write, "perm": t.perm,
+                               "topicSysFlag": t.sys_flag} for t in snapshot.values()}
+        address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
+        return Entry(core.options["brokerClusterName"], name, 0, address, "", None, None, topics)
+
+    return entry
+
+
+class Registration:
+    """Tells real name servers of this broker, in one thread, on a connection to each that stays open."""
+
+    def __init__(self, core: Core, servers: list[tuple[str, int]]) -> None:
+        self._core, self._servers = core, servers
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        self._changed = threading.Event()
+        self._stopped = False
+        self._failed: set[tuple[str, int]] = set()
+        self.thread = start_thread(self._run, "rmq-broker-register")
+
+    def changed(self) -> None:
+        """A topic came, changed or went: the name servers hear of it at once."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._changed.set()
+        self.thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._changed.clear()
+            for server in self._servers:
+                self._ask(server, lambda: self._register())
+            self._changed.wait(self._core.options["registerNameServerPeriod"] / 1000)
+        for server in self._servers:
+            self._ask(server, lambda: Frame(UNREGISTER, 2, self._who()))
+        for sock in self._sockets.values():
+            sock.close()
+
+    def _who(self) -> dict[str, str]:
+        options = self._core.options
+        return {"brokerName": options["brokerName"], "brokerAddr": self._core.address, "brokerId": "0",
+                "clusterName": options["brokerClusterName"]}
+
+    def _register(self) -> Frame:
+        table = self._core.topics.content()
+        wrapper = {"dataVersion": table["dataVersion"], "topicConfigTable": table["topicConfigTable"]}
+        if self._core.modern:
+            wrapper |= {"topicQueueMappingInfoMap": {}, "topicQueueMappingDetailMap": {}, "mappingDataVersion": {
+                "counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}}
+        body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+        ext = self._who() | {"haServerAddr": "", "compressed": "false", "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
+        return Frame(REGISTER, 1, ext, body, language="JAVA", version=self._core.version)
+
+    def _ask(self, server: tuple[str, int], make: Callable[[], Frame]) -> None:
+        """A server that does not answer is asked again in the next round; the log says so once."""
+        try:
+            sock = self._sockets.get(server)
+            if sock is None:
+                sock = self._sockets[server] = socket.create_connection(server, timeout=TIMEOUT_S)
+            sock.sendall(encode(make()))
+            answer = _receive(sock)
+            if answer.code != 0:
+                raise OSError(f"it answers {answer.code}: {answer.remark}")
+            self._failed.discard(server)
+        except (OSError, ValueError) as error:
+            sock = self._sockets.pop(server, None)
+            if sock is not None:
+                sock.close()
+            if server not in self._failed and not self._stopped:
+                self._failed.add(server)
+                log.warning("the name server %s:%d does not take the registration: %s", *server, error)
+
+
+def _receive(sock: socket.socket) -> Frame:
+    data = bytearray()
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        size = frame_size(data[:8])
+        if size and len(data) >= size:
+            frame = decode(data[:size])
+            if frame.flag & 1:
+                return frame
+            del data[:size]
+            continue
+        more = sock.recv(1 << 16)
+        if not more or time.monotonic() > deadline:
+            raise OSError("it closed the connection, or answers too slowly")
+        data += more

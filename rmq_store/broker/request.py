@@ -1,0 +1,104 @@
+"""One request as a processor sees it, and its fields. What a client sent wrong raises Refused, which becomes the answer.
+
+Any thread. Numbers are checked against the range of Java's int or long before anybody uses them.
+"""
+import json
+import re
+from typing import Any, Protocol
+
+from rmq_store.broker.codes import Code
+from rmq_store.remoting.frame import Frame
+
+__all__ = ["Handle", "Refused", "Request", "body_of", "json_body"]
+
+INT, LONG = 1 << 31, 1 << 63
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
+_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)')
+
+
+class Handle(Protocol):
+    """A connection of a front, native or Python. Any thread may call it. `peer` and `local` are addresses as host:port; `local`
+    is the one under which the client reached this broker."""
+
+    id: int
+    peer: str
+    local: str
+
+    def send(self, data: bytes, /) -> bool: ...
+    def close(self) -> None: ...
+
+
+class Refused(Exception):
+    """A request that is answered with another code than success."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code, self.remark = code, remark
+
+
+class Request:
+    """A frame and the connection it came on."""
+
+    __slots__ = ("connection", "ext", "frame")
+
+    def __init__(self, connection: Handle, frame: Frame) -> None:
+        self.connection, self.frame, self.ext = connection, frame, frame.ext
+
+    def text(self, name: str) -> str:
+        """A field that has to be there."""
+        value = self.ext.get(name)
+        if value is None:
+            raise Refused(Code.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        return value
+
+    def integer(self, name: str, default: int | None = None, limit: int = INT) -> int:
+        """A field that is a number of Java's int; limit=LONG for a long. default None: it has to be there."""
+        value = self.ext.get(name) or None
+        if value is None:
+            if default is None:
+                raise Refused(Code.SYSTEM_ERROR, f"the custom field <{name}> is null")
+            return default
+        number = int(value) if _NUMBER(value) else limit
+        if not -limit <= number < limit:
+            raise Refused(Code.SYSTEM_ERROR, f"the custom field <{name}> is {value!r:.60}, no number of Java's "
+                          f"{'int' if limit == INT else 'long'}")
+        return number
+
+    def long(self, name: str, default: int | None = None) -> int:
+        return self.integer(name, default, LONG)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean, as Java or the C++ client writes it."""
+        value = self.ext.get(name)
+        return default if value is None else value.lower() in ("true", "1")
+
+    def answer(self, code: int = Code.SUCCESS, remark: str = "", ext: dict[str, str] | None = None,
+               body: bytes = b"") -> Frame:
+        return self.frame.answer(code, remark, ext, body)
+
+    def json(self) -> dict[str, Any]:
+        """The body, a JSON object, also in fastjson's dialect."""
+        return json_body(self.frame.body)
+
+
+def json_body(body: bytes) -> dict[str, Any]:
+    """Raises Refused."""
+    def quote(match: re.Match[str]) -> str:
+        return match[0] if match["key"] is None else f'{match["open"]}"{match["key"]}"'
+
+    try:
+        text = body.decode()
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = json.loads(_NUMERIC_KEY.sub(quote, text))
+    except (ValueError, RecursionError) as error:
+        raise Refused(Code.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(Code.SYSTEM_ERROR, "the body is no JSON object")
+    return found
+
+
+def body_of(value: object) -> bytes:
+    """JSON as an answer carries it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

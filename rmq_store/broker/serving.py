@@ -1,0 +1,236 @@
+"""Broker: a store that RocketMQ clients reach over a network (RocketMQ: BrokerStartup, BrokerController, NamesrvStartup)."""
+import ipaddress
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from rmq_store.base.io.threads import start_thread
+from rmq_store.broker.clients import Clients
+from rmq_store.broker.core import Core, Processors
+from rmq_store.broker.front import LoopFront
+from rmq_store.broker.heartbeats import Heartbeats
+from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.offsets import Offsets
+from rmq_store.broker.options import BrokerOptions, split
+from rmq_store.broker.pulling import Pulling
+from rmq_store.broker.queries import Queries
+from rmq_store.broker.registration import WILDCARDS, Registration, advertised, own_entry
+from rmq_store.broker.sending import Sending
+from rmq_store.broker.sending_back import SendingBack
+from rmq_store.broker.topics import Groups, Topics
+from rmq_store.broker.transactions import Transactions
+from rmq_store.broker.workers import Workers
+from rmq_store.config.sources import read_config
+from rmq_store.errors import ArgumentIllegal, ConfigError
+from rmq_store.namesrv.routes import Routes
+from rmq_store.remoting.frame import Frame
+from rmq_store.store import MessageStore
+
+__all__ = ["Broker"]
+
+EXPIRE_S = 10.0
+log = logging.getLogger("rmq_store.broker")
+
+
+class Broker:
+    """A RocketMQ broker, and a name server if one is asked for, over a store. `Broker.open` makes one.
+
+    Lifetime: until close() or the end of its `with` block. Thread-safety: every method. RocketMQ's clients reach it at
+    `namesrv_address`; `store` is an ordinary MessageStore, whose puts and gets meet those of the clients.
+    """
+
+    store: MessageStore
+    address: str                        # HOST:PORT of the broker
+    namesrv_address: str | None         # HOST:PORT of the name server in this process
+    _core: Core
+    _processors: Processors
+    _front: LoopFront
+    _keeper: threading.Thread
+    _routes: Routes | None = None
+    _registration: Registration | None = None
+    _closed = False
+    _closing: threading.Lock
+    _dirty: threading.Event             # a topic or a group changed
+    _ended: threading.Event
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        raise ArgumentIllegal("Broker is not made by a call: Broker.open(path, ...) opens a store and serves it")
+
+    @classmethod
+    def open(cls, path: str | bytes | os.PathLike[Any], *, listen: str = "127.0.0.1:0",
+             namesrv_listen: str | None = "127.0.0.1:0", namesrv: str | None = None, advertise: str = "",
+             config: str | os.PathLike[str] | None = None, **options: Any) -> "Broker":
+        """Opens or makes the store at `path`, and serves it. Returns when clients can connect.
+
+        listen: HOST:PORT of the broker; port 0 chooses a free one. namesrv_listen: HOST:PORT of the name server that runs in
+        this process; None for none. namesrv: "HOST:PORT;HOST:PORT", name servers of others, with which the broker registers.
+        advertise: HOST or HOST:PORT that routes give to clients; default: `listen`, or the address on which a client reached
+        the name server if `listen` is a wildcard. config: a broker.conf or a TOML file. options: those of MessageStore.open
+        (docs/options.md) and of the broker (docs/broker.md), by their names here or in RocketMQ. Durability: flush_mode
+        decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
+        cannot be listened on.
+        """
+        given = dict(split(read_config(config).entries)[0]) if config is not None else {}
+        own, found = split(options)
+        others: dict[str, Any] = found
+        given |= own
+        if advertise:
+            given["advertise"] = advertise
+        broker_options = BrokerOptions(given)
+        servers = _servers(namesrv if namesrv is not None else broker_options["namesrvAddr"])
+        self = cls.__new__(cls)
+        self._closing = threading.Lock()
+        self._dirty, self._ended = threading.Event(), threading.Event()
+        self._core = core = Core()
+        core.options, core.started_ms = broker_options, int(time.time() * 1000)
+        self._processors = Processors(core)
+        self._front = LoopFront(_address(listen, "listen"), self._processors.answer, self._gone)
+        try:
+            self._listen(namesrv_listen)
+            core.address = self._address_in_records()
+            if "store_host" not in others and not {"brokerIP1", "listenPort"} & set(others):
+                others["store_host"] = core.address
+            if config is not None:
+                others["config"] = config
+            self.store = core.store = MessageStore.open(path, **others)
+            self._make_parts(servers)
+        except BaseException:
+            self._close_parts()
+            raise
+        self._front.serve()
+        self._keeper = start_thread(self._keep, "rmq-broker-keeper")
+        return self
+
+    def _listen(self, namesrv_listen: str | None) -> None:
+        self.address, self.namesrv_address = self._front.address, None
+        if namesrv_listen is not None:
+            self._routes = Routes(own_entry(self._core, self.address))
+            self.namesrv_address = self._front.listen(_address(namesrv_listen, "namesrv_listen"), self._routes_answer)
+
+    def _routes_answer(self, connection: Any, frame: Frame) -> Frame:
+        assert self._routes is not None
+        return self._core.dressed(self._routes.answer(connection, frame))
+
+    def _address_in_records(self) -> str:
+        """The host of message ids, which a client asks for the message: one that others reach."""
+        found = advertised(self.address, "", self._core.options["advertise"])
+        host, _, port = found.rpartition(":")
+        try:
+            ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            host = "0.0.0.0"
+        return f"{_own_ip()}:{port}" if host.strip("[]") in WILDCARDS else found
+
+    def _make_parts(self, servers: list[tuple[str, int]]) -> None:
+        core = self._core
+        changed: Callable[[str], None] = self._changed
+        core.topics = Topics(core.store, core.options, changed)
+        core.groups = Groups(core.store, core.options, changed)
+        heartbeats = Heartbeats(core)
+        core.clients, core.workers = Clients(heartbeats.notify), Workers()
+        core.held = HeldPulls(core.store)
+        sync = core.store.options.flush_mode == "sync"
+        transactions = Transactions(core)
+        sending = Sending(core, transactions.prepare)
+        offsets = Offsets(core)
+        add = self._processors.add
+        add(sending.processors())
+        add(sending.batch_processors(), slow=sync)
+        add(Pulling(core).processors())
+        add(heartbeats.processors())
+        add(offsets.processors())
+        add(offsets.slow_processors(), slow=True)
+        for part in (Queries(core), SendingBack(core), transactions):
+            add(part.processors(), slow=True)
+        transactions.begin()
+        if servers:
+            self._registration = Registration(core, servers)
+
+    def _changed(self, name: str) -> None:
+        """A topic or a group came, changed or went."""
+        if self._registration is not None:
+            self._registration.changed()
+        self._dirty.set()
+
+    def _gone(self, connection: Any) -> None:
+        if self._routes is not None:
+            self._routes.gone(connection)
+        if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
+            self._core.held.drop(connection.id)
+            self._core.clients.gone(connection)
+
+    def _keep(self) -> None:
+        """Writes topics and groups soon after they change, and ends silent connections."""
+        core = self._core
+        while not self._ended.is_set():
+            self._dirty.wait(EXPIRE_S)
+            self._dirty.clear()
+            if self._ended.is_set():
+                return
+            try:
+                core.store.topic_table.flush()
+                core.store.group_table.flush()
+                core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
+                for topic in core.store.topics():
+                    core.topics.enter(topic)
+            except Exception as error:      # of whatever kind: the next round tries again
+                log.error("keeping the tables of the broker failed: %s", error)
+
+    def close(self) -> None:
+        """Takes no more requests, answers what is under way, registers off, and closes the store. Idempotent. Raises what
+        MessageStore.close raises."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._ended.set()
+            self._dirty.set()
+            self._keeper.join()
+            self._close_parts()
+
+    def _close_parts(self) -> None:
+        core = self._core
+        if self._registration is not None:
+            self._registration.stop()
+        if hasattr(core, "held"):
+            core.held.stop()
+        if hasattr(core, "workers"):
+            core.workers.stop()
+        self._front.stop()
+        if hasattr(self, "store"):
+            self.store.close()
+
+    def __enter__(self) -> "Broker":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.store.path!r} at {self.address}{', closed' if self._closed else ''}>"
+
+
+def _address(text: str, what: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{what} is {text!r}: give HOST:PORT, as in 127.0.0.1:10911; port 0 chooses a free one")
+    return host.strip("[]"), int(port)
+
+
+def _servers(text: str) -> list[tuple[str, int]]:
+    return [_address(one.strip(), "namesrv") for one in text.split(";") if one.strip()]
+
+
+def _own_ip() -> str:
+    """The address from which this machine would reach others. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))
+            return str(sock.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

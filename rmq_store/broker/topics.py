@@ -1,0 +1,202 @@
+"""The topics and subscription groups that the broker knows: config/topics.json and config/subscriptionGroup.json of the store,
+read through snapshots that change as a whole (RocketMQ: TopicConfigManager, SubscriptionGroupManager, TopicValidator).
+
+Thread-safety: every method. A snapshot is immutable, so whoever holds one needs no lock; the tables' own locks guard changes.
+"""
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY
+from rmq_store.broker.options import BrokerOptions
+from rmq_store.services.cleaning.removing import is_system_topic
+from rmq_store.services.consumer.tables import GroupTable, TopicTable
+from rmq_store.store import MessageStore
+
+__all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "topic_problem"]
+
+DEFAULT_TOPIC = "TBW102"
+NAME_MAX, RETRY_NAME_MAX = 127, 255
+TOPICS_MAX = GROUPS_MAX = 100_000       # that clients can make
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+READ_WRITE = PERM_READ | PERM_WRITE
+
+
+class Topic(NamedTuple):
+    """One topic as a request needs it."""
+
+    name: str
+    read: int
+    write: int
+    perm: int
+    sys_flag: int = 0
+    order: bool = False
+
+    @property
+    def queues(self) -> int:
+        return max(self.read, self.write)
+
+
+class Group(NamedTuple):
+    """One subscription group as a request needs it."""
+
+    name: str
+    consume: bool
+    broadcast: bool
+    retry_queues: int
+    retry_max: int
+    notify: bool
+
+
+def topic_problem(topic: str) -> str:
+    """What is wrong with the name of a topic, in RocketMQ's words; "" for nothing."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _LEGAL(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > (RETRY_NAME_MAX if topic.startswith((RETRY, DEAD)) else NAME_MAX):
+        return "The specified topic is longer than topic max length."
+    return ""
+
+
+def _number(entry: Mapping[str, Any], name: str, default: int) -> int:
+    value = entry.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+class Topics:
+    """on_change is called with the name of a topic that came, changed or went, in the thread that changed it."""
+
+    def __init__(self, store: MessageStore, options: BrokerOptions, on_change: Callable[[str], None]) -> None:
+        self._store, self._options, self._on_change = store, options, on_change
+        self._table: TopicTable = store.topic_table
+        self._seen = -1
+        self._snapshot: dict[str, Topic] = {}
+        self._make_reserved()
+        for topic in store.topics():
+            self.enter(topic)
+
+    def snapshot(self) -> Mapping[str, Topic]:
+        """All topics by name. It never changes; ask again for a newer one."""
+        changes = self._table.changes
+        if changes != self._seen:
+            self._snapshot = {name: _topic(name, entry) for name, entry in self._table.entries().items()}
+            self._seen = changes
+        return self._snapshot
+
+    def get(self, name: str) -> Topic | None:
+        return self.snapshot().get(name)
+
+    def create_for_send(self, name: str, default: str, queues: int, sys_flag: int) -> Topic | None:
+        """As TopicConfigManager.createTopicInSendMessageMethod: by the topic that the client names as default."""
+        model = self.get(default)
+        if model is None or (default == DEFAULT_TOPIC and not self._options["autoCreateTopicEnable"]):
+            return None
+        if not model.perm & PERM_INHERIT:
+            return None
+        count = max(min(queues, model.write), 0)
+        return self.create(name, count, model.perm & ~PERM_INHERIT, sys_flag)
+
+    def create(self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> Topic | None:
+        """The topic, made unless it is there; None where there are too many."""
+        found = self.get(name)
+        if found is None:
+            if len(self.snapshot()) >= TOPICS_MAX:
+                return None
+            self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm, topicSysFlag=sys_flag)
+            self._on_change(name)
+            found = self.get(name)
+        return found
+
+    def set(self, name: str, **fields: object) -> None:
+        """Changes a topic, or makes it; fields by RocketMQ's names."""
+        self._table.set(name, **fields)
+        self._on_change(name)
+
+    def remove(self, name: str) -> None:
+        self._store.delete_topics(name)
+        if self.get(name) is not None:          # it never had a message
+            self._table.remove(name)
+        self._on_change(name)
+
+    def enter(self, name: str) -> None:
+        """A topic that a put of this process made: clients get a route to it."""
+        if self.get(name) is None and not is_system_topic(name) and not topic_problem(name):
+            queues = self._store._queues_of(name)
+            self.create(name, max((queue for queue, _, _ in queues), default=0) + 1)
+
+    def content(self) -> dict[str, Any]:
+        """What config/topics.json holds, on the device first, so that its version is the one that other processes meet."""
+        self._table.flush()
+        return self._table.content()
+
+    def _make_reserved(self) -> None:
+        o = self._options
+        inherit = READ_WRITE | PERM_INHERIT
+        wanted = [("RMQ_SYS_SELF_TEST_TOPIC", 1, READ_WRITE), ("BenchmarkTest", 1024, READ_WRITE), ("OFFSET_MOVED_EVENT", 1,
+                  READ_WRITE), ("SCHEDULE_TOPIC_XXXX", len(self._store.options.delay_levels), READ_WRITE),
+                  (o["brokerClusterName"] + "_REPLY_TOPIC", 1, READ_WRITE)]
+        if o["autoCreateTopicEnable"]:
+            wanted.append((DEFAULT_TOPIC, o["defaultTopicQueueNums"], inherit))
+        wanted.append((o["brokerClusterName"], 16, inherit if o["clusterTopicEnable"] else PERM_INHERIT))
+        wanted.append((o["brokerName"], 1, inherit if o["brokerTopicEnable"] else PERM_INHERIT))
+        if o["traceTopicEnable"]:
+            wanted.append((o["msgTraceTopicName"], 1, READ_WRITE))
+        for name, queues, perm in wanted:
+            self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm)
+        self.reserved = frozenset(name for name, _, _ in wanted) | NO_SEND
+
+
+def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
+    return Topic(name, _number(entry, "readQueueNums", 4), _number(entry, "writeQueueNums", 4),
+                 _number(entry, "perm", READ_WRITE), _number(entry, "topicSysFlag", 0), bool(entry.get("order")))
+
+
+class Groups:
+    """What config/subscriptionGroup.json says of groups."""
+
+    def __init__(self, store: MessageStore, options: BrokerOptions, on_change: Callable[[str], None]) -> None:
+        self._options, self._on_change = options, on_change
+        self._table: GroupTable = store.group_table
+        self._seen = -1
+        self._snapshot: dict[str, Group] = {}
+
+    def snapshot(self) -> Mapping[str, Group]:
+        changes = self._table.changes
+        if changes != self._seen:
+            self._snapshot = {name: _group(name, entry) for name, entry in self._table.entries().items()}
+            self._seen = changes
+        return self._snapshot
+
+    def find(self, name: str) -> Group | None:
+        """The group; made if groups are made on demand (RocketMQ: findSubscriptionGroupConfig)."""
+        found = self.snapshot().get(name)
+        if found is None and name and self._may_make(name):
+            self._table.add(name)
+            self._on_change(name)
+            found = self.snapshot().get(name)
+        return found
+
+    def _may_make(self, name: str) -> bool:
+        wanted = self._options["autoCreateSubscriptionGroup"] or name.startswith("CID_RMQ_SYS_") or name in (
+            "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
+        return wanted and _LEGAL(name) is not None and len(name) <= NAME_MAX and len(self.snapshot()) < GROUPS_MAX
+
+    def set(self, name: str, **fields: object) -> None:
+        self._table.set(name, **fields)
+        self._on_change(name)
+
+    def remove(self, name: str) -> bool:
+        found = self._table.remove(name)
+        self._on_change(name)
+        return found
+
+    def content(self) -> dict[str, Any]:
+        self._table.flush()
+        return self._table.content()
+
+
+def _group(name: str, entry: Mapping[str, Any]) -> Group:
+    return Group(name, bool(entry.get("consumeEnable", True)), bool(entry.get("consumeBroadcastEnable", True)),
+                 max(_number(entry, "retryQueueNums", 1), 0), _number(entry, "retryMaxTimes", 16),
+                 bool(entry.get("notifyConsumerIdsChangedEnable", True)))

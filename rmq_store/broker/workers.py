@@ -1,0 +1,64 @@
+"""Threads that run what may wait: a few, begun when they are needed, behind a queue with a bound."""
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from rmq_store.base.io.threads import start_thread
+
+__all__ = ["Workers"]
+
+THREADS_MAX = 8
+WAITING_MAX = 10_000
+
+
+class Workers:
+    """submit may be called in any thread."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.Queue[Callable[[], object] | None] = queue.Queue(WAITING_MAX)
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Callable[[], object]) -> bool:
+        """False: too many jobs wait, or the broker closes."""
+        with self._lock:
+            if self._stopped:
+                return False
+            try:
+                self._jobs.put_nowait(job)
+            except queue.Full:
+                return False
+            if self._idle < self._jobs.qsize() and len(self._threads) < THREADS_MAX:
+                self._threads.append(start_thread(self._run, "rmq-broker-worker"))
+        return True
+
+    @property
+    def waiting(self) -> int:
+        return self._jobs.qsize()
+
+    def stop(self) -> None:
+        """Runs what was submitted, then ends the threads."""
+        with self._lock:
+            self._stopped = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._jobs.put(None)
+        for thread in threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+            if job is None:
+                return
+            try:
+                job()
+            except Exception:
+                logging.getLogger("rmq_store.broker").exception("a job of the broker failed")

@@ -1,0 +1,78 @@
+"""`rmqstore serve`: a RocketMQ broker over a store, with a name server in the same process. Ends in order on SIGTERM."""
+import argparse
+import ipaddress
+import json
+import os
+import signal
+import sys
+import threading
+
+from rmq_store.broker.serving import Broker
+from rmq_store.cli.exits import FINE
+from rmq_store.cli.output import Output
+
+__all__ = ["arguments", "run"]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in flush_mode=sync")
+    return name, value
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="STORE", help="directory of the store; it is made if it does not exist")
+    parser.add_argument("-c", "--config", metavar="FILE", help="a broker.conf, or a TOML file with options")
+    parser.add_argument("-o", "--option", metavar="NAME=VALUE", type=_pair, action="append", default=[],
+                        help="an option of the store or of the broker, by its name here or in RocketMQ; may be repeated")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of options (see `rmqstore config profiles`)")
+    parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:10911",
+                        help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1:10911)")
+    names = parser.add_mutually_exclusive_group()
+    names.add_argument("--namesrv-listen", metavar="HOST:PORT",
+                       help="the address of the name server in this process (default: 127.0.0.1:9876)")
+    names.add_argument("--namesrv", metavar="HOST:PORT[;HOST:PORT]",
+                       help="name servers to register with; then this process has no name server of its own")
+    parser.add_argument("--advertise", metavar="HOST[:PORT]", default="",
+                        help="the address that routes give to clients (default: the one on which a client reached this "
+                        "process)")
+    parser.add_argument("--ready-file", metavar="PATH",
+                        help="a file to write when all listeners accept: {\"listen\": \"HOST:PORT\", \"namesrv\": "
+                        "\"HOST:PORT\"}")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    ended = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    try:
+        own = None if args.namesrv else args.namesrv_listen or "127.0.0.1:9876"
+        more = {"profile": args.profile} if args.profile else {}
+        with Broker.open(args.store, listen=args.listen, namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
+                         config=args.config, **more, **dict(args.option)) as broker:
+            _warn(broker.address, broker.namesrv_address)
+            ready = {"listen": broker.address, "namesrv": broker.namesrv_address}
+            if args.ready_file:
+                whole = f"{args.ready_file}.{os.getpid()}"
+                with open(whole, "w", encoding="utf-8") as f:
+                    json.dump(ready, f)
+                os.replace(whole, args.ready_file)
+            where = f", namesrv listens on {broker.namesrv_address}" if broker.namesrv_address else ""
+            out.say(f"broker listens on {broker.address}{where}")
+            if out.as_json:
+                out.line(json.dumps(ready))
+            sys.stdout.flush()
+            while not ended.wait(3600):
+                pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return FINE
+
+
+def _warn(*addresses: str | None) -> None:
+    for address in addresses:
+        if address and not ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback:
+            print(f"rmqstore serve: {address} is not loopback: everybody who reaches it may read, write and delete messages",
+                  file=sys.stderr)

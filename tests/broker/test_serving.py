@@ -1,0 +1,119 @@
+"""The life of a broker: routes, what is written, its end; the command as a process."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rmq_store import Broker, MessageStore, errors
+from rmq_store.broker.registration import advertised
+from tests.broker.peer import Peer
+
+
+def test_routes_of_topics_that_clients_and_puts_make(broker, peer, names):
+    assert names.ask(105, topic="T").code == 17
+    template = json.loads(names.ask(105, topic="TBW102").body)
+    assert template["brokerDatas"] == [{"brokerAddrs": {"0": broker.address}, "brokerName": "broker-a",
+                                        "cluster": "DefaultCluster"}]
+    assert template["queueDatas"][0] == {"brokerName": "broker-a", "perm": 7, "readQueueNums": 8, "topicSysFlag": 0,
+                                         "writeQueueNums": 8}
+    peer.put()
+    assert json.loads(names.ask(105, topic="T").body)["queueDatas"][0]["readQueueNums"] == 4
+    assert json.loads(names.ask(106).body)["clusterAddrTable"] == {"DefaultCluster": ["broker-a"]}
+    assert "T" in json.loads(names.ask(206).body)["topicList"]
+    names.ask(216, topic="T")
+    assert names.ask(105, topic="T").code == 0
+
+
+def test_topics_of_puts_are_there_when_a_broker_opens_and_after(tmp_path):
+    with MessageStore.open(tmp_path / "s", profile="test") as store:
+        store.put("old", b"x", queue_id=2)
+    with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.namesrv_address) as names:
+        assert json.loads(names.ask(105, topic="old").body)["queueDatas"][0]["readQueueNums"] == 3
+        broker.store.put("new", b"x")
+        broker.store.wait_dispatched(10)
+        broker._dirty.set()         # what the keeper does every 10 s
+        while names.ask(105, topic="new").code == 17:
+            pass
+    text = (tmp_path / "s" / "config" / "topics.json").read_text()
+    assert '"old"' in text and '"new"' in text and '"TBW102"' in text
+
+
+@pytest.mark.parametrize(("listen", "local", "given", "found"), [
+    ("127.0.0.1:10911", "127.0.0.1:9876", "", "127.0.0.1:10911"), ("0.0.0.0:10911", "172.17.0.2:9876", "", "172.17.0.2:10911"),
+    ("[::]:10911", "[fd00::2]:9876", "", "[fd00::2]:10911"),
+    ("0.0.0.0:10911", "172.17.0.2:9876", "broker.local", "broker.local:10911"),
+    ("0.0.0.0:10911", "172.17.0.2:9876", "10.0.0.1:99", "10.0.0.1:99"), ("127.0.0.1:10911", "", "", "127.0.0.1:10911")])
+def test_the_address_in_a_route(listen, local, given, found):
+    assert advertised(listen, local, given) == found
+
+
+def test_a_slow_client_holds_only_its_connection(broker, peer):
+    for _ in range(32):
+        peer.put(body=bytes(1 << 20), topic="big")
+    broker.store.wait_dispatched(10)
+    broker.store.reconfigure(get_bytes_max_memory=15 << 20)
+    with Peer(broker.address) as slow:
+        for _ in range(20):
+            slow.ask_pull("G", "big", 0, 0, bits=4, subscription="*")
+        assert peer.ask(30, topic="big", queueId=0).ext == {"offset": "32"}
+        assert peer.put().code == 0
+
+
+def test_options_that_are_wrong(tmp_path):
+    for wrong in ({"listen": "nowhere"}, {"brokerName": "a b"}, {"defaultTopicQueueNums": 0}, {"namesrv": "x"}, {"unknown": 1}):
+        with pytest.raises(errors.ConfigError):
+            Broker.open(tmp_path / "s", profile="test", **wrong)
+    with Broker.open(tmp_path / "s", profile="test", broker_name="b7", brokerClusterName="C") as broker:
+        with Peer(broker.namesrv_address) as names:
+            assert json.loads(names.ask(106).body)["clusterAddrTable"] == {"C": ["b7"]}
+        with pytest.raises(OSError):
+            Broker.open(tmp_path / "t", profile="test", listen=broker.address)
+        assert not (tmp_path / "t").exists()
+    with pytest.raises(errors.ArgumentIllegal):
+        Broker(tmp_path)
+    broker.close()
+    assert "closed" in repr(broker)
+
+
+def test_a_broker_registers_with_another_name_server_and_off(tmp_path):
+    with Broker.open(tmp_path / "a", profile="test") as first, Peer(first.namesrv_address) as names:
+        with Broker.open(tmp_path / "b", profile="test", namesrv_listen=None, namesrv=first.namesrv_address,
+                         brokerName="b2") as second:
+            assert second.namesrv_address is None
+            while "b2" not in json.loads(names.ask(106).body)["brokerAddrTable"]:
+                pass
+            with Peer(second.address) as peer:
+                peer.put("only-there")
+            while names.ask(105, topic="only-there").code == 17:
+                pass
+            route = json.loads(names.ask(105, topic="only-there").body)
+            assert route["brokerDatas"][0]["brokerAddrs"] == {"0": second.address}
+        assert "b2" not in json.loads(names.ask(106).body)["brokerAddrTable"]
+
+
+def test_the_command(tmp_path):
+    ready = tmp_path / "ready"
+    process = subprocess.Popen([sys.executable, "-m", "rmq_store", "serve", str(tmp_path / "s"), "--profile", "test",
+                                "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--ready-file", str(ready), "-o",
+                                "brokerName=b9", "-o", "flush_mode=sync"], stdout=subprocess.PIPE,
+                               text=True, env=dict(os.environ))
+    try:
+        said = process.stdout.readline()
+        addresses = json.loads(ready.read_text())
+        assert said == f"broker listens on {addresses['listen']}, namesrv listens on {addresses['namesrv']}\n"
+        with Peer(addresses["listen"]) as peer, Peer(addresses["namesrv"]) as names:
+            assert peer.put(body=b"kept").code == 0
+            assert list(json.loads(names.ask(106).body)["brokerAddrTable"]) == ["b9"]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert not (tmp_path / "s" / "abort").exists()
+    with MessageStore.open(tmp_path / "s", readonly=True) as store:
+        assert [bytes(m.body) for m in store.get("T", 0, 0)] == [b"kept"]
+        assert store.topic_table.get("T")["readQueueNums"] == 4

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The real Java clients against a name server (clients/Clients.java says which scenarios there are), or mqadmin.
+#   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] HOST:PORT SCENARIO...
+#   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] --admin COMMAND ARGUMENT...
+# Exit: 77 java, javac or mvn (or the jars) are not available here.
+set -u
+. "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"
+ver=4.9.8
+[ "${1:-}" != --rocketmq ] || { ver="$2"; shift 2; }
+rmq_prepare_clients "$ver"
+jvm=("${JAVA_CMD[0]}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m "${JAVA_CMD[@]:1}")
+if [ "${1:-}" = --admin ]; then
+  shift
+  exec "${jvm[@]}" org.apache.rocketmq.tools.command.MQAdminStartup "$@"
+fi
+exec "${jvm[@]}" Clients "$@"
