@@ -62,6 +62,7 @@ ROOMS = {
     "telemetry": ("OpenTelemetry", "callers"),
     "pytest_plugin": ("a store for tests", "callers"),
     "remoting": ("frames of RocketMQ remoting, and a loop that serves them", "whoever serves"),
+    "network": ("a broker's network thread: frames without the GIL", "network; whoever serves"),
     "namesrv": ("a name server: routes of topics", "whoever serves"),
     "upkeep/moving": ("copy, export, import, backup, restore", "callers"),
     "upkeep/doctor": ("what a machine can do, and what that means for a store", "callers"),
