@@ -45,8 +45,10 @@ LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
-    return Extension(name, [str(path), *native], include_dirs=["native/include", *HEADERS],
-                     depends=sorted(map(str, Path("native/include").glob("*.h"))),
+    own = ["native/net"] if name.startswith("rmq_store.network.") else []      # no change of it builds the other rooms again
+    native += [str(source) for place in own for source in sorted(Path(place).glob("*.c"))]
+    return Extension(name, [str(path), *native], include_dirs=["native/include", *own, *HEADERS],
+                     depends=sorted(str(h) for place in ("native/include", *own) for h in Path(place).glob("*.h")),
                      extra_compile_args=COMPILE, extra_link_args=LINK)
 
 

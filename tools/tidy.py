@@ -61,6 +61,7 @@ ROOMS = {
     "metrics": ("Prometheus", "callers"),
     "telemetry": ("OpenTelemetry", "callers"),
     "remoting": ("frames of RocketMQ remoting, and a loop that serves them", "whoever serves"),
+    "network": ("a broker's network thread: frames without the GIL", "network; whoever serves"),
     "namesrv": ("a name server: routes of topics", "whoever serves"),
     "broker": ("a broker: processors by request code, and what they share", "front, workers, held requests, keeper"),
     "pytest_plugin": ("a store and a broker for tests", "callers"),

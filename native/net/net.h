@@ -1,0 +1,73 @@
+/* What the files of the network thread share. */
+#ifndef NET_H
+#define NET_H
+#include "rmq_net.h"
+#include "rmq_wake.h"
+
+enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14 };
+#define SECOND INT64_C(1000000000)
+
+struct rmq_connection {
+    rmq_net *net;
+    uint64_t id;
+    int fd, listener;
+    uint32_t events;            /* what epoll watches */
+    unsigned char *in;          /* bytes without a whole frame, or, stalled, whole ones */
+    unsigned char *out;
+    size_t in_size, in_room;
+    size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
+    int64_t heard;
+    rmq_connection *next_marked, *next_dead;
+    rmq_item *farewell;         /* CLOSED, kept ready: it must not fail for want of memory */
+    char stalled;               /* the service had no room: it is asked again */
+    char held_up;               /* too many answers are unread: whole frames wait in `in` */
+    char dead, ending;          /* closed at once; closed when everything is sent */
+    char marked, listed;        /* to be settled; in the list of those */
+    rmq_address peer;
+};
+
+typedef struct outside {        /* from other threads */
+    struct outside *next;
+    uint64_t connection;
+    size_t size;
+    int drop;
+    unsigned char data[];
+} outside;
+
+struct rmq_net {
+    rmq_net_limits limits;
+    rmq_service service;
+    rmq_net_counts counts;
+    int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
+    int stop, started;
+    int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
+    int64_t buffered, stalled;
+    rmq_connection **slots;
+    uint32_t *generations, *unused;         /* unused: a stack of slots */
+    int *fds;                               /* of the slots; for children of fork */
+    int64_t unused_count;
+    rmq_connection *marked, *dead;
+    pthread_t thread;
+    /* ---- other threads */
+    rmq_mutex outside_lock;
+    outside *outside_first, **outside_last;
+    rmq_mutex passed_lock;
+    rmq_item *passed_first, **passed_last;
+    int64_t passed_count, passed_bytes;
+    rmq_event passed;
+    rmq_frame frame;
+    unsigned char chunk[READ_SIZE];
+};
+
+/* ---- net_connection.c */
+void connection_readable(rmq_connection *c);
+void connection_retry(rmq_connection *c);       /* stalled: asks again */
+void connection_settle(rmq_connection *c);      /* writes, watches, or buries */
+void connection_mark(rmq_connection *c);        /* to be settled at the end of the round */
+void connection_free(rmq_connection *c);
+/* ---- net_queue.c */
+enum rmq_done queue_pass(rmq_connection *c, const rmq_frame *f);
+void queue_farewell(rmq_connection *c);
+void queue_outside(rmq_net *net);
+void queue_free(rmq_net *net);
+#endif

@@ -1,0 +1,276 @@
+/* One connection of the network thread: what comes is cut into frames, what goes is written as far as the socket takes it. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include "net.h"
+
+uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
+const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
+int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
+static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
+int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }
+
+void connection_mark(rmq_connection *c) {
+    c->marked = 1;
+    if (c->listed) return;
+    c->listed = 1;
+    c->next_marked = c->net->marked;
+    c->net->marked = c;
+}
+
+static void fail(rmq_connection *c) {
+    c->dead = 1;
+    connection_mark(c);
+}
+
+/* ---- what goes */
+
+unsigned char *rmq_connection_room(rmq_connection *c, size_t n) {
+    connection_mark(c);
+    if (c->out_room - c->out_size >= n) return c->out + c->out_size;
+    if (c->out_from > 0) {
+        memmove(c->out, c->out + c->out_from, unsent(c));
+        c->out_size -= c->out_from;
+        c->out_from = 0;
+        if (c->out_room - c->out_size >= n) return c->out + c->out_size;
+    }
+    size_t room = c->out_room ? c->out_room : 4096;
+    while (room - c->out_size < n) room *= 2;
+    unsigned char *out = realloc(c->out, room);
+    if (out == NULL) {
+        c->dead = 1;
+        return NULL;
+    }
+    c->out = out;
+    c->out_room = room;
+    return out + c->out_size;
+}
+
+void rmq_connection_filled(rmq_connection *c, size_t n) { c->out_size += n; }
+
+static void sent(rmq_connection *c, size_t n) {
+    rmq_count(&c->net->counts.bytes_out, (int64_t)n);
+    c->out_from += n;
+    if (c->out_from < c->out_size) return;
+    c->out_from = c->out_size = 0;
+    if (c->out_room > OUT_KEPT) {       /* what a burst needed is not kept for ever */
+        free(c->out);
+        c->out = NULL;
+        c->out_room = 0;
+    }
+}
+
+static ssize_t send_parts(rmq_connection *c, struct iovec *parts, int count) {
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    ssize_t n;
+    do n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0) return n;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    fail(c);
+    return -1;
+}
+
+void rmq_connection_parts(rmq_connection *c, struct iovec *parts, int count) {
+    parts[0] = (struct iovec){c->out + c->out_from, unsent(c)};
+    int first = parts[0].iov_len == 0;
+    ssize_t n = c->dead || (c->events & EPOLLOUT) ? 0 : send_parts(c, parts + first, count - first);
+    if (n < 0) return;
+    size_t left = (size_t)n;
+    if (!first) {
+        size_t own = left < parts[0].iov_len ? left : parts[0].iov_len;
+        if (own) sent(c, own);
+        left -= own;
+    }
+    rmq_count(&c->net->counts.bytes_out, (int64_t)left);
+    for (int i = 1; i < count; i++) {       /* what the socket did not take is copied: nothing of the log is held for a peer */
+        size_t gone = left < parts[i].iov_len ? left : parts[i].iov_len, rest = parts[i].iov_len - gone;
+        left -= gone;
+        if (rest == 0) continue;
+        unsigned char *to = rmq_connection_room(c, rest);
+        if (to == NULL) return;
+        memcpy(to, (unsigned char *)parts[i].iov_base + gone, rest);
+        rmq_connection_filled(c, rest);
+    }
+}
+
+static void watch(rmq_connection *c) {
+    uint32_t events = (unsent(c) ? (uint32_t)EPOLLOUT : 0)
+                      | (c->stalled || c->ending || rmq_connection_slow(c) ? 0 : (uint32_t)EPOLLIN);
+    if (events == c->events) return;
+    struct epoll_event event = {.events = events, .data.u64 = c->id};
+    if (epoll_ctl(c->net->epoll, EPOLL_CTL_MOD, c->fd, &event) < 0) c->dead = 1;
+    c->events = events;
+}
+
+static void bury(rmq_connection *c) {
+    rmq_net *net = c->net;
+    uint32_t slot = (uint32_t)c->id;
+    if (net->service.closed) net->service.closed(net->service.ctx, c);
+    queue_farewell(c);
+    rmq_publish32(&net->fds[slot], -1);
+    close(c->fd);
+    net->slots[slot] = NULL;
+    net->generations[slot]++;
+    net->unused[net->unused_count++] = slot;
+    net->buffered -= (int64_t)c->in_size;
+    net->stalled -= c->stalled;
+    rmq_count(&net->counts.connections, -1);
+    c->fd = -1;
+    c->next_dead = net->dead;       /* freed at the end of the round: it may stand in the list of marks */
+    net->dead = c;
+}
+
+void connection_settle(rmq_connection *c) {
+    c->marked = 0;
+    if (c->fd < 0) return;
+    if (!c->dead && unsent(c)) {
+        struct iovec part = {c->out + c->out_from, unsent(c)};
+        ssize_t n = send_parts(c, &part, 1);
+        if (n > 0) sent(c, (size_t)n);
+    }
+    if (!c->dead) watch(c);
+    if (c->dead || (c->ending && unsent(c) == 0)) {
+        bury(c);
+        c->marked = 0;
+    } else if (c->held_up && !rmq_connection_slow(c)) {
+        connection_retry(c);
+    }
+}
+
+void connection_free(rmq_connection *c) {
+    free(c->in);
+    free(c->out);
+    free(c->farewell);
+    free(c);
+}
+
+/* ---- what comes */
+
+static enum rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
+    rmq_net *net = c->net;
+    enum rmq_done done = RMQ_PASS;
+    if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
+    if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
+        done = net->service.request(net->service.ctx, c, &net->frame);
+    return done == RMQ_PASS ? queue_pass(c, &net->frame) : done;
+}
+
+/* Serves the whole frames of [at, at + n). How many bytes they were, up to where the connection stalls or dies. */
+static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
+    size_t done = 0;
+    int64_t served = 0;
+    c->held_up = 0;
+    while (!c->dead && !c->ending) {
+        if (rmq_connection_slow(c)) {
+            c->held_up = 1;
+            break;
+        }
+        int32_t size = rmq_frame_size(at + done, n - done);
+        if (size == 0 || (size > 0 && (size_t)size > n - done)) break;
+        enum rmq_done rc = size < 0 ? RMQ_BAD : serve(c, at + done, size);
+        if (rc == RMQ_BAD) {
+            rmq_count(&c->net->counts.bad, 1);
+            fail(c);
+            break;
+        }
+        if (rc == RMQ_LATER) {
+            rmq_count(&c->net->counts.stalls, 1);
+            c->net->stalled += !c->stalled;
+            c->stalled = 1;
+            break;
+        }
+        done += (size_t)size;
+        served++;
+    }
+    if (served && c->net->service.turn) c->net->service.turn(c->net->service.ctx);
+    rmq_count(&c->net->counts.requests, served);
+    return done;
+}
+
+/* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */
+static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
+    rmq_net *net = c->net;
+    net->buffered += (int64_t)n - (int64_t)c->in_size;
+    if (n == 0) {
+        free(c->in);
+        c->in = NULL;
+        c->in_size = c->in_room = 0;
+        return;
+    }
+    if (c->in == NULL || at < c->in || at >= c->in + c->in_room) {
+        if ((c->in = malloc(n)) == NULL) {
+            net->buffered -= (int64_t)n;
+            c->in_size = c->in_room = 0;
+            fail(c);
+            return;
+        }
+        c->in_room = n;
+    }
+    memmove(c->in, at, n);
+    c->in_size = n;
+    if (c->in_room > 2 * READ_SIZE && c->in_room / 4 > n) {        /* a large frame has gone */
+        unsigned char *smaller = realloc(c->in, n);
+        if (smaller) {
+            c->in = smaller;
+            c->in_room = n;
+        }
+    }
+    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) {     /* else those who finish nothing would hold up everybody */
+        rmq_count(&net->counts.bad, 1);
+        fail(c);
+    }
+}
+
+/* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */
+static unsigned char *room_to_read(rmq_connection *c, size_t *room) {
+    *room = READ_SIZE;
+    if (c->in_size == 0) return c->net->chunk;
+    size_t wanted = c->in_size + READ_SIZE;
+    int32_t size = rmq_frame_size(c->in, c->in_size);
+    if (size > 0 && (size_t)size > c->in_size && (size_t)size < wanted) wanted = (size_t)size;
+    if (c->in_room < wanted) {
+        size_t most = size > 0 && (size_t)size > wanted ? (size_t)size : wanted;
+        size_t next = 2 * c->in_room < wanted ? wanted : 2 * c->in_room < most ? 2 * c->in_room : most;
+        unsigned char *in = realloc(c->in, next);
+        if (in == NULL) return NULL;
+        c->in = in;
+        c->in_room = next;
+    }
+    *room = c->in_room - c->in_size;
+    return c->in + c->in_size;
+}
+
+void connection_readable(rmq_connection *c) {
+    rmq_net *net = c->net;
+    size_t room, done;
+    if (c->dead || c->stalled || c->ending || rmq_connection_slow(c)) return;
+    unsigned char *to = room_to_read(c, &room);
+    ssize_t n = to ? recv(c->fd, to, room, 0) : -1;
+    if (n < 0 && to && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (n <= 0) {
+        fail(c);
+        return;
+    }
+    c->heard = net->now;
+    rmq_count(&net->counts.bytes_in, n);
+    if (to == net->chunk) {
+        done = serve_all(c, to, (size_t)n);
+        if (!c->dead) keep(c, to + done, (size_t)n - done);
+    } else {
+        net->buffered += n;
+        c->in_size += (size_t)n;
+        done = serve_all(c, c->in, c->in_size);
+        if (!c->dead) keep(c, c->in + done, c->in_size - done);
+    }
+}
+
+void connection_retry(rmq_connection *c) {
+    if (c->dead || c->ending || c->in_size == 0) return;
+    c->net->stalled -= c->stalled;
+    c->stalled = 0;
+    size_t done = serve_all(c, c->in, c->in_size);
+    if (!c->dead) keep(c, c->in + done, c->in_size - done);
+    connection_mark(c);
+}

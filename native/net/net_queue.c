@@ -1,0 +1,136 @@
+/* Between the network thread and others: frames that it passes on, and bytes that they send. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/socket.h>
+#include "net.h"
+
+static rmq_item *item_new(rmq_connection *c, int kind, const void *data, size_t n) {
+    rmq_item *item = malloc(sizeof *item + n);
+    if (item == NULL) return NULL;
+    *item = (rmq_item){.connection = c->id, .came_ns = c->net->now, .kind = kind, .size = (int32_t)n};
+    if (n) memcpy(item->data, data, n);
+    return item;
+}
+
+static void append(rmq_net *net, rmq_item *item) {
+    *net->passed_last = item;
+    net->passed_last = &item->next;
+    net->passed_count++;
+    net->passed_bytes += item->size;
+}
+
+/* The first frame of a connection has its OPENED before it; its CLOSED is made then, so that it cannot fail later. */
+static rmq_item *opened(rmq_connection *c) {
+    rmq_opened said = {.peer = c->peer, .listener = c->listener};
+    socklen_t size = sizeof said.local;
+    getsockname(c->fd, &said.local.any, &size);
+    if ((c->farewell = item_new(c, RMQ_CLOSED, NULL, 0)) == NULL) return NULL;
+    return item_new(c, RMQ_OPENED, &said, sizeof said);
+}
+
+enum rmq_done queue_pass(rmq_connection *c, const rmq_frame *f) {
+    rmq_net *net = c->net;
+    rmq_item *first = NULL;
+    rmq_mutex_lock(&net->passed_lock);
+    int full = net->passed_count >= net->limits.passed
+               || (net->passed_count > 0 && net->passed_bytes + f->size > net->limits.passed_bytes);
+    rmq_mutex_unlock(&net->passed_lock);
+    if (full) return RMQ_LATER;         /* this thread alone adds: what was free stays free */
+    if (c->farewell == NULL && (first = opened(c)) == NULL) return RMQ_BAD;
+    rmq_item *item = item_new(c, RMQ_FRAME, f->start, (size_t)f->size);
+    if (item == NULL) {
+        if (first) {
+            free(first);
+            free(c->farewell);
+            c->farewell = NULL;
+        }
+        return RMQ_BAD;
+    }
+    rmq_mutex_lock(&net->passed_lock);
+    if (first) append(net, first);
+    append(net, item);
+    rmq_mutex_unlock(&net->passed_lock);
+    rmq_event_wake(&net->passed);
+    rmq_count(&net->counts.passed, 1);
+    return RMQ_DONE;
+}
+
+void queue_farewell(rmq_connection *c) {
+    if (c->farewell == NULL) return;
+    rmq_mutex_lock(&c->net->passed_lock);
+    append(c->net, c->farewell);
+    rmq_mutex_unlock(&c->net->passed_lock);
+    c->farewell = NULL;
+    rmq_event_wake(&c->net->passed);
+}
+
+rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
+    for (int slept = 0;; slept = 1) {
+        int ticket = rmq_event_ticket(&net->passed);
+        rmq_mutex_lock(&net->passed_lock);
+        rmq_item *item = net->passed_first;
+        if (item) {
+            net->passed_first = item->next;
+            if (item->next == NULL) net->passed_last = &net->passed_first;
+            net->passed_count--;
+            net->passed_bytes -= item->size;
+        }
+        rmq_mutex_unlock(&net->passed_lock);
+        if (item || slept || timeout_ns == 0 || rmq_net_stopped(net)) return item;
+        rmq_event_wait(&net->passed, ticket, timeout_ns);
+    }
+}
+
+static int from_outside(rmq_net *net, uint64_t connection, const void *data, size_t n, int drop) {
+    outside *o = malloc(sizeof *o + n);
+    if (o == NULL) return -ENOMEM;
+    *o = (outside){.connection = connection, .size = n, .drop = drop};
+    if (n) memcpy(o->data, data, n);
+    rmq_mutex_lock(&net->outside_lock);
+    int first = net->outside_first == NULL;
+    *net->outside_last = o;
+    net->outside_last = &o->next;
+    rmq_mutex_unlock(&net->outside_lock);
+    if (first) rmq_net_wake(net);
+    return 0;
+}
+
+int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n) {
+    return from_outside(net, connection, data, n, 0);
+}
+int rmq_net_drop(rmq_net *net, uint64_t connection) { return from_outside(net, connection, NULL, 0, 1); }
+
+void queue_outside(rmq_net *net) {
+    rmq_mutex_lock(&net->outside_lock);
+    outside *o = net->outside_first;
+    net->outside_first = NULL;
+    net->outside_last = &net->outside_first;
+    rmq_mutex_unlock(&net->outside_lock);
+    while (o) {
+        outside *next = o->next;
+        rmq_connection *c = rmq_net_find(net, o->connection);
+        unsigned char *to = c && !c->ending && o->size ? rmq_connection_room(c, o->size) : NULL;
+        if (to) {
+            memcpy(to, o->data, o->size);
+            rmq_connection_filled(c, o->size);
+        }
+        if (to && c->out_size - c->out_from > (size_t)net->limits.unread_most) c->dead = 1;
+        if (c && o->drop) {
+            c->ending = 1;
+            connection_mark(c);
+        }
+        free(o);
+        o = next;
+    }
+}
+
+void queue_free(rmq_net *net) {
+    for (rmq_item *item = net->passed_first, *next; item; item = next) {
+        next = item->next;
+        free(item);
+    }
+    for (outside *o = net->outside_first, *next; o; o = next) {
+        next = o->next;
+        free(o);
+    }
+}

@@ -1,0 +1,101 @@
+/* A network thread: accepts connections, reads frames of RocketMQ remoting, answers what its service answers, and passes the
+ * rest on to other threads (RocketMQ: NettyRemotingServer). No Python, no GIL: a busy Python thread delays nothing here.
+ *
+ * Bounds of everything a peer can do are in rmq_net_limits. A connection whose answers stay unread is not read either, so that a
+ * slow peer holds its own connection and nothing else. A frame that is none closes its connection, without an answer. */
+#ifndef RMQ_NET_H
+#define RMQ_NET_H
+#include <netinet/in.h>
+#include <sys/uio.h>
+#include "rmq_frame.h"
+
+enum { RMQ_NET_FDS = 2, RMQ_NET_LISTENERS = 4, RMQ_NET_PARTS = 1024 };
+
+typedef struct rmq_net rmq_net;
+typedef struct rmq_connection rmq_connection;
+typedef union rmq_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} rmq_address;
+
+enum rmq_done {
+    RMQ_DONE,       /* answered, or will be */
+    RMQ_PASS,       /* for another thread: rmq_net_take gives it out */
+    RMQ_LATER,      /* nothing was done for want of room: ask again, and read nothing from this peer until then */
+    RMQ_BAD,        /* close the connection */
+};
+
+/* What a network thread serves. All run in its thread; any may be NULL. */
+typedef struct rmq_service {
+    void *ctx;
+    enum rmq_done (*request)(void *ctx, rmq_connection *c, const rmq_frame *f);
+    void (*begin)(void *ctx);               /* before the events of a round */
+    void (*turn)(void *ctx);                /* after the requests that one read brought */
+    void (*woken)(void *ctx, int which);    /* fds[which], an eventfd, was signalled, and is read already */
+    void (*tick)(void *ctx);                /* once a second, while there are connections */
+    void (*closed)(void *ctx, rmq_connection *c);
+    int fds[RMQ_NET_FDS];                   /* the owner's; -1: none */
+} rmq_service;
+
+typedef struct rmq_net_limits {
+    int64_t connections;
+    int64_t buffered;       /* bytes of unfinished frames, of all connections */
+    int64_t unread;         /* bytes of answers that a peer has not taken, before it is not read any more, */
+    int64_t unread_most;    /* and before its connection is closed: what other threads send it counts as well */
+    int64_t passed;         /* frames passed on that nobody has taken, */
+    int64_t passed_bytes;   /* and their bytes */
+    int64_t idle_ns;        /* of silence, after which a connection is closed */
+} rmq_net_limits;
+
+typedef struct rmq_net_counts {     /* rmq_count: the network thread's */
+    int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls;
+} rmq_net_counts;
+
+int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out);      /* 0 or -errno, as the others */
+/* Before the start: the listener, a non-blocking socket, is the network's from now on. Its number, or -errno. */
+int rmq_net_listen(rmq_net *net, int listener);
+int rmq_net_start(rmq_net *net);
+/* Joins the thread and closes every socket; lets out those who sleep in rmq_net_take. Idempotent. */
+void rmq_net_stop(rmq_net *net);
+void rmq_net_free(rmq_net *net);        /* after the stop, and when nobody is in a call */
+void rmq_net_child(rmq_net *net);       /* in a child of fork: closes its copies of the sockets */
+const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
+
+/* ---- any thread */
+enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED };
+/* What was passed on. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED comes after the
+ * last, for each connection that was OPENED. */
+typedef struct rmq_opened {
+    rmq_address peer, local;
+    int listener;
+} rmq_opened;
+typedef struct rmq_item {
+    struct rmq_item *next;
+    uint64_t connection;
+    int64_t came_ns;        /* monotonic */
+    int32_t kind, size;
+    unsigned char data[];
+} rmq_item;
+/* The next item, the caller's to free; NULL: none came in time, or the network has stopped. */
+rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
+int rmq_net_stopped(const rmq_net *net);
+/* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM. */
+int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n);
+int rmq_net_drop(rmq_net *net, uint64_t connection);    /* closes it when what was sent before has been written */
+void rmq_net_wake(rmq_net *net);                        /* begins a round */
+
+/* ---- the network thread */
+rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection);       /* NULL: it is gone */
+int64_t rmq_net_now(const rmq_net *net);                               /* monotonic ns when the round began */
+uint64_t rmq_connection_id(const rmq_connection *c);
+const rmq_address *rmq_connection_peer(const rmq_connection *c);
+int rmq_connection_listener(const rmq_connection *c);
+int rmq_connection_slow(const rmq_connection *c);       /* more of its answers is unread than it may be */
+/* Room for `n` bytes behind what is to be sent; NULL: no memory, and the connection is closed. */
+unsigned char *rmq_connection_room(rmq_connection *c, size_t n);
+void rmq_connection_filled(rmq_connection *c, size_t n);
+/* Sends the parts, behind what is to be sent, without a copy of what the socket takes at once. parts[0] is the caller's place
+ * for what is to be sent before; count: at most RMQ_NET_PARTS with it. */
+void rmq_connection_parts(rmq_connection *c, struct iovec *parts, int count);
+#endif

@@ -1,0 +1,1 @@
+# Frames without the GIL.

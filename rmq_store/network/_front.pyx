@@ -1,0 +1,225 @@
+"""The native front of a server: a network thread (native/include/rmq_net.h), and the requests that it passes on to Python.
+
+It has the face of remoting.loop.Loop, so that a server can take either.
+"""
+import os
+import socket
+import threading
+import weakref
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
+                                     rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
+                                     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
+                                     rmq_net_take, rmq_opened, rmq_service)
+
+from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum: AF_INET, AF_INET6
+
+cdef extern from "<arpa/inet.h>" nogil:
+    unsigned short ntohs(unsigned short n)
+
+CONNECTIONS_MAX = 10_000
+BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections
+UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before it is not read any more,
+UNREAD_MOST = 48 << 20      # and before its connection is closed
+PASSED_MAX = 4096           # requests that wait for Python,
+PASSED_BYTES_MAX = 64 << 20     # and their bytes
+IDLE_S = 120.0
+
+cdef int64_t SLICE_NS = 100_000_000
+_fronts = weakref.WeakSet()
+
+
+cdef str _address(const rmq_address *a):
+    # host:port, or [host]:port
+    if a.any.sa_family == AF_INET6:
+        host = socket.inet_ntop(socket.AF_INET6, PyBytes_FromStringAndSize(<const char *> &a.v6.sin6_addr, 16))
+        return f"[{host}]:{ntohs(a.v6.sin6_port)}"
+    if a.any.sa_family == AF_INET:
+        host = socket.inet_ntop(socket.AF_INET, PyBytes_FromStringAndSize(<const char *> &a.v4.sin_addr, 4))
+        return f"{host}:{ntohs(a.v4.sin_port)}"
+    return ""
+
+
+@cython.final
+cdef class FrontConnection:
+    """One peer of a Front. Any thread may send and close."""
+
+    cdef readonly Front front
+    cdef readonly object id         # int: no other connection of this front has it
+    cdef readonly str peer          # host:port
+    cdef readonly str local
+    cdef readonly bint closed
+    cdef readonly object on_request
+    cdef object __weakref__
+
+    def send(self, bytes data not None):
+        """Sends a whole frame when the peer takes it. Returns False if the connection is known to have ended."""
+        cdef uint64_t number = self.id
+        if self.closed or self.front._ended():
+            return False
+        if rmq_net_send(self.front.net, number, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) < 0:
+            raise MemoryError("frame")
+        return True
+
+    def close(self):
+        """Ends the connection when everything that was sent before has been written."""
+        cdef uint64_t number = self.id
+        if not self.closed and not self.front._ended() and rmq_net_drop(self.front.net, number) < 0:
+            raise MemoryError("frame")
+
+
+cdef class Front:
+    """Serves listening sockets: frames are read and written by a thread of its own, without the GIL. `serve` gives the requests
+    to Python; several threads may serve. on_request(connection, frame) returns the answer, or None if it is sent later;
+    on_close(connection) is called once for each connection of which on_request was called, or would have been."""
+
+    cdef rmq_net *net
+    cdef object _on_close
+    cdef list _on_request
+    cdef dict _connections          # id -> FrontConnection: of those that were passed on
+    cdef object _stopping           # Lock
+    cdef readonly object address    # (host, port)
+    cdef bint _started
+    cdef object __weakref__
+
+    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None):
+        """Listens at once. Raises OSError if the address cannot be had."""
+        cdef rmq_net_limits limits
+        cdef rmq_service service
+        cdef int rc
+        self._on_close, self._on_request, self._connections = on_close, [], {}
+        self._stopping = threading.Lock()
+        limits.connections = connections_max or CONNECTIONS_MAX
+        limits.buffered, limits.unread, limits.unread_most = BUFFERED_MAX, UNREAD_MAX, UNREAD_MOST
+        limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
+        memset(&service, 0, sizeof(service))
+        service.fds[0] = service.fds[1] = -1
+        rc = rmq_net_new(&limits, &service, &self.net)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), "the network thread")
+        self.address = self.listen(host, port, on_request)
+        _fronts.add(self)
+
+    def __dealloc__(self):
+        if self.net != NULL:
+            with nogil:
+                rmq_net_stop(self.net)
+            rmq_net_free(self.net)
+
+    cdef bint _ended(self) except -1:
+        return self.net == NULL or rmq_net_stopped(self.net)
+
+    def listen(self, str host, int port, on_request):
+        """Listens on one address more, whose requests go to `on_request`. Before `serve`. Returns (host, port)."""
+        cdef int rc
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+        listener.setblocking(False)
+        address = listener.getsockname()[:2]
+        rc = rmq_net_listen(self.net, listener.fileno())
+        if rc < 0:
+            listener.close()
+            raise OSError(-rc, os.strerror(-rc), f"{host}:{port}")
+        listener.detach()
+        self._on_request.append(on_request)
+        return address
+
+    def start(self):
+        """Begins to accept. `serve` does it too."""
+        cdef int rc
+        if not self._started and not self._ended():
+            self._started = True
+            rc = rmq_net_start(self.net)
+            if rc < 0:
+                raise OSError(-rc, os.strerror(-rc), "the network thread")
+
+    def stop(self):
+        """Closes every socket, and lets `serve` return. Idempotent. Any thread."""
+        with self._stopping:
+            if self.net != NULL:
+                with nogil:
+                    rmq_net_stop(self.net)
+
+    def serve(self):
+        """Gives requests to Python until `stop`."""
+        cdef rmq_item *item
+        cdef bint sliced = threading.current_thread() is threading.main_thread()
+        self.start()
+        while self.net != NULL:
+            with nogil:
+                item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
+            if item != NULL:
+                self._serve_one(item)
+            elif rmq_net_stopped(self.net):
+                return
+            if sliced:
+                PyErr_CheckSignals()
+
+    cdef int _serve_one(self, rmq_item *item) except -1:
+        cdef FrontConnection c
+        cdef const rmq_opened *opened
+        cdef int kind = item.kind
+        cdef object number = item.connection
+        try:
+            if kind == RMQ_OPENED:
+                opened = <const rmq_opened *> item.data
+                c = FrontConnection.__new__(FrontConnection)
+                c.front, c.id = self, number
+                c.peer, c.local = _address(&opened.peer), _address(&opened.local)
+                c.on_request = self._on_request[opened.listener]
+                self._connections[number] = c
+                return 0
+            data = PyBytes_FromStringAndSize(<const char *> item.data, item.size) if kind == RMQ_FRAME else None
+        finally:
+            free(item)
+        if kind == RMQ_CLOSED:
+            c = self._connections.pop(number)
+            c.closed = True
+            self._on_close(c)
+        elif not rmq_net_stopped(self.net):
+            self._answer(self._connections[number], data)
+        return 0
+
+    def _answer(self, FrontConnection connection, bytes data):
+        try:
+            frame = decode(data)
+        except BadFrame:                # as RocketMQ does: no answer, the connection is closed
+            connection.close()
+            return
+        if not frame.flag & RESPONSE:
+            answer = connection.on_request(connection, frame)
+            if answer is not None and not frame.flag & ONEWAY:
+                connection.send(encode(answer))
+
+    def counts(self):
+        """What the network thread has done: dict of str to int."""
+        cdef const rmq_net_counts *n
+        if self.net == NULL:
+            return {}
+        n = rmq_net_counts_of(self.net)
+        return {"accepted": n.accepted, "refused": n.refused, "requests": n.requests, "passed": n.passed, "bad": n.bad,
+                "bytes_in": n.bytes_in, "bytes_out": n.bytes_out, "connections": n.connections, "stalls": n.stalls}
+
+    def _forked(self):
+        # The thread and its locks did not come along; the sockets did, and a peer must see them closed by its parent.
+        if self.net != NULL:
+            rmq_net_child(self.net)
+            self.net = NULL
+
+
+def _in_child():
+    for front in list(_fronts):
+        (<Front> front)._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,107 @@
+# The network thread and its frames (native/include/rmq_net.h, rmq_frame.h) as Cython sees them; the contracts are there.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+
+cdef extern from "rmq_frame.h" nogil:
+    enum: RMQ_FRAME_MAX, RMQ_JSON, RMQ_BINARY, RMQ_RESPONSE, RMQ_ONEWAY, RMQ_ANSWER_ROOM
+    ctypedef struct rmq_text:
+        const char *at
+        int32_t size
+    ctypedef struct rmq_frame:
+        const unsigned char *start
+        const unsigned char *body
+        int32_t size, body_size, serialize, code, flag, opaque, version
+    bint rmq_text_is(rmq_text t, const char *name, size_t size)
+
+    ctypedef struct rmq_send:
+        rmq_text group, topic, default_topic, properties
+        int64_t born_timestamp
+        int32_t default_queues, queue_id, sys_flag, flag, reconsume_times
+        int batch
+    int rmq_send_decode(const rmq_frame *f, rmq_send *out)
+
+    ctypedef struct rmq_pull:
+        rmq_text group, topic, subscription, expression_type
+        int64_t offset, commit_offset, suspend_ms, sub_version
+        int32_t queue_id, count_max, bytes_max, sys_flag
+    int rmq_pull_decode(const rmq_frame *f, rmq_pull *out)
+
+    ctypedef struct rmq_answer:
+        unsigned char *at
+    void rmq_answer_begin(rmq_answer *a, unsigned char *at, int32_t serialize, int32_t code, int32_t opaque, int32_t version,
+                          const char *remark)
+    void rmq_answer_text(rmq_answer *a, const char *name, const char *value, int32_t size)
+    void rmq_answer_integer(rmq_answer *a, const char *name, int64_t value)
+    int32_t rmq_answer_end(rmq_answer *a, int32_t body_size)
+
+
+cdef extern from "rmq_net.h" nogil:
+    enum: RMQ_NET_FDS, RMQ_NET_LISTENERS, RMQ_NET_PARTS
+    ctypedef struct iovec:
+        void *iov_base
+        size_t iov_len
+    ctypedef struct in_addr:
+        pass
+    ctypedef struct sockaddr_in:
+        unsigned short sin_port
+        in_addr sin_addr
+    ctypedef struct sockaddr_in6:
+        unsigned short sin6_port
+        in_addr sin6_addr
+    ctypedef struct sockaddr:
+        unsigned short sa_family
+    ctypedef union rmq_address:
+        sockaddr any
+        sockaddr_in v4
+        sockaddr_in6 v6
+    ctypedef struct rmq_net:
+        pass
+    ctypedef struct rmq_connection:
+        pass
+    ctypedef enum rmq_done:
+        RMQ_DONE, RMQ_PASS, RMQ_LATER, RMQ_BAD
+    ctypedef struct rmq_service:
+        void *ctx
+        rmq_done (*request)(void *ctx, rmq_connection *c, const rmq_frame *f) noexcept nogil
+        void (*begin)(void *ctx) noexcept nogil
+        void (*turn)(void *ctx) noexcept nogil
+        void (*woken)(void *ctx, int which) noexcept nogil
+        void (*tick)(void *ctx) noexcept nogil
+        void (*closed)(void *ctx, rmq_connection *c) noexcept nogil
+        int fds[2]
+    ctypedef struct rmq_net_limits:
+        int64_t connections, buffered, unread, unread_most, passed, passed_bytes, idle_ns
+    ctypedef struct rmq_net_counts:
+        int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls
+    int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out)
+    int rmq_net_listen(rmq_net *net, int listener)
+    int rmq_net_start(rmq_net *net)
+    void rmq_net_stop(rmq_net *net)
+    void rmq_net_free(rmq_net *net)
+    void rmq_net_child(rmq_net *net)
+    const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
+
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED
+    ctypedef struct rmq_item:
+        uint64_t connection
+        int64_t came_ns
+        int32_t kind, size
+        unsigned char *data
+    ctypedef struct rmq_opened:
+        rmq_address peer, local
+        int listener
+    rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns)
+    bint rmq_net_stopped(const rmq_net *net)
+    int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n)
+    int rmq_net_drop(rmq_net *net, uint64_t connection)
+    void rmq_net_wake(rmq_net *net)
+
+    rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection)
+    int64_t rmq_net_now(const rmq_net *net)
+    uint64_t rmq_connection_id(const rmq_connection *c)
+    const rmq_address *rmq_connection_peer(const rmq_connection *c)
+    int rmq_connection_listener(const rmq_connection *c)
+    bint rmq_connection_slow(const rmq_connection *c)
+    unsigned char *rmq_connection_room(rmq_connection *c, size_t n)
+    void rmq_connection_filled(rmq_connection *c, size_t n)
+    void rmq_connection_parts(rmq_connection *c, iovec *parts, int count)

@@ -1,0 +1,212 @@
+"""The network thread: frames in, answers out, and what a peer cannot do."""
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rmq_store.network._front import BUFFERED_MAX, Front
+from rmq_store.remoting.frame import BINARY, JSON, ONEWAY, RESPONSE, Frame, encode
+from tests.network.peer import LIMIT_S, Peer, serving
+
+
+def echo(_connection, frame):
+    return frame.answer(0, ext=dict(frame.ext), body=frame.body)
+
+
+@pytest.fixture
+def closed():
+    return []
+
+
+@pytest.fixture
+def front(closed):
+    front = Front("127.0.0.1", 0, echo, closed.append, connections_max=8)
+    with serving(front):
+        yield front
+
+
+@pytest.mark.parametrize("serialize", [JSON, BINARY])
+def test_a_request_goes_to_python_and_its_answer_comes_back(front, serialize):
+    peer = Peer(front.address)
+    answer = peer.ask(105, {"topic": "T", "p": "a\1b\2é\U0001F600"}, b"body", serialize=serialize)
+    assert (answer.code, answer.flag, answer.serialize) == (0, RESPONSE, serialize)
+    assert answer.ext == {"topic": "T", "p": "a\1b\2é\U0001F600"} and answer.body == b"body"
+
+
+def test_frames_that_come_byte_by_byte_and_many_at_once(front):
+    peer = Peer(front.address)
+    data = encode(Frame(1, 7, {"a": "b"}, b"x"))
+    for i in range(len(data)):
+        peer.sock.sendall(data[i:i + 1])
+    assert peer.receive().opaque == 7
+    peer.sock.sendall(b"".join(encode(Frame(1, n, {}, bytes(n))) for n in range(500)))
+    assert [peer.receive().opaque for _ in range(500)] == list(range(500))
+
+
+def test_a_frame_of_sixteen_mebibytes_passes(front):
+    body = os.urandom(1 << 20) * 15
+    assert Peer(front.address).ask(1, {}, body).body == body
+
+
+@pytest.mark.parametrize("bad", [
+    struct.pack(">ii", 1 << 24, 0), struct.pack(">ii", -1, 0), struct.pack(">ii", 3, 0), struct.pack(">iI", 100, 97),
+    struct.pack(">iI", 100, 2 << 24), struct.pack(">iI", 1 << 20, (1 << 16) + 1), struct.pack(">ii", 6, 2) + b"{}",
+    struct.pack(">ii", 6, 2) + b"{x", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_frame_that_is_none_closes_its_connection_without_an_answer(front, bad):
+    peer = Peer(front.address)
+    peer.sock.sendall(bad)
+    assert peer.receive() is None
+    assert Peer(front.address).ask(1).code == 0
+
+
+def test_oneway_requests_and_answers_get_no_answer(front):
+    peer = Peer(front.address)
+    peer.send(1, flag=ONEWAY)
+    peer.send(1, flag=RESPONSE)
+    assert peer.ask(2).opaque == 3
+
+
+def test_more_connections_than_may_be_are_closed(front):
+    peers = [Peer(front.address) for _ in range(8)]
+    assert all(peer.ask(1).code == 0 for peer in peers)
+    refused = Peer(front.address)
+    assert refused.receive() is None
+    peers[0].close()
+    for _ in range(1000):       # the thread finds the end of the first one when it does
+        peer = Peer(front.address)
+        peer.send(1)
+        if peer.receive() is not None:
+            return
+    raise AssertionError("a place that was given back is not taken")
+
+
+def test_a_peer_that_does_not_read_is_not_read(front):
+    slow, quick = Peer(front.address), Peer(front.address)
+    slow.sock.setblocking(False)
+    data, sent = encode(Frame(1, 1, {}, bytes(1 << 16))), 0
+    with pytest.raises(BlockingIOError):
+        while sent < 1 << 30:
+            sent += slow.sock.send(data)
+    assert quick.ask(1).code == 0
+    assert front.counts()["bytes_in"] < 256 << 20
+
+
+def test_unfinished_frames_of_all_connections_have_a_bound(front):
+    peers, ended = [Peer(front.address) for _ in range(7)], 0
+    piece = bytes(1 << 20)
+    for peer in peers:
+        peer.sock.sendall(struct.pack(">ii", (1 << 24) - 8, 2))
+    for peer in peers:
+        try:
+            for _ in range(15):
+                peer.sock.sendall(piece)
+        except OSError:
+            ended += 1
+    assert 7 * 15 << 20 > BUFFERED_MAX
+    last = Peer(front.address)
+    last.send(1)
+    assert last.receive() is not None
+    assert ended + sum(peer.receive() is None for peer in peers[-2:]) > 0
+
+
+def test_a_push_reaches_the_peer_and_close_comes_behind_it(front):
+    seen = []
+
+    def on_request(connection, frame):
+        seen.append(connection)
+        for n in range(3):
+            connection.send(encode(Frame(40, n, flag=ONEWAY)))
+        connection.close()
+
+    address = front.address
+    other = Front("127.0.0.1", 0, on_request, seen.append)
+    with serving(other):
+        peer = Peer(other.address)
+        peer.send(34)
+        assert [peer.receive().opaque for _ in range(3)] == [0, 1, 2]
+        assert peer.receive() is None
+        while len(seen) < 2:
+            pass
+    assert seen[0] is seen[1] and seen[0].closed and not seen[0].send(b"")
+    assert seen[0].peer == "%s:%d" % peer.sock.getsockname() and seen[0].local == "%s:%d" % other.address
+    assert Peer(address).ask(1).code == 0
+
+
+def test_on_close_comes_once_for_each_connection_that_asked(front, closed):
+    peers = [Peer(front.address) for _ in range(4)]
+    for peer in peers[:3]:
+        peer.ask(1)
+    for peer in peers:
+        peer.close()
+    front.stop()
+    while len(closed) < 3:
+        pass
+    assert len({c.id for c in closed}) == 3
+
+
+def test_stop_while_requests_are_in_flight():
+    held, begun = threading.Event(), threading.Event()
+
+    def on_request(_connection, frame):
+        begun.set()
+        held.wait(LIMIT_S)
+        return frame.answer()
+
+    front = Front("127.0.0.1", 0, on_request, lambda c: None)
+    with serving(front, threads=2):
+        peer = Peer(front.address)
+        for _ in range(100):
+            peer.send(1)
+        assert begun.wait(LIMIT_S)
+        front.stop()
+        front.stop()
+        held.set()
+        while peer.receive() is not None:
+            pass
+
+
+def test_two_addresses_have_handlers_of_their_own(front):
+    other = Front("127.0.0.1", 0, echo, lambda c: None)
+    second = other.listen("127.0.0.1", 0, lambda _c, frame: frame.answer(9))
+    with serving(other):
+        assert Peer(other.address).ask(1).code == 0
+        assert Peer(second).ask(1).code == 9
+
+
+def test_an_address_that_is_taken_raises(front):
+    with pytest.raises(OSError):
+        Front(*front.address, echo, lambda c: None)
+
+
+def test_a_child_of_fork_closes_its_copies_of_the_sockets():
+    code = """
+import os, socket, sys
+from tests.network.peer import Peer, serving
+from rmq_store.network._front import Front
+front = Front("127.0.0.1", 0, lambda c, f: f.answer(), lambda c: None)
+with serving(front):
+    peer = Peer(front.address)
+    peer.ask(1)
+    there, back = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(back)
+        os.read(there, 1)
+        os._exit(0 if front.counts() == {} else 1)
+    front.stop()
+    assert peer.receive() is None           # else the child's copy keeps it open
+    os.write(back, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=LIMIT_S)
+
+
+def test_silent_half_open_connections_cost_no_thread(front):
+    silent = [socket.create_connection(front.address) for _ in range(5)]
+    assert Peer(front.address).ask(1).code == 0
+    for sock in silent:
+        sock.close()
