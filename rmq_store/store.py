@@ -48,6 +48,7 @@ from rmq_store.services.delay.service import DelayService
 from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
+from rmq_store.services.statistics.windows import Windows
 from rmq_store.services.transaction.checking import Checker
 from rmq_store.services.transaction.service import Transactions
 
@@ -162,6 +163,7 @@ class MessageStore(StoreServes):
         self._options_lock = StoreLock(self.path, "reconfigure")
         self._hooks_lock = StoreLock(self.path, "the put hooks")
         self._rates = Rates(self.path)
+        self._windows = Windows(self.path, "DefaultCluster")
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self),
                                     light=self.options.enable_lmq)
         consuming = self._consuming

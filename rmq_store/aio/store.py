@@ -23,8 +23,7 @@ from rmq_store.access.writer._future import PutFuture
 from rmq_store.access.writer._put import PutResult
 from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.aio.consumer import AsyncConsumer
-from rmq_store.aio.hooking import AsyncHooks
-from rmq_store.base.histogram._histogram import Histogram
+from rmq_store.aio.reports import AsyncReports
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter
@@ -34,8 +33,6 @@ from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.services.delay.service import DelayLevel
 from rmq_store.services.integrity.findings import Finding
-from rmq_store.services.statistics.groups import GroupStats
-from rmq_store.services.statistics.report import StoreStats
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 
@@ -52,7 +49,7 @@ ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
 
-class AsyncMessageStore(AsyncHooks):
+class AsyncMessageStore(AsyncReports):
     """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
     `store.store` is the MessageStore; use it for attributes and for listeners (options, offsets, add_arriving_listener).
@@ -340,36 +337,6 @@ class AsyncMessageStore(AsyncHooks):
     async def confirm(self, offset: int) -> None:
         """As MessageStore.confirm."""
         self.store.confirm(offset)
-
-    # ---- what it tells of itself
-
-    async def stats(self) -> StoreStats:
-        """As MessageStore.stats."""
-        return self.store.stats()
-
-    async def histograms(self) -> dict[str, Histogram]:
-        """As MessageStore.histograms."""
-        return self.store.histograms()
-
-    async def topic_counts(self) -> dict[str, tuple[int, int]]:
-        """As MessageStore.topic_counts."""
-        return self.store.topic_counts()
-
-    async def group_stats(self) -> list[GroupStats]:
-        """As MessageStore.group_stats."""
-        return self.store.group_stats()
-
-    async def broker_stats(self) -> dict[str, dict[str, float]]:
-        """As MessageStore.broker_stats."""
-        return self.store.broker_stats()
-
-    async def runtime_info(self) -> dict[str, str]:
-        """As MessageStore.runtime_info."""
-        return await in_own_thread(self.store.runtime_info)
-
-    async def dump_threads(self) -> str:
-        """As MessageStore.dump_threads."""
-        return self.store.dump_threads()
 
     def _hub(self) -> LoopHub:
         hub = self.store._loop_hub(asyncio.get_running_loop())

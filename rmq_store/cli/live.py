@@ -11,6 +11,7 @@ from rmq_store.services.statistics.live import live_path, read_live
 __all__ = ["HEAD", "block", "line", "look", "row"]
 
 MIB = 1 << 20
+WINDOWS = "statsMinute", "statsHour", "statsDay"
 HEAD = (f"{'time':>8}  {'puts/s':>10}  {'MiB/s':>7}  {'got/s':>7}  {'unflushed':>9}  {'undispatched':>12}  "
         f"{'flush p99 ms':>12}  {'visible p99 ms':>14}  {'behind':>9}  {'log MiB':>9}  {'disk %':>6}")
 
@@ -76,6 +77,11 @@ def block(figures: Mapping[str, Any], age: str, out: Output) -> None:
     out.table(("per second over", "10 s", "60 s", "600 s"), [
         (what, *(f"{x:.1f}" for x in rates[name])) for name, what in (
             ("puts", "puts"), ("found", "gets that found"), ("missed", "gets that missed"), ("transferred", "messages got"))])
+    items = [(name, key, *(item[window]["sum"] for window in WINDOWS), item["statsMinute"]["tps"])
+             for name, rows in figures.get("items", {}).items() for key, item in rows.items()]
+    if items:
+        out.line()
+        out.table(("item", "key", "minute", "hour", "day", "tps"), [(*row, f"{tps:.1f}") for *row, tps in items])
     if figures["groups"]:
         out.line()
         out.table(("group", "behind", "lost"), [(g, x["behind"], x["lost"]) for g, x in sorted(figures["groups"].items())])

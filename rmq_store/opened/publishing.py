@@ -52,7 +52,7 @@ class Publisher:
             return False
         try:
             self._file.write(store.stats(), store.histograms(), store._rates, store.lag(),
-                             sum(level.waiting for level in store.delay_levels()))
+                             sum(level.waiting for level in store.delay_levels()), store.stats_items())
             self._failed = ""
         except StoreStateError:
             return False            # it closes

@@ -3,6 +3,7 @@
 Positions and counters, durations, RocketMQ's runtime info and items, threads, files. Nothing here is on a message's way: what
 is told is counted anyway, and summed when somebody asks. Any thread.
 """
+import os
 from typing import Any, cast
 
 from rmq_store.access.waiting._follow import StoreFollow
@@ -19,6 +20,7 @@ from rmq_store.services.integrity.rows import live_row_findings
 from rmq_store.services.statistics import _counts
 from rmq_store.services.statistics.groups import GroupStats, broker_stats, group_stats
 from rmq_store.services.statistics.report import Rates, StoreStats, durations, runtime_info
+from rmq_store.services.statistics.windows import StatsItem, Windows, human_bytes
 from rmq_store.status import RunningFlags
 
 __all__ = ["StoreReports"]
@@ -34,6 +36,7 @@ class StoreReports(StoreFollow):
     _files: ControlFiles
     _delay: DelayService | None = None
     _rates: Rates
+    _windows: Windows
     _consuming: Consuming
 
     def __repr__(self) -> str:
@@ -85,6 +88,24 @@ class StoreReports(StoreFollow):
         self._check_open()
         return broker_stats(_counts.queue_counts(self), self._consuming.counts())
 
+    def stats_item(self, name: str, key: str) -> StatsItem | None:
+        """Returns the sum, the rate and the average of the last minute, hour and day of one item: a dict with statsMinute,
+        statsHour and statsDay, each with sum, tps and avgpt. None: nothing was counted under this name and key.
+
+        name: TOPIC_PUT_NUMS or TOPIC_PUT_SIZE with a topic as key; GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_FROM_DISK_NUMS,
+        GROUP_GET_FROM_DISK_SIZE or SNDBCK_PUT_NUMS with topic@group; BROKER_PUT_NUMS, BROKER_GET_NUMS or
+        BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC with DefaultCluster. The store reads its counters every 10 s for the minute, every
+        10 minutes for the hour and every hour for the day; an answer is as old as the last reading. Raises ArgumentIllegal for
+        another name. RocketMQ: BrokerStatsManager.getStatsItem.
+        """
+        self._check_open()
+        return self._windows.item(name, key)
+
+    def stats_items(self) -> dict[str, dict[str, StatsItem]]:
+        """Returns all items of stats_item: {name: {key: item}}. RocketMQ: BrokerStatsManager.getStatsTable."""
+        self._check_open()
+        return self._windows.items()
+
     def runtime_info(self) -> dict[str, str]:
         """Returns the statistics that RocketMQ has too, under its names and in its form. RocketMQ: getRuntimeInfo.
 
@@ -96,7 +117,12 @@ class StoreReports(StoreFollow):
         self._check_open()
         places = Places(self.path, self.options)
         disks = used_percent(places.commitlog), used_percent(places.consumequeue)
-        info = runtime_info(self, self._rates, disks, self.histograms().get("put"))
+        info = runtime_info(self, self._rates, disks, self.histograms().get("put")) | self._windows.totals()
+        info[f"commitLogDiskRatio_{places.commitlog}"] = info["commitLogDiskRatio"]
+        info["earliestMessageTimeStamp"] = str(self.earliest_time())
+        room = os.statvfs(self.path)
+        info["commitLogDirCapacity"] = (f"Total : {human_bytes(room.f_blocks * room.f_frsize)}, "
+                                        f"Free : {human_bytes(room.f_bfree * room.f_frsize)}.")
         return info | {f"scheduleMessageOffset_{level.level}": f"{level.offset},{level.max_offset}"
                        for level in delay_levels(self, self._delay, self._files)}
 

@@ -13,6 +13,7 @@ from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
+from rmq_store.services.statistics.windows import SAMPLE_MS
 
 __all__ = ["known_offsets", "log_flusher", "tasks_of"]
 
@@ -23,7 +24,8 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
     """By the store's options: (name, period in ms, function). services: also those that deliver and delete."""
     options = store.options
     tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
-                         ("counting rates", 1000, _take_rates), ("looking for the files of the log", CHECK_MS, _check_log)]
+                         ("counting rates", 1000, _take_rates), ("reading counters", SAMPLE_MS, _read_counters),
+                         ("looking for the files of the log", CHECK_MS, _check_log)]
     if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
     if services:
@@ -41,6 +43,10 @@ def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
 
 def _take_rates(store: StoreServes, stop: threading.Event) -> None:
     store._rates.take(store)
+
+
+def _read_counters(store: StoreServes, stop: threading.Event) -> None:
+    store._windows.take(store, store._consuming.counts())
 
 
 def _check_log(store: StoreServes, stop: threading.Event) -> None:

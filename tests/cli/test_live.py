@@ -5,7 +5,8 @@ import time
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.services.statistics.live import live_path, read_live
+from rmq_store.services.statistics.live import ITEMS_MAX, live_path, read_live
+from rmq_store.services.statistics.windows import Windows
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 OPTIONS = [part for name, value in SMALL.items() for part in ("-o", f"{name}={value}")]
@@ -36,6 +37,32 @@ def test_watch_shows_the_live_figures(store, rmqstore, json_lines):
     why, head, *lines = out.splitlines()
     assert code == 0 and why.startswith("live figures, 0.") and head.split()[:3] == ["time", "puts/s", "MiB/s"]
     assert len(lines) == 2 and len(lines[0]) == len(lines[1]) == len(head)
+
+
+def test_stat_shows_the_last_minute_hour_and_day(store, rmqstore, json_lines):
+    published(store, 5)
+    _, out, _ = rmqstore("stat", store.path, *OPTIONS)
+    assert "TOPIC_PUT_NUMS" not in out          # nothing is counted before the first reading
+    store._windows = Windows(store.path, "DefaultCluster", at=0.0)
+    store._windows.take(store, [], at=10.0)
+    assert store._publisher._write()
+    code, out, _ = rmqstore("stat", store.path, *OPTIONS)
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("TOPIC_PUT_NUMS"))
+    assert code == 0 and row == ["TOPIC_PUT_NUMS", "T", "5", "0", "0", "0.5"]
+    (live,) = (line for line in json_lines("stat", store.path, *OPTIONS)[1] if line["kind"] == "live")
+    assert live["items"] == store.stats_items()
+
+
+def test_only_the_largest_items_are_published(store):
+    for i in range(ITEMS_MAX + 5):
+        for _ in range(2 if i == 50 else 1):
+            store.put(f"T{i}", b"x")
+    assert store.wait_dispatched(30)
+    store._windows = Windows(store.path, "DefaultCluster", at=0.0)
+    store._windows.take(store, [], at=10.0)
+    assert store._publisher._write()
+    rows = read_live(store.path)[0]["items"]["TOPIC_PUT_NUMS"]
+    assert len(rows) == ITEMS_MAX and next(iter(rows)) == "T50" and len(store.stats_items()["TOPIC_PUT_NUMS"]) == ITEMS_MAX + 5
 
 
 def test_rates_are_those_between_two_lines(store, monkeypatch, json_lines):

@@ -12,6 +12,7 @@ ctypedef PyObject *(*Method)(PyObject *me, PyObject *const *args, Py_ssize_t giv
 
 cpdef str joined_keys(object keys)         # KEYS as stored, out of a str or an iterable of str
 cdef bint checked_wait(object wait) except -1
+cdef bytes without_crc(bytes properties)   # without the property __CRC32#
 cdef void arguments_default(PyObject **v) noexcept
 # What a call gave, as vectorcall hands it on; raises TypeError as Python functions do.
 cdef int arguments_parse(str function, PyObject **v, PyObject *const *args, Py_ssize_t given, PyObject *names) except -1

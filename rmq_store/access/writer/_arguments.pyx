@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy
 
 from rmq_store import errors
+from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
 
 cdef extern from "Python.h":
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
@@ -31,6 +32,7 @@ cdef tuple _NAMES = tuple(map(sys.intern, (
     "topic", "body", "queue_id", "wait", "tags", "keys", "properties", "delay_level", "light_queues",
     "flag", "sys_flag", "born_timestamp", "born_host", "reconsume_times", "prepared_transaction_offset")))
 cdef object _ZERO = 0
+cdef bytes _CRC = _CRC_PROPERTY.encode()
 cdef list _kept = []            # what method definitions point into
 cdef PyObject *_names[ARGUMENTS]
 cdef PyObject *_defaults[ARGUMENTS]
@@ -76,6 +78,11 @@ cdef bint checked_wait(object wait) except -1:
     if wait is not True and wait is not False:
         raise errors.MessageIllegal(f"wait is {wait!r}: give True, False, or None for what flush_mode says")
     return wait is True
+
+
+cdef bytes without_crc(bytes properties):
+    # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
+    return delete_property(properties, _CRC) if _CRC in properties else properties
 
 
 cdef int _place(object name) except -2:

@@ -64,9 +64,6 @@ cdef inline bint asks_to_wait(const RecordArgs *a) noexcept nogil:
     return size == 4 and strncasecmp(value, b"true", 4) == 0
 
 
-cdef bytes without_crc(bytes properties)                    # without the property __CRC32#
-
-
 cdef class StorePut(StoreCore):
     cdef dict topics
     cdef RecordArgs plain           # a put without optional arguments, but for its body, topic and queue
@@ -77,6 +74,7 @@ cdef class StorePut(StoreCore):
     cdef int32_t topic_size_max
     cdef bint delay_allowed
     cdef bint pool_fails
+    cdef int64_t failed_puts   # messages that the log did not take since the opening
     cdef bint record_crc
     cdef LightRules lights
     cdef public object _completer      # writer._future.Completer, set when the store is open
@@ -87,6 +85,7 @@ cdef class StorePut(StoreCore):
                         prepared_transaction_offset) except -1
     cdef object _properties(self, RecordArgs *a, properties, tags, keys)
     cdef int _check_size(self, RecordArgs *a) except -1
+    cdef int _failed(self, error) except -1
     cdef int _refuse_busy(self) except -1
     cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1
     cdef int _wait_for(self, int status, int64_t size) except -1

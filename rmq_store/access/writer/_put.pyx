@@ -19,7 +19,8 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
                                                  LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
-                                                 arguments_method, arguments_parse, arguments_plain, checked_wait, joined_keys)
+                                                 arguments_method, arguments_parse, arguments_plain, checked_wait, joined_keys,
+                                                 without_crc)
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
@@ -34,15 +35,15 @@ from rmq_store import errors
 from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.delay import delay_rewrite, with_delay_level
 from rmq_store.codec.message_id import host_bytes
-from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
 from rmq_store.status import PutStatus
 
-cdef int64_t SLICE_NS = 100_000_000
+cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 cdef object _ZERO = 0
-cdef bytes _CRC = _CRC_PROPERTY.encode()
+cdef str _LESS = "store less in properties, more in the body"
+cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 
 
 cdef extern from "Python.h":
@@ -104,11 +105,6 @@ cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
         raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
                                                            "shorten it"))
     return text
-
-
-cdef bytes without_crc(bytes properties):
-    # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
-    return delete_property(properties, _CRC) if _CRC in properties else properties
 
 
 cdef int _place_odd(Log *log, Turn *t, int64_t now) noexcept nogil:
@@ -264,8 +260,7 @@ cdef class StorePut(StoreCore):
             kept = without_crc(kept)
         size = PyBytes_GET_SIZE(kept)
         if size > PROPERTIES_SIZE_MAX:
-            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX,
-                                                               "store less in properties, more in the body"))
+            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX, _LESS))
         a.properties = PyBytes_AS_STRING(kept)
         a.properties_size = <int32_t> size
         if a.tags != NULL and find_property(a.properties, size, b"TAGS", 4, &value, &size):
@@ -277,16 +272,21 @@ cdef class StorePut(StoreCore):
     cdef int _check_size(self, RecordArgs *a) except -1:
         # record_prepare has run. RocketMQ's order: properties, body, record.
         if a.properties_total > PROPERTIES_SIZE_MAX:
-            raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{a.properties_total} bytes",
-                                                               PROPERTIES_SIZE_MAX,
-                                                               "store less in properties, more in the body"))
+            return self._failed(errors.PropertiesSizeExceeded(errors.exceeds(
+                "properties size", f"{a.properties_total} bytes", PROPERTIES_SIZE_MAX, _LESS)))
         if a.body_size > self.body_size_max:
-            raise errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
-                                                       "split or compress it, or raise message_size_max_bytes"))
+            return self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
+                                                                     _SPLIT)))
         if a.size > self.record_size_max:
-            raise errors.MessageIllegal(errors.exceeds("record size", f"{a.size} bytes", self.record_size_max,
-                                                       "split the body, or use larger commit-log files (segment_size_bytes)"))
+            return self._failed(errors.MessageIllegal(errors.exceeds(
+                "record size", f"{a.size} bytes", self.record_size_max,
+                "split the body, or use larger commit-log files (segment_size_bytes)")))
         return 0
+
+    cdef int _failed(self, error) except -1:
+        # A message that the log does not take. RocketMQ: putMessageFailedTimes.
+        self.failed_puts += 1
+        raise error
 
     cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1:
         # As _check_size, for the record as it will be delivered: with the name of its real topic.
@@ -301,12 +301,13 @@ cdef class StorePut(StoreCore):
         cdef int64_t waited = 0
         cdef int rc = -ETIMEDOUT
         if status == APPEND_FENCED:
-            raise self._fence_error()
+            return self._failed(self._fence_error())
         if status == APPEND_ERROR:
-            raise MemoryError("rolling to the next commit-log file")
+            return self._failed(MemoryError("rolling to the next commit-log file"))
         if status == APPEND_NEED_ROOM and self.pool_fails:
-            raise errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep up, put again "
-                                       "later, or set pool_empty='wait' or a larger pool_window_count")
+            return self._failed(errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep "
+                                                     "up, put again later, or set pool_empty='wait' or a larger "
+                                                     "pool_window_count"))
         while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
             self.calls += 1
             with nogil:
@@ -319,20 +320,20 @@ cdef class StorePut(StoreCore):
             PyErr_CheckSignals()
             self._enter()
             if rmq_load32(&self.log.fence) != 0:
-                raise self._fence_error()
+                return self._failed(self._fence_error())
         if rc == 0:
             return 0
         if status == APPEND_NEED_ROOM:
-            raise errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // 1_000_000} ms: the "
-                                       "device is too slow, put the message again later")
-        if rc == -ENOSPC or rc == -EDQUOT:
-            raise errors.DiskFull(-rc, "making the next commit-log file of", self.path)
+            return self._failed(errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: "
+                                                     "the device is too slow, put the message again later"))
+        if rc in (-ENOSPC, -EDQUOT):
+            return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
         reason = "it was not made in time" if rc == -ETIMEDOUT else os.strerror(-rc)
-        raise errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}")
+        return self._failed(errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}"))
 
     cdef int _refuse_busy(self) except -1:
-        raise errors.OsPageCacheBusy(f"another put has held the put lock for more than {self.log.busy_after_ms} ms: the "
-                                     "device does not keep up, put the message again later")
+        return self._failed(errors.OsPageCacheBusy(f"another put has held the put lock for more than {self.log.busy_after_ms} "
+                                                   "ms: the device does not keep up, put the message again later"))
 
     cdef void _dispatch(self) noexcept:
         # A reader waits for what was just put.
@@ -431,8 +432,7 @@ cdef class StorePut(StoreCore):
             size = view.len
         try:
             if size > self.body_size_max:
-                raise errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max,
-                                                           "split or compress it, or raise message_size_max_bytes"))
+                self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max, _SPLIT)))
             a.body_size = <int32_t> size
             if real is not None:
                 self._check_delivered(&a, real)

@@ -11,10 +11,10 @@ from libc.stdlib cimport free, malloc
 
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                                  SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
-                                                 arguments_parse, checked_wait, joined_keys)
+                                                 arguments_parse, checked_wait, joined_keys, without_crc)
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
-                                           find_property, place_locked, without_crc)
+                                           find_property, place_locked)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
@@ -32,6 +32,7 @@ cdef enum:
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef object _ZERO = 0
+cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 cdef tuple _ASKED = ("topic", "queue_id", "tags", "keys", "properties", "flag", "sys_flag", "born_timestamp", "born_host",
                      "reconsume_times")
 
@@ -241,8 +242,8 @@ cdef class StorePutMany(StorePut):
         for i in range(n):
             size = PyBytes_GET_SIZE(bodies[i])
             if size > self.body_size_max:
-                raise errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes", self.body_size_max,
-                                                           "split or compress it, or raise message_size_max_bytes"))
+                self._failed(errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes",
+                                                                  self.body_size_max, _SPLIT)))
             if size > largest:
                 largest = size
             a.body_size = <int32_t> size

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
+from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
@@ -18,21 +19,39 @@ def topic_counts(StoreCore store not None):
 
 def queue_counts(StoreCore store not None):
     """The same queue by queue: {(topic, queue id): (messages, bytes)}."""
-    cdef int64_t i = 0, records, size
+    found = {}
+    begin = 0
+    while begin >= 0:
+        rows, begin = some_counts(store, begin, 4096)
+        for topic, number, records, size in rows:
+            found[topic, number] = records, size
+    return found
+
+
+def some_counts(StoreCore store not None, int64_t begin, int64_t count):
+    """([(topic, queue id, messages, bytes)] of those of `count` queues that got messages, where to continue or -1).
+
+    begin: 0, or where the call before said. One call keeps the GIL for some 100 microseconds for each 1,000 queues."""
+    cdef int64_t i = begin, records, size
     cdef int32_t number
     cdef bytes name
     cdef Queue *q
-    found = {}
+    found = []
     store._enter()
-    while i < queues_count(store.queues):
+    while i < begin + count and i < queues_count(store.queues):
         q = queues_at(store.queues, i)
         records, size, number = rmq_load(&q.records), rmq_load(&q.bytes), q.queue_id
         if records > 0:
             name = q.topic[:q.topic_size]
-            found[name.decode("utf-8", "replace"), number] = records, size
+            found.append((name.decode("utf-8", "replace"), number, records, size))
             store._enter()      # making a tuple may begin a collection, and that close the store
         i += 1
-    return found
+    return found, i if i < queues_count(store.queues) else -1
+
+
+def failed_puts(StorePut store not None):
+    """Messages that the log did not take since the opening: int. RocketMQ: putMessageFailedTimes."""
+    return store.failed_puts
 
 
 def histograms(StoreCore store not None):

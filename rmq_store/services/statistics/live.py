@@ -14,11 +14,13 @@ from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.services.statistics.report import Rates, StoreStats, durations
+from rmq_store.services.statistics.windows import StatsItem
 
 __all__ = ["LiveFile", "live_path", "read_live"]
 
 FORMAT = 1
 SIZE_MAX = 64 << 20
+ITEMS_MAX = 100             # of each name: those that most was counted of
 COUNTERS = ("puts", "put_bytes", "gets_found", "gets_missed", "got_messages", "got_bytes", "commits", "flushes", "pool_waits",
             "file_waits")
 RATES = ("puts", "found", "missed", "transferred")
@@ -39,9 +41,10 @@ class LiveFile:
         self._histograms: Mapping[str, Histogram] = {}
 
     def write(self, stats: StoreStats, histograms: Mapping[str, Histogram], rates: Rates, lags: Iterable[Lag],
-              delayed: int) -> None:
+              delayed: int, items: Mapping[str, Mapping[str, StatsItem]]) -> None:
         """Replaces the file. Raises OSError; the one that was there then stays."""
-        text = json.dumps(self._content(stats, histograms, rates, lags, delayed), separators=(",", ":")).encode()
+        content = self._content(stats, histograms, rates, lags, delayed) | {"items": _largest(items)}
+        text = json.dumps(content, separators=(",", ":")).encode()
         tmp = self._path + ".tmp"
         fd = self._files.open(tmp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
@@ -90,6 +93,14 @@ def _by_group(lags: Iterable[Lag]) -> dict[str, dict[str, int]]:
         sums["behind"] += row.behind
         sums["lost"] += row.lost
     return found
+
+
+def _largest(items: Mapping[str, Mapping[str, StatsItem]]) -> dict[str, dict[str, StatsItem]]:
+    """A store of ten thousand topics would write megabytes each time."""
+    def sums(row: tuple[str, StatsItem]) -> tuple[int, int, int]:
+        return row[1]["statsMinute"]["sum"], row[1]["statsHour"]["sum"], row[1]["statsDay"]["sum"]
+
+    return {name: dict(sorted(rows.items(), key=sums, reverse=True)[:ITEMS_MAX]) for name, rows in items.items()}
 
 
 def read_live(root: str, now_ms: int | None = None) -> tuple[dict[str, Any] | None, str]:

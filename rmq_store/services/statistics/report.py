@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.services.statistics import _counts
+from rmq_store.services.statistics.windows import human_bytes
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Durations", "Rates", "StoreStats", "durations", "runtime_info"]
 
 SNAPSHOTS_MAX = 601         # ten minutes of one a second, as RocketMQ
+NO_POOL = 2147483647        # as RocketMQ says it
 
 
 class Durations(TypedDict):
@@ -128,6 +130,21 @@ class Rates:
         return change / (last.at - first.at) if last.at > first.at else 0.0
 
 
+# As RocketMQ prints putMessageDistributeTime: times in ms below which a put belongs there, and the text.
+_TIMES: tuple[tuple[float, str], ...] = (
+    (1, "[<=0ms]"), (10, "[0~10ms]"), (50, "[10~50ms]"), (100, "[50~100ms]"), (200, "[100~200ms]"), (500, "[200~500ms]"),
+    (1000, "[500ms~1s]"), (2000, "[1~2s]"), (3000, "[2~3s]"), (4000, "[3~4s]"), (5000, "[4~5s]"), (10_000, "[5~10s]"),
+    (float("inf"), "[10s~]"))
+
+
+def _distribution(h: Histogram) -> str:
+    """How many puts took how long. RocketMQ counts whole ms, so what took less than one is in [<=0ms]."""
+    counts = dict.fromkeys((text for _, text in _TIMES), 0)
+    for low, _, count in h.buckets():
+        counts[next(text for below, text in _TIMES if low < below * 1e6)] += count
+    return "".join(f"{text}:{count} " for text, count in counts.items())
+
+
 def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_times: Histogram | None) -> dict[str, str]:
     """RocketMQ's keys where the meaning is the same, text as there. Keys of put latency only where puts are measured.
 
@@ -137,13 +154,15 @@ def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_t
     lag = _counts.histograms(store)["dispatch_lag"]
     seconds = int(rates.uptime_s)
     days, rest = divmod(seconds, 86_400)
+    size, free, _ = _counts.pool_use(store)
     info = {
         "bootTimestamp": str(rates.boot_ms),
         "runtime": f"[ {days} days, {rest // 3600} hours, {rest % 3600 // 60} minutes, {rest % 60} seconds ]",
         "putMessageTimesTotal": str(stats["puts"]),
+        "putMessageFailedTimes": str(_counts.failed_puts(store)),
         "putMessageSizeTotal": str(stats["put_bytes"]),
         "putMessageAverageSize": str(stats["put_bytes"] / stats["puts"] if stats["puts"] else 0.0),
-        "dispatchMaxBuffer": str(stats["dispatch_behind_bytes"]),
+        "dispatchMaxBuffer": str(stats["dispatch_behind_bytes"]), "dispatchBehindBytes": str(stats["dispatch_behind_bytes"]),
         "dispatchLagMax": str(lag.highest // 1_000_000),
         "getMessageEntireTimeMax": str(store._get_histogram().highest // 1_000_000),
         "putTps": rates.text("puts"), "getFoundTps": rates.text("found"), "getMissTps": rates.text("missed"),
@@ -153,8 +172,14 @@ def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_t
         "commitLogMinOffset": str(stats["min_log_offset"]), "commitLogMaxOffset": str(stats["committed"]),
         "commitLogDiskRatio": str(disks[0] / 100), "consumeQueueDiskRatio": str(disks[1] / 100),
         "pageCacheLockTimeMills": str(_counts.lock_ms(store)),
+        "remainTransientStoreBufferNumbs": str(free // store.options.pool_window_size_bytes if size else NO_POOL),
+        "remainHowManyDataToFlush": human_bytes(max(stats["wrote"] - stats["flushed"], 0)),
     }
+    if size:
+        info["remainHowManyDataToCommit"] = human_bytes(max(stats["wrote"] - stats["committed"], 0))
     if put_times is not None:
         info |= {"putMessageEntireTimeMax": str(put_times.highest // 1_000_000),
-                 "putLatency99": str(put_times.quantile(.99) / 1e6), "putLatency999": str(put_times.quantile(.999) / 1e6)}
+                 "putMessageDistributeTime": _distribution(put_times),
+                 "putLatency99": f"{put_times.quantile(.99) / 1e6:.2f}",
+                 "putLatency999": f"{put_times.quantile(.999) / 1e6:.2f}"}
     return info
