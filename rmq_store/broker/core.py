@@ -48,10 +48,10 @@ class Core:
     def version(self) -> int:
         return VERSIONS[self.store.options.compat]
 
-    def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"") -> bool:
-        """Sends a request of the broker's own, oneway. False: the connection has ended."""
-        return connection.send(encode(Frame(code, next(self._opaque) & 0x7FFFFFFF, ext, body, ONEWAY, language="JAVA",
-                                            version=self.version)))
+    def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"", *, oneway: bool = True) -> bool:
+        """Sends a request of the broker's own; nobody reads its answer. False: the connection has ended."""
+        return connection.send(encode(Frame(code, next(self._opaque) & 0x7FFFFFFF, ext, body, ONEWAY if oneway else 0,
+                                            language="JAVA", version=self.version)))
 
     def reply(self, request: Request, answer: Frame) -> None:
         """Sends the answer to a request that was held back."""

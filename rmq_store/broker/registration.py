@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
+from rmq_store.broker.codes import RETRY
 from rmq_store.broker.core import Core
+from rmq_store.broker.topics import topic_problem
 from rmq_store.namesrv.routes import Broker as Entry
 from rmq_store.remoting.frame import Frame, decode, encode, frame_size
 
@@ -39,6 +41,13 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
     topics: dict[str, dict[str, Any]] = {}
     seen: object = None
 
+    def promised(topic: str) -> dict[str, Any] | None:
+        """The retry topic of a group that has not sent a heartbeat yet: a client that meets no route looks again after 30 s
+        only, and some give up."""
+        if not topic.startswith(RETRY) or topic_problem(topic) or not core.options["autoCreateSubscriptionGroup"]:
+            return None
+        return {"brokerName": core.options["brokerName"], "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+
     def entry(connection: Any) -> Entry:
         nonlocal topics, seen
         snapshot = core.topics.snapshot()
@@ -48,7 +57,7 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
             topics = {t.name: {"brokerName": name, "readQueueNums": t.read, "writeQueueNums": t.write, "perm": t.perm,
                                "topicSysFlag": t.sys_flag} for t in snapshot.values()}
         address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
-        return Entry(core.options["brokerClusterName"], name, 0, address, "", None, None, topics)
+        return Entry(core.options["brokerClusterName"], name, 0, address, "", None, None, topics, promised)
 
     return entry
 

@@ -84,6 +84,11 @@ class Sending:
             if self._core.options["rejectTransactionMessage"]:
                 raise Refused(Code.NO_PERMISSION, f"the broker[{self._core.address}] sending transaction message is forbidden")
             return self._later(sent)
+        return self.put(sent)
+
+    def put(self, sent: Sent) -> Frame | None:
+        """Stores one message. The answer, or None where it comes with the end of a flush."""
+        request, body = sent.request, sent.request.frame.body
         store = self._core.store
         try:
             future = store.put_async(sent.topic.name, body, queue_id=sent.queue_id, wait=self._wait(sent), **sent.put,

@@ -10,16 +10,20 @@ from types import TracebackType
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
+from rmq_store.broker.admin_broker import AdminBroker
+from rmq_store.broker.admin_topics import AdminTopics
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.core import Core, Processors
 from rmq_store.broker.front import LoopFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.locks import Locks
 from rmq_store.broker.offsets import Offsets
 from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.pulling import Pulling
 from rmq_store.broker.queries import Queries
 from rmq_store.broker.registration import WILDCARDS, Registration, advertised, own_entry
+from rmq_store.broker.replies import Replies
 from rmq_store.broker.sending import Sending
 from rmq_store.broker.sending_back import SendingBack
 from rmq_store.broker.topics import Groups, Topics
@@ -143,9 +147,11 @@ class Broker:
         add(sending.batch_processors(), slow=sync)
         add(Pulling(core).processors())
         add(heartbeats.processors())
+        add(Locks(core).processors())
+        add(Replies(core, sending).processors())
         add(offsets.processors())
         add(offsets.slow_processors(), slow=True)
-        for part in (Queries(core), SendingBack(core), transactions):
+        for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core)):
             add(part.processors(), slow=True)
         transactions.begin()
         if servers:

@@ -33,6 +33,7 @@ class Broker:
     channel: object
     version: Any = None
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    promised: Callable[[str], dict[str, Any] | None] = lambda topic: None      # a topic that it makes when it is used
 
 
 def _body(value: Any) -> bytes:
@@ -131,7 +132,7 @@ class Routes:
 
     def _route(self, channel: object, frame: Frame) -> Frame:
         topic = frame.ext["topic"]
-        queues = [b.topics[topic] for b in self._brokers.values() if b.id == 0 and topic in b.topics]
+        queues = [q for b in self._brokers.values() if b.id == 0 and (q := b.topics.get(topic) or b.promised(topic))]
         if not queues:
             return frame.answer(TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic:.127}")
         names = {q["brokerName"] for q in queues}

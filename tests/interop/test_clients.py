@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "clients_with_rocketmq.sh"
 SECONDS = 600           # the first start may download the jars
-SCENARIOS = ("push", "tags")
+SCENARIOS = ("push", "tags", "query", "delay", "retry", "transaction", "sql", "lite", "broadcast", "orderly", "request")
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""Administration of the broker itself: codes 25, 26 and 28 (RocketMQ: AdminBrokerProcessor)."""
+import time
+
+from rmq_store.broker.codes import Code
+from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.options import split
+from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.config.load import changed
+from rmq_store.config.options import OPTIONS, Option
+from rmq_store.config.properties import parse
+from rmq_store.errors import ConfigError
+from rmq_store.remoting.frame import Frame
+
+__all__ = ["AdminBroker"]
+
+VERSIONS = {409: "V4_9_8", 479: "V5_3_3"}
+_POOLS = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue", "endTransactionQueue")
+
+
+class AdminBroker:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def processors(self) -> dict[int, Processor]:
+        return {25: self._change, 26: self._config, 28: self._runtime}
+
+    def _config(self, request: Request) -> Frame:
+        core = self._core
+        lines = [f"{name}={_text(value)}" for name, value in core.options.table().items() if name != "advertise"]
+        lines += [line for option in OPTIONS if (line := _line(option, core.store.options[option.name]))]
+        host, _, port = core.address.rpartition(":")
+        lines += [f"brokerIP1={host}", f"listenPort={port}", f"storePathRootDir={core.store.path}"]
+        version = body_of({"counter": 0, "timestamp": core.started_ms}).decode()
+        return request.answer(ext={"version": version}, body="".join(f"{line}\n" for line in sorted(lines)).encode())
+
+    def _change(self, request: Request) -> Frame:
+        """Live options, all of them or none."""
+        core = self._core
+        try:
+            own, others = split(parse(request.frame.body))
+            changed(core.store.options, others)
+            core.options.change(own)
+            core.store.reconfigure(**others)        # type: ignore[arg-type]
+        except (ConfigError, ValueError) as error:
+            raise Refused(Code.SYSTEM_ERROR, str(error)) from None
+        return request.answer()
+
+    def _runtime(self, request: Request) -> Frame:
+        core, store = self._core, self._core.store
+        info = store.runtime_info()
+        stats = store.stats()
+        waiting = str(core.workers.waiting)
+        info |= {
+            "brokerVersionDesc": VERSIONS[core.version], "brokerVersion": str(core.version),
+            "bootTimestamp": str(core.started_ms), "brokerActive": "true", "brokerRole": "ASYNC_MASTER",
+            "msgPutTotalTodayNow": str(stats["puts"]), "msgGetTotalTodayNow": str(stats["got_messages"]),
+            "msgPutTotalTodayMorning": "0", "msgGetTotalTodayMorning": "0", "msgPutTotalYesterdayMorning": "0",
+            "msgGetTotalYesterdayMorning": "0", "earliestMessageTimeStamp": str(store.earliest_time()),
+            "startAcceptSendRequestTimeStamp": "0", "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
+        for pool in _POOLS:
+            info |= {f"{pool}Size": waiting, f"{pool}Capacity": "10000", f"{pool}HeadWaitTimeMills": "0"}
+        info.setdefault("putLatency99", "0")
+        info["now"] = str(int(time.time() * 1000))
+        return request.answer(body=body_of({"table": info}))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(option: Option, value: object) -> str:
+    """An option of the store as RocketMQ names it; "" for one that RocketMQ has not, or that has no value."""
+    if value is None or not option.upstream:
+        return ""
+    name, translation = next(iter(option.upstream.items()))
+    if translation is not None:
+        found = next((text for text, own in translation.items() if own == value), "")
+        return f"{name}={found.upper() if '_' in found else found}" if found else ""
+    if option.kind in ("levels", "hours"):
+        return ""
+    return f"{name}={_text(value)}"

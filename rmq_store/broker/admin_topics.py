@@ -1,0 +1,222 @@
+"""Administration of topics, groups and offsets, as mqadmin asks for it: codes 17, 21, 43, 45, 200, 201, 202, 207, 208, 215,
+222, 300, 351 and 352 (RocketMQ: AdminBrokerProcessor)."""
+import json
+from typing import Any
+
+from rmq_store.broker.codes import DEAD, Code
+from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.broker.topics import topic_problem
+from rmq_store.remoting.frame import Frame
+from rmq_store.services.delay.service import delay_levels
+
+__all__ = ["AdminTopics"]
+
+RESET_CONSUMER_CLIENT_OFFSET = 220
+QUEUES_MAX = 1 << 16        # of one topic
+_GROUP_FIELDS = ("brokerId", "consumeBroadcastEnable", "consumeEnable", "consumeFromMinEnable", "retryMaxTimes",
+                 "retryQueueNums", "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable")
+_GROUP_FIELDS_5 = ("consumeMessageOrderly", "consumeTimeoutMinute", "groupSysFlag", "attributes")
+
+
+class AdminTopics:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def processors(self) -> dict[int, Processor]:
+        return {17: self._set_topic, 215: self._delete_topic, 21: self._topics, 351: self._topic, 202: self._topic_stats,
+                200: self._set_group, 207: self._delete_group, 201: self._groups, 352: self._group, 43: self._offsets,
+                45: self._delay_offsets, 208: self._consume_stats, 300: self._groups_of, 222: self._reset}
+
+    # ---- topics
+
+    def _set_topic(self, request: Request) -> Frame:
+        core, name = self._core, request.text("topic")
+        illegal = Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR
+        if problem := topic_problem(name):
+            raise Refused(illegal, problem)
+        if core.options["validateSystemTopicWhenUpdateTopic"] and name in core.topics.reserved:
+            raise Refused(illegal, f"The topic[{name}] is conflict with system topic.")
+        read, write = request.integer("readQueueNums", 4), request.integer("writeQueueNums", 4)
+        perm = request.integer("perm", 6)
+        if not (0 <= read <= QUEUES_MAX and 0 <= write <= QUEUES_MAX and 0 <= perm <= 7):
+            raise Refused(illegal, f"queues {read} and {write}, perm {perm}: 0 to {QUEUES_MAX} queues, perm 0 to 7")
+        fields: dict[str, Any] = {
+            "readQueueNums": read, "writeQueueNums": write, "perm": perm, "topicSysFlag": request.integer("topicSysFlag", 0),
+            "order": request.flag("order"), "topicFilterType": request.ext.get("topicFilterType") or "SINGLE_TAG"}
+        if core.modern and (text := request.ext.get("attributes")):
+            before = (core.store.topic_table.get(name) or {}).get("attributes")
+            fields["attributes"] = _changed_attributes(before if isinstance(before, dict) else {}, text)
+        core.topics.set(name, **fields)
+        return request.answer()
+
+    def _delete_topic(self, request: Request) -> Frame:
+        core, name = self._core, request.text("topic")
+        if problem := topic_problem(name):
+            raise Refused(Code.SYSTEM_ERROR, problem)
+        if name in core.topics.reserved:
+            raise Refused(Code.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+        core.topics.remove(name)
+        return request.answer()
+
+    def _topics(self, request: Request) -> Frame:
+        return request.answer(body=body_of(self._core.topics.content()))
+
+    def _topic(self, request: Request) -> Frame:
+        name = request.text("topic")
+        entry = self._core.store.topic_table.get(name)
+        if entry is None:
+            raise Refused(Code.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name:.255}")
+        return request.answer(body=body_of(entry))
+
+    def _topic_stats(self, request: Request) -> Frame:
+        core, store, name = self._core, self._core.store, request.text("topic")
+        topic = core.topics.get(name)
+        if topic is None:
+            raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name:.255}] not exist")
+        rows = []
+        for queue in range(topic.queues):
+            low, high = max(store.min_offset(name, queue), 0), store.max_offset(name, queue)
+            rows.append((name, queue, {"lastUpdateTimestamp": self._time_at(name, queue, high - 1), "maxOffset": high,
+                                       "minOffset": low}))
+        return request.answer(body=self._by_queue(rows))
+
+    def _time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of a message, 0 where there is none."""
+        store = self._core.store
+        entry = store.raw_entry(topic, queue_id, offset) if offset >= 0 else None
+        message = store.message_at(entry[0]) if entry is not None else None
+        return 0 if message is None else message.store_timestamp
+
+    def _by_queue(self, rows: list[tuple[str, int, Any]], **more: object) -> bytes:
+        """A table whose keys are queues, as fastjson writes it; no JSON of others has such keys."""
+        name = json.dumps(self._core.options["brokerName"])
+        table = ",".join(f'{{"brokerName":{name},"queueId":{queue},"topic":{json.dumps(topic)}}}:'
+                         f'{json.dumps(value, separators=(",", ":"))}' for topic, queue, value in rows)
+        first = "".join(f"{json.dumps(key)}:{json.dumps(value)}," for key, value in more.items())
+        return f'{{{first}"offsetTable":{{{table}}}}}'.encode()
+
+    # ---- groups
+
+    def _set_group(self, request: Request) -> Frame:
+        data, core = request.json(), self._core
+        name = data.get("groupName")
+        if not isinstance(name, str) or topic_problem(name):
+            raise Refused(Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR, f"the group name is {name!r:.140}")
+        before = core.store.group_table.entries().get(name, {})
+        fields = {}
+        for field in (*_GROUP_FIELDS, *(_GROUP_FIELDS_5 if core.modern else ())):
+            value = data.get(field)
+            if field == "attributes":
+                value = _as_attributes(before.get(field), value)
+            if value is not None and isinstance(value, bool | int | dict):
+                fields[field] = value
+        core.groups.set(name, **fields)
+        return request.answer()
+
+    def _delete_group(self, request: Request) -> Frame:
+        name = request.text("groupName")
+        self._core.groups.remove(name)
+        if request.flag("cleanOffset"):
+            self._core.store.offsets.remove(name)
+        return request.answer()
+
+    def _groups(self, request: Request) -> Frame:
+        return request.answer(body=body_of(self._core.groups.content()))
+
+    def _group(self, request: Request) -> Frame:
+        name = request.text("group")
+        entry = self._core.store.group_table.get(name)
+        if entry is None:
+            raise Refused(Code.GROUP_NOT_EXIST, f"No group in this broker. group: {name:.255}")
+        return request.answer(body=body_of(entry))
+
+    # ---- offsets
+
+    def _offsets(self, request: Request) -> Frame:
+        table = {f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
+                 for (topic, group), queues in self._core.store.offsets.table().items()}
+        return request.answer(body=body_of({"offsetTable": table}))
+
+    def _delay_offsets(self, request: Request) -> Frame:
+        """With bare numbers as keys: a slave writes the text into delayOffset.json as it is."""
+        store = self._core.store
+        rows = ",".join(f"{level.level}:{level.offset}" for level in delay_levels(store, store._delay, store._files))
+        return request.answer(body=f'{{"offsetTable":{{{rows}}}}}'.encode())
+
+    def _groups_of(self, request: Request) -> Frame:
+        topic = request.text("topic")
+        stored = {group for name, group in self._core.store.offsets.table() if name == topic}
+        return request.answer(body=body_of({"groupList": sorted({*self._core.clients.groups_of(topic), *stored})}))
+
+    def _consume_stats(self, request: Request) -> Frame:
+        core, store, group = self._core, self._core.store, request.text("consumerGroup")
+        asked = request.ext.get("topic", "")
+        known = store.offsets.topics(group)
+        rows = []
+        for name in [asked] if asked else known:
+            topic = core.topics.get(name)
+            if topic is None or name.startswith(DEAD):
+                continue
+            online = core.clients.group(group)
+            if online is not None and name not in online.subscriptions and not asked:
+                continue
+            for queue in range(topic.read):
+                high, offset = store.max_offset(name, queue), max(store.offsets.query(group, name, queue), 0)
+                value = {"brokerOffset": high, "consumerOffset": offset,
+                         "lastTimestamp": self._time_at(name, queue, offset - 1)}
+                rows.append((name, queue, value | {"pullOffset": offset} if core.modern else value))
+        return request.answer(body=self._by_queue(rows, consumeTps=0.0))
+
+    def _reset(self, request: Request) -> Frame:
+        """Sets the offsets of a group that is connected, and tells its members to begin there."""
+        core, store = self._core, self._core.store
+        name, group, time_ms = request.text("topic"), request.text("group"), request.long("timestamp")
+        topic, force = core.topics.get(name), request.flag("isForce")
+        if topic is None:
+            raise Refused(Code.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name:.255}")
+        rows = []
+        for queue in range(topic.write):
+            before, high = store.offsets.query(group, name, queue), store.max_offset(name, queue)
+            if before < 0:
+                raise Refused(Code.SYSTEM_ERROR, f"THe consumer group <{group:.255}> not exist")
+            found = high if time_ms < 0 else store.offset_by_time(name, queue, time_ms) if high > 0 else 0
+            rows.append((name, queue, max(found, 0) if force or found < before else before))
+        members = core.clients.consumers(group)
+        if not members:
+            raise Refused(Code.CONSUMER_NOT_ONLINE, f"Consumer not online, so can not reset offset, Group: {group:.255} "
+                          f"Topic: {name} Timestamp: {time_ms}")
+        for _, queue, offset in rows:
+            store.offsets.commit(group, name, queue, offset)
+        body = self._by_queue(rows)
+        for member in members:
+            core.push(member.connection, RESET_CONSUMER_CLIENT_OFFSET,
+                      {"topic": name, "group": group, "timestamp": str(time_ms)}, body)
+        return request.answer(body=body)
+
+
+def _changed_attributes(before: dict[str, str], text: str) -> dict[str, str]:
+    """"+name=value,-name" applied to attributes (RocketMQ: AttributeParser)."""
+    after = dict(before)
+    for change in filter(None, (one.strip() for one in text.split(","))):
+        name, equals, value = change[1:].partition("=")
+        if change[0] == "+" and equals and name:
+            after[name] = value
+        elif change[0] == "-" and not equals and name:
+            after.pop(name, None)
+        else:
+            raise Refused(Code.INVALID_PARAMETER, f"attribute {change!r:.80} is neither +name=value nor -name")
+    return after
+
+
+def _as_attributes(before: object, given: object) -> dict[str, str] | None:
+    """As a client sends them in a body: {"+name": "value", "-name": ""}."""
+    if not isinstance(given, dict):
+        return None
+    after = dict(before) if isinstance(before, dict) else {}
+    for name, value in given.items():
+        if name.startswith("-"):
+            after.pop(name[1:], None)
+        else:
+            after[name.removeprefix("+")] = str(value)
+    return after

@@ -1,0 +1,158 @@
+"""What mqadmin asks for, and what a slave copies."""
+import json
+from pathlib import Path
+
+import pytest
+
+from rmq_store.broker.request import json_body
+from tests.broker.peer import Peer
+
+TOPIC = {"defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
+         "topicSysFlag": 0, "order": False}
+
+
+def table(answer):
+    """{(topic, queue id): value} of a body whose keys are queues."""
+    text = answer.body.decode()
+    assert answer.code == 0, answer.remark
+    found, at, decoder = {}, text.index('"offsetTable":{') + len('"offsetTable":{'), json.JSONDecoder()
+    while text[at] != "}":
+        key, at = decoder.raw_decode(text, at)
+        value, at = decoder.raw_decode(text, at + 1)
+        found[key["topic"], key["queueId"]] = value
+        at += text[at] == ","
+    return found
+
+
+def test_topics_are_made_changed_and_deleted(broker, peer, names):
+    assert peer.ask(17, topic="T", **TOPIC, attributes="+message.type=FIFO").code == 0
+    entry = json.loads(peer.ask(351, topic="T").body)
+    assert (entry["readQueueNums"], entry["writeQueueNums"], entry["attributes"]) == (3, 2, {"message.type": "FIFO"})
+    assert peer.ask(17, topic="T", **TOPIC, attributes="-message.type").code == 0
+    assert json.loads(peer.ask(351, topic="T").body)["attributes"] == {}
+    assert json.loads(names.ask(105, topic="T").body)["queueDatas"][0]["readQueueNums"] == 3
+    peer.put(queue=1)
+    broker.store.wait_dispatched(10)
+    assert peer.ask(215, topic="T").code == 0
+    assert names.ask(105, topic="T").code == 17
+    assert broker.store.topics() == []
+    assert peer.ask(351, topic="T").code == 17
+    for wrong in ({"topic": "TBW102"}, {"topic": "a b"}, {"perm": 8}, {"readQueueNums": 1 << 20}, {"attributes": "x"}):
+        assert peer.ask(17, **{"topic": "U"} | TOPIC | wrong).code == 29
+    assert peer.ask(215, topic="TBW102").code == 1
+
+
+def test_how_far_topics_and_groups_are(broker, peer):
+    for _ in range(3):
+        peer.put()
+    peer.beat(consumers={"G": {"T": "*"}})
+    broker.store.wait_dispatched(10)
+    times = [m.store_timestamp for m in broker.store.get("T", 0, 0)]
+    stats = table(peer.ask(202, topic="T"))
+    assert stats["T", 0] == {"lastUpdateTimestamp": times[2], "maxOffset": 3, "minOffset": 0}
+    assert stats["T", 3] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+    assert peer.ask(202, topic="none").code == 17
+    peer.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset=2)
+    progress = table(peer.ask(208, consumerGroup="G", topic=""))
+    assert progress["T", 0] == {"brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": times[1], "pullOffset": 2}
+    assert len(progress) == 4
+    assert json.loads(peer.ask(300, topic="T").body) == {"groupList": ["G"]}
+
+
+def test_groups_are_made_changed_and_deleted(broker, peer):
+    assert peer.ask(200, {"groupName": "G", "retryMaxTimes": 3, "consumeEnable": False, "attributes": {"+a": "b"},
+                          "unknown": 1}).code == 0
+    entry = json.loads(peer.ask(352, group="G").body)
+    assert (entry["retryMaxTimes"], entry["consumeEnable"], entry["attributes"]) == (3, False, {"a": "b"})
+    assert json.loads(peer.ask(201).body)["subscriptionGroupTable"]["G"] == entry
+    broker.store.offsets.commit("G", "T", 0, 1)
+    assert peer.ask(207, groupName="G", cleanOffset=True).code == 0
+    assert broker.store.offsets.groups() == []
+    assert peer.ask(352, group="G").code == 26
+    assert peer.ask(200, {"groupName": "a b"}).code == 29
+
+
+def test_offsets_are_reset_at_the_members(broker, peer):
+    for _ in range(3):
+        peer.put()
+    peer.beat(consumers={"G": {"T": "*"}})
+    broker.store.wait_dispatched(10)
+    peer.push()
+    assert peer.ask(222, topic="T", group="G", timestamp=0, isForce=True).code == 1      # nothing is committed
+    for queue in range(4):
+        peer.ask(15, consumerGroup="G", topic="T", queueId=queue, commitOffset=3 if queue == 0 else 0)
+    answer = peer.ask(222, topic="T", group="G", timestamp=0, isForce=True)
+    assert table(answer) == {("T", queue): 0 for queue in range(4)}
+    pushed = peer.push()
+    assert (pushed.code, pushed.ext["topic"], pushed.body) == (220, "T", answer.body)
+    assert broker.store.offsets.query("G", "T", 0) == 0
+    peer.ask(35, clientID="c", consumerGroup="G", producerGroup="")
+    assert peer.ask(222, topic="T", group="G", timestamp=0, isForce=True).code == 206
+
+
+def test_what_a_slave_copies(broker, peer):
+    peer.put()
+    peer.put(properties={"DELAY": "2"})
+    peer.beat(consumers={"G": {"T": "*"}})
+    peer.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset=1)
+    broker.store.wait_dispatched(10)
+    topics = json.loads(peer.ask(21).body)
+    assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4 and topics["dataVersion"]["counter"] > 0
+    assert topics == json.loads(Path(broker.store.path, "config/topics.json").read_text())
+    assert json.loads(peer.ask(43).body) == {"offsetTable": {"T@G": {"0": 1}}}
+    assert peer.ask(45).body == b'{"offsetTable":{2:0}}'
+
+
+def test_figures_and_options(broker, peer):
+    peer.put()
+    figures = json.loads(peer.ask(28).body)["table"]
+    assert figures["brokerVersionDesc"] == "V5_3_3" and figures["putMessageTimesTotal"] == "1"
+    assert all(isinstance(value, str) for value in figures.values())
+    config = dict(line.split("=", 1) for line in peer.ask(26).body.decode().splitlines())
+    assert (config["brokerName"], config["flushDiskType"], config["listenPort"]) == (
+        "broker-a", "ASYNC_FLUSH", broker.address.rpartition(":")[2])
+    assert peer.ask(25, b"maxMessageSize=100\nautoCreateTopicEnable=false").code == 0
+    assert broker.store.options.message_size_max_bytes == 100
+    assert peer.put("new").code == 17
+    for wrong in (b"maxMessageSize=x", b"brokerName=other", b"unknownName=1", b"maxMessageSize=200\nbrokerName=other"):
+        assert peer.ask(25, wrong).code == 1
+    assert broker.store.options.message_size_max_bytes == 100
+
+
+def test_who_is_connected(broker, peer):
+    peer.beat("c1", producers=["P"], consumers={"G": {"T": "A || B"}})
+    found = json.loads(peer.ask(203, consumerGroup="G").body)
+    assert [c["clientId"] for c in found["connectionSet"]] == ["c1"]
+    assert found["subscriptionTable"]["T"]["tagsSet"] == ["A", "B"]
+    assert json.loads(peer.ask(204, producerGroup="P").body)["connectionSet"][0]["language"] == "JAVA"
+    assert peer.ask(203, consumerGroup="none").code == 206
+    assert peer.ask(204, producerGroup="none").code == 1
+
+
+def test_messages_by_key_and_by_id(broker, peer):
+    peer.put(body=b"found", properties={"KEYS": "k1 k2", "UNIQ_KEY": "U1"})
+    broker.store.wait_dispatched(10)
+    (message,) = broker.store.get("T", 0, 0)
+    ask = {"topic": "T", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
+    answer = peer.ask(12, key="k2", **ask)
+    assert (answer.code, answer.body) == (0, message.raw)
+    assert int(answer.ext["indexLastUpdateTimestamp"]) == message.store_timestamp
+    assert peer.ask(12, key="U1", _UNIQUE_KEY_QUERY=True, **ask).body == message.raw
+    assert peer.ask(12, key="none", **ask).code == 22
+    assert peer.ask(33, offset=message.offset).body == message.raw
+    for wrong in (message.offset + 4, -1, (1 << 63) - 1):
+        assert peer.ask(33, offset=wrong).code == 1
+
+
+@pytest.mark.parametrize("text", [b'{"a":{0:1,1:2},"b":"{3:4"}'])
+def test_fastjson_is_read(text):
+    assert json_body(text) == {"a": {"0": 1, "1": 2}, "b": "{3:4"}
+
+
+def test_a_retry_topic_has_a_route_before_its_group(broker, names):
+    assert json.loads(names.ask(105, topic="%RETRY%G").body)["queueDatas"][0]["readQueueNums"] == 1
+    assert broker.store.topic_table.get("%RETRY%G") is None
+    with Peer(broker.address) as peer:
+        broker._core.options.change({"autoCreateSubscriptionGroup": False})
+        assert names.ask(105, topic="%RETRY%H").code == 17
+        assert peer.pull("H", bits=4).code == 26
