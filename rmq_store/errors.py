@@ -11,7 +11,7 @@
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
     │                                     LmqConsumeQueueNumExceeded
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
-    ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, UnknownVersion
+    ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
     ├─ TransactionUnknown(LookupError), TransactionDecided    a transaction that is not there, or that was decided differently
     └─ ViewsAlive(BufferError)            close(strict=True): message views are alive
@@ -26,12 +26,13 @@ from typing import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [
-    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError", "CreateMappedFileFailed",
-    "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess", "LmqConsumeQueueNumExceeded",
-    "MessageIllegal", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError",
-    "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreLocked", "StoreNotReadable", "StoreNotWriteable",
-    "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "TransactionDecided", "TransactionUnknown",
-    "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "tell_stored",
+    "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
+    "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
+    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted",
+    "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
+    "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
+    "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
+    "foreign", "illegal", "tell_stored",
 ]
 
 
@@ -351,6 +352,14 @@ class StoreRefusesToLoad(CorruptionError):
 
     cure = ("open the store with the file sizes it was written with, or restore the file from a copy of the store; if the file "
             "does not belong to the store, move it away; `rmqstore repair` restores the length of a short last file")
+
+
+class LogDirectoryMissing(StoreRefusesToLoad):
+    """The log lies in several directories, and one of them, or files that were in one, are not there. The open changed
+    nothing: an open for writing would cut the log where the files are missing."""
+
+    cure = ("mount the disk that has them and open the store again; nothing was changed, and readonly=True reads what the "
+            "other directories have")
 
 
 class UnknownVersion(StoreRefusesToLoad):

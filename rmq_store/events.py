@@ -60,6 +60,15 @@ class Event(Enum):
     LOG_SHORT = "recovery", _WARNING, (
         "queue entries of %(path)s point to offsets up to %(queued)d, but the log ends at %(offset)d although the store was "
         "closed cleanly: the messages in these %(size)d bytes cannot be read; %(cure)s")
+    LOG_DIRECTORY_MISSING = "recovery", _WARNING, (
+        "the log of %(path)s lies in several directories, and these are not there: %(directories)s; the messages in their "
+        "files cannot be read (is a disk not mounted?)")
+    LOG_FILES_MISSING = "recovery", _WARNING, (
+        "files of the log of %(path)s are in none of its directories: %(size)d bytes between the offsets %(begin)d and "
+        "%(end)d, in %(count)d stretches; reads pass over the messages in them with status MESSAGE_WAS_REMOVING")
+    LOG_DIRECTORY_EMPTY = "recovery", _WARNING, (
+        "the directory %(directory)s of %(path)s has no file of the log, and the other directories have: if it is not a new "
+        "directory, its disk is not mounted")
     INDEX_FILES_DROPPED = "recovery", _WARNING, (
         "deleted %(count)d index files that are newer than the checkpoint; the store builds them again")
     MANIFESTS_DROPPED = "integrity", _INFO, (
@@ -152,6 +161,14 @@ class Event(Enum):
         "the disk of %(path)s is %(used)d %% full, the limit is %(limit)d %%: puts are refused until there is space")
     DISK_PERCENT_BACK = "cleaning", _INFO, "the disk of %(path)s is %(used)d %% full: puts are accepted again"
     TASK_FAILED = "store", _ERROR, "the task %(task)s of %(path)s failed and is retried later: %(error)s"
+
+    LOG_DIRECTORY_FULL = "cleaning", _WARNING, (
+        "the disk of %(directory)s is %(used)d %% full, the limit is %(limit)d %%: new commit-log files of %(path)s go to its "
+        "other directories, while one of them has room")
+    LOG_FILE_FIXED = "cleaning", _WARNING, (
+        "%(file)s is old enough to be deleted, but its directory cannot be written: the file stays, and so do all later ones")
+    LOG_DIRECTORY_BACK = "cleaning", _INFO, (
+        "the disk of %(directory)s is %(used)d %% full: it gets new commit-log files of %(path)s again")
 
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (

@@ -171,7 +171,7 @@ class MessageStore(StoreServes):
         self._checker = Checker(self, self._transactions)
         self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
-        self._cleaner = Cleaner(self._files, self.path, places.commitlog, places.consumequeue, known_offsets)
+        self._cleaner = Cleaner(self._files, places, known_offsets)
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
         elif self.options.follow:
@@ -186,7 +186,7 @@ class MessageStore(StoreServes):
             self._add_offered_dispatchers()
         open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
-            self._sealer = Sealer(self, self._files, Places(self.path, self.options).commitlog)
+            self._sealer = Sealer(self, self._files, Places(self.path, self.options))
         if not self.readonly and self.options.stats_file_interval_ms is not None:
             self._publisher = Publisher(self, self._files)
 
@@ -200,7 +200,8 @@ class MessageStore(StoreServes):
         self._check_open()      # before the import: in a child of fork another thread may have had its lock, and keeps it
         from rmq_store.services.integrity.scrubbing import scrub  # here, as few call this
 
-        sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path", "record_crc_required")
+        sizes = {name: getattr(self.options, name) for name in ("segment_size_bytes", "commitlog_path",
+                                                             "commitlog_paths_readonly", "record_crc_required")
                  if getattr(self.options, name) is not None}
         try:
             return scrub(self.path, _limit=self._position("flushed"), **sizes | how)

@@ -41,11 +41,11 @@ def _make_room(args: argparse.Namespace) -> str | None:
         places = Places(store.path, store.options)
     if not due:
         return None
-    files, path = ControlFiles(IoTable()), os.path.join(places.commitlog, f"{due[0]:020d}")
+    files, path = ControlFiles(IoTable()), places.log_path(due[0])
     lock = lockfile.acquire(files, places.root, *places.log_elsewhere)
     try:
         files.unlink(path)
-        files.sync_dir(places.commitlog)
+        files.sync_dir(os.path.dirname(path))
     finally:
         lockfile.release(files, lock)
     if args.files is not None:
@@ -79,9 +79,9 @@ def _clean(args: argparse.Namespace, out: Output) -> int:
 def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
     starts = store.cleanable(args.hours, files_max=args.files)
     size = store.options.segment_size_bytes
-    directory = store.options.commitlog_path or os.path.join(args.store, "commitlog")
+    places = Places(store.path, store.options)
     for start in starts:
-        path = os.path.join(directory, f"{start:020d}")
+        path = places.log_path(start)
         modified = int(os.stat(path).st_mtime * 1000)
         if out.as_json:
             out.record({"kind": "would_delete", "file": path, "offset": start, "size": size, "modified": modified})

@@ -237,8 +237,8 @@ class _Readback:
 
     def _log(self) -> None:
         for kind, offset, size, message in self.store.log_records():
-            if kind == "blank":
-                self._print(Line(t="log", kind="blank", phyOffset=offset, size=size))
+            if message is None:
+                self._print(Line(t="log", kind=kind, phyOffset=offset, size=size))
                 continue
             if offset in self.reached:
                 self._print(Line(t="log", kind="msg", phyOffset=offset, size=size))

@@ -88,7 +88,8 @@ def _row(option: Option) -> str:
     elif option.kind == "int":
         span = f"{option.low} to {option.high} {option.unit}"
     else:
-        span = {"bool": "`true` `false`", "path": "a directory", "levels": "levels", "host": "ip:port",
+        span = {"bool": "`true` `false`", "path": "a directory", "paths": "directories, `,` between them",
+                "levels": "levels", "host": "ip:port",
                 "hours": "hours 0 to 23, `;` between them", "names": "names, `,` between them"}[option.kind]
     names = " ".join(f"`{u}`" for u in option.upstream) or "-"
     return f"| `{option.name}` | {default} | {span} | {option.change} | {names} | {option.text} |"
@@ -119,7 +120,8 @@ from typing import Literal, TypedDict
 
 __all__ = ["AllOptions", "LiveOptions", "OpenOptions"]
 '''
-_TYPES = {"int": "int | str", "bool": "bool | str", "path": "str | os.PathLike[str]", "levels": "str | Sequence[int]",
+_TYPES = {"int": "int | str", "bool": "bool | str", "path": "str | os.PathLike[str]",
+          "paths": "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]", "levels": "str | Sequence[int]",
           "hours": "str | int | Sequence[int]", "host": "str", "names": "str | Sequence[str]"}
 NAMED = ("readonly", "compat", "write_path", "flush_mode", "flush_backend", "store_host")      # by open() itself
 

@@ -290,6 +290,11 @@ def _check_together(result: dict[str, Any]) -> None:
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "
                           f"index file of {size} bytes, the limit is {INT_MAX}: lower one of the two")
-    places = [result[n] for n in ("commitlog_path", "consumequeue_path", "index_path") if result[n] is not None]
-    if len({os.path.abspath(p) for p in places}) < len(places):
+    logs, fixed = (values.path_list(result[n]) for n in ("commitlog_path", "commitlog_paths_readonly"))
+    if logs and not set(logs) - set(fixed):
+        raise ConfigError(f"commitlog_paths_readonly has every directory of commitlog_path ({', '.join(logs)}), which leaves "
+                          "none for new files: add a directory to commitlog_path")
+    places = [*logs, *(place for place in fixed if place not in logs),
+              *(os.path.abspath(result[n]) for n in ("consumequeue_path", "index_path") if result[n] is not None)]
+    if len(set(places)) < len(places):
         raise ConfigError("commitlog_path, consumequeue_path and index_path must be three different directories: change one")

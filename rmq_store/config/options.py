@@ -43,7 +43,8 @@ class Option:
             return " or ".join(self.choices)
         if self.kind == "int":
             return f"{self.low} to {self.high} {self.unit}"
-        return {"bool": "true or false", "path": "a directory", "levels": "levels", "host": "ip:port",
+        return {"bool": "true or false", "path": "a directory", "levels": "levels",
+                "paths": "directories with commas between them", "host": "ip:port",
                 "names": "names with commas between them"}.get(self.kind, self.kind)
 
     def _offers(self) -> tuple[str, ...]:
@@ -55,6 +56,8 @@ class Option:
         """Checks and converts a value. The ValueError says what was expected."""
         if value is None and self.none:
             return None
+        if self.kind == "paths" and value in ("", ()) and self.default == "":
+            return ()
         if self.kind == "choice":
             if isinstance(value, str) and value.strip().lower() in self.choices:
                 return value.strip().lower()
@@ -72,8 +75,8 @@ class Option:
 
 
 _CONVERT: dict[str, Callable[[object], object]] = {
-    "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "levels": values.to_levels, "host": values.to_host,
-    "hours": values.to_hours, "names": values.to_names}
+    "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "paths": values.to_paths, "levels": values.to_levels,
+    "host": values.to_host, "hours": values.to_hours, "names": values.to_names}
 
 
 def _int(name: str, default: int | None, unit: str, low: int, high: int, text: str, *upstream: str,
@@ -124,7 +127,13 @@ OPTIONS: tuple[Option, ...] = (
            "ids: `ip:port`, for IPv6 `[ip]:port`."),
 
     # places and sizes of files
-    _path("commitlog_path", "Directory of the commit log.", "storePathCommitLog"),
+    Option("commitlog_path", "paths", None, "Directory of the commit log, or several directories with commas between them "
+           "(docs/several-directories.md).", upstream={"storePathCommitLog": None}, none="a directory under the root"),
+    Option("commitlog_paths_readonly", "paths", "", "Directories of the commit log that get no new files. The files in them "
+           "stay part of the log: they are read, written to their end if the log ends there, and cleaned.",
+           upstream={"readOnlyCommitLogStorePaths": None}),
+    _bool("commitlog_loss_accepted", False, "Open a store over several directories for writing although the newest files of "
+          "its log are missing. The queue entries that point to these files are cut off."),
     _path("consumequeue_path", "Directory of the consume queues."),
     _path("index_path", "Directory of the index files."),
     _int("segment_size_bytes", GIB, "bytes", 4 * KIB, INT_MAX, "Size of a commit-log file. If this option is not given, an "

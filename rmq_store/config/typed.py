@@ -79,8 +79,11 @@ class OpenOptions(LiveOptions, total=False):
     transientStorePoolEnable: bool | str
     writeWithoutMmap: bool | str
     flushDiskType: bool | str
-    commitlog_path: str | os.PathLike[str] | None
-    storePathCommitLog: str | os.PathLike[str]
+    commitlog_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    storePathCommitLog: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    commitlog_paths_readonly: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    readOnlyCommitLogStorePaths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    commitlog_loss_accepted: bool | str
     consumequeue_path: str | os.PathLike[str] | None
     index_path: str | os.PathLike[str] | None
     segment_size_bytes: int | str

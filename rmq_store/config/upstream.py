@@ -18,7 +18,6 @@ _NO_SWAP = "files of the log stay mapped while the store is open; queues are not
 _UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
-    "the log is in one directory": {"readOnlyCommitLogStorePaths": ""},
     "the option visibility decides which messages can be read": {"readUnCommitted": False},
     "this store has no plug-ins": {"messageStorePlugIn": ""},
     _NO_ROCKSDB: {

@@ -12,6 +12,7 @@ import re
 QUEUE_ENTRY_SIZE, INDEX_ENTRY_SIZE = 20, 20
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE = 40, 4
 
+PATHS_MAX = 64
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -58,7 +59,7 @@ def to_text(value: object) -> str:
 
 
 def to_path(value: object) -> str:
-    """One directory. RocketMQ's comma-separated list of several is refused: this store has one log directory."""
+    """One directory."""
     try:
         path = os.fsdecode(value)       # type: ignore[arg-type]
     except TypeError:
@@ -66,8 +67,33 @@ def to_path(value: object) -> str:
     if not path or "\0" in path:
         raise ValueError("expected a path")
     if isinstance(value, str) and "," in value:
-        raise ValueError("expected one path, because a log over several directories is not supported")
+        raise ValueError("expected one path")
     return path
+
+
+def to_paths(value: object) -> str | tuple[str, ...]:
+    """One directory, or several: text with commas between them, as RocketMQ has it, or a sequence. A path object is one."""
+    if isinstance(value, (bytes, os.PathLike)):
+        return to_path(value)
+    try:
+        given = list(value) if not isinstance(value, str) else [part.strip() for part in value.split(",")]  # type: ignore
+    except TypeError:
+        raise ValueError("expected a path, or several") from None
+    while isinstance(value, str) and len(given) > 1 and not given[-1]:
+        given.pop()                     # RocketMQ's split drops these, too
+    found = tuple(to_path(part) for part in given)
+    if not found or any("," in path for path in found):
+        raise ValueError("expected paths without a comma in them, with commas between them")
+    if len({os.path.abspath(path) for path in found}) < len(found):
+        raise ValueError("expected each directory once")
+    if len(found) > PATHS_MAX:
+        raise ValueError(f"expected at most {PATHS_MAX} directories")
+    return found[0] if len(found) == 1 else found
+
+
+def path_list(value: str | tuple[str, ...] | None) -> list[str]:
+    """The directories that a value of to_paths, or None, has; absolute."""
+    return [os.path.abspath(path) for path in ((value,) if isinstance(value, str) else value or ())]
 
 
 def to_levels(value: object) -> tuple[int, ...]:

@@ -22,10 +22,10 @@ def look_at_files(store: StoreServes, stop: threading.Event) -> None:
     places = Places(store.path, store.options)
     try:
         known = store._position("dispatched")       # before the look at the files, which continue
-        log = numbered(places.commitlog, 20)
+        log = places.log_files()
         if not store.stats()["log_files"]:
             _refuse_size(log, store.options.segment_size_bytes)
-        _refuse_other(store, known, places.commitlog, [int(os.path.basename(path)) for path, _ in log])
+        _refuse_other(store, known, places, [int(os.path.basename(path)) for path, _ in log])
         starts = [int(os.path.basename(path)) for path, length in log if length == store.options.segment_size_bytes]
         index = [int(os.path.basename(path)) for path, _ in numbered(places.index, 17)]
         store._follow_files(min(starts, default=-1), index)
@@ -35,12 +35,12 @@ def look_at_files(store: StoreServes, stop: threading.Event) -> None:
     store._set_problem(None)
 
 
-def _refuse_other(store: StoreServes, known: int, directory: str, starts: list[int]) -> None:
+def _refuse_other(store: StoreServes, known: int, places: Places, starts: list[int]) -> None:
     """The file with the last record that is known must stay what it is."""
     if known == 0 or (starts and starts[0] >= known):       # nothing is known, or it was cleaned
         return
     start = max((start for start in starts if start < known), default=-1)
-    path, found = f"{directory}/{max(start, 0):020d}", "none"
+    path, found = places.log_path(max(start, 0)), "none"
     if starts and start + store.options.segment_size_bytes >= known:
         try:
             status = os.stat(path)

@@ -7,6 +7,7 @@ import stat
 import time
 from dataclasses import dataclass, replace
 from errno import EACCES, EPERM, EROFS
+from itertools import pairwise
 from typing import Any
 
 from rmq_store.access.core import _building
@@ -19,7 +20,15 @@ from rmq_store.events import Event, emit
 from rmq_store.log.flush.backend import choose_backend
 from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.checkpoint import Times
-from rmq_store.log.recovery.places import Places, denied, need_store, no_directory, numbered
+from rmq_store.log.recovery.directories import (
+    files_missing,
+    look_for_directories,
+    make_directories,
+    missing_end,
+    say_empty,
+    say_missing,
+)
+from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
@@ -29,6 +38,7 @@ from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_em
 from rmq_store.queues.index.loader import load_index
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, removed_queues
+from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.integrity.manifest import drop_stale
 
 __all__ = ["open_store"]
@@ -51,9 +61,9 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     lock: int | None = None
     fd = -1
     _refuse_odd(places, [] if readonly else places.tmps)
+    look_for_directories(places, readonly, options.follow)
     if not readonly:
-        for directory in (root, places.commitlog, *places.tmps):
-            files.make_dirs(directory)
+        make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
     try:
         times = _load_and_recover(store, files, places, options, io)
@@ -61,6 +71,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
             guard_maps(store)
         if not readonly:
             fd = checkpoint.open_whole(files, places.checkpoint)
+            _avoid_full(store, places)
             _building.start(store, fd, times)
             store.checkpoint_fd = fd
     except BaseException:
@@ -73,9 +84,15 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     return lock
 
 
+def _avoid_full(store: StoreServes, places: Places) -> None:
+    """The first new file of a log in several directories goes to a disk that has room; cleaning looks again and again."""
+    for number, path in enumerate(places.growing) if places.several else ():
+        _building.set_full(store, number, used_percent(path) > store.options.disk_force_pct)
+
+
 def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
-    for place in (places.commitlog, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
+    for place in (*places.commitlogs, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
         if os.path.lexists(place) and not os.path.isdir(place):
             raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:
@@ -109,7 +126,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
         for tmp in places.tmps:
             _sweep(files, tmp)
     options, how = choose_backend(options, places.commitlog_tmp, io)
-    _building.setup(store, places.root, options, readonly, io, places.commitlog, places.commitlog_tmp, how)
+    _building.setup(store, places.root, options, readonly, io, places.commitlogs,
+                    zip(places.growing, places.commitlog_tmps, strict=True), how)
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)
@@ -145,7 +163,7 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     if clean:
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)
-        outcome = find_end(recovery, rules, queued_end)
+        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), queued_end)
         cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
@@ -164,14 +182,26 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     _refuse_version(store, places, recovery, outcome)
     if (rules := outcome.believed or rules) is outcome.believed:
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
-    _, lacking_from = queues.find_ends(outcome.begin)
+    known, lacking_from = queues.find_ends(outcome.begin)
     _look_again(store, places, options)
+    outcome = _reach(store, places, options, outcome, max(known, rules.flushed_offset))
     queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
     if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
         lacking_from = min(lacking_from, rotten_from)
     if store.readonly and not store.in_use:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+
+
+def _reach(store: StoreServes, places: Places, options: Options, outcome: Outcome, known: int) -> Outcome:
+    """Of a log in several directories, the end that the queues know, `known`, where the files at its end are not there: none of
+    what leads there is damaged. Raises LogDirectoryMissing for writing."""
+    starts = _building.log_recovery(store).starts()
+    end = max((s + options.segment_size_bytes for s in starts), default=0)
+    if not missing_end(places, options, end, known) or outcome.end < end or not starts:
+        return outcome
+    _building.leave_out(store, known)
+    return replace(outcome, end=known)
 
 
 def _refuse_version(store: StoreServes, places: Places, recovery: Any, outcome: Outcome) -> bool:
@@ -193,14 +223,22 @@ def _load_log(store: StoreServes, places: Places, options: Options, files: Contr
     said = ""
     while True:
         try:
-            for start in load_names(places.commitlog, options.segment_size_bytes, options.compat, files):
-                _building.add_file(store, start)
-            return
+            starts = load_names(places.commitlogs, options.segment_size_bytes, options.compat, files)
+            missing = files_missing(places, options, starts)
+            if missing is not None and (files is not None or options.follow or str(missing) != said):
+                raise missing
+            for start in starts:
+                _building.add_file(store, start, missing is not None)
+            break
         except (FileNotFoundError, StoreRefusesToLoad) as error:
             if files is not None or str(error) == said:
                 raise
             said = str(error)
             let_go(store)
+    say_empty(places, len(starts))
+    if missing is not None:
+        size = options.segment_size_bytes
+        say_missing(places, [(a + size, b) for a, b in pairwise(starts) if b != a + size])
 
 
 def _look_again(store: StoreServes, places: Places, options: Options) -> None:
@@ -209,10 +247,10 @@ def _look_again(store: StoreServes, places: Places, options: Options) -> None:
     size, end = options.segment_size_bytes, max(_building.log_recovery(store).starts(), default=-1)
     if not store.readonly or end < 0:
         return
-    found = {int(os.path.basename(path)) for path, length in numbered(places.commitlog, 20) if length == size}
+    found = {int(os.path.basename(path)) for path, length in places.log_files() if length == size}
     while (end := end + size) in found:
         try:
-            _building.add_file(store, end)
+            _building.add_file(store, end, False)
         except FileNotFoundError:       # made ahead, and taken away since
             return
 
@@ -227,7 +265,7 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
         since = os.stat(places.checkpoint).st_mtime - NAMES_MARGIN_S
     except FileNotFoundError:
         since = 0.0
-    for directory in (places.commitlog, places.index):
+    for directory in (*places.commitlogs, places.index):
         if os.path.isdir(directory):
             files.sync_dir(directory)
     for base in (places.consumequeue, places.consumequeue_ext):
@@ -378,7 +416,7 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
 def refuse_path(root: str, options: Options, must_exist: bool) -> None:
     """Paths that cannot be a store, told apart before anything is made. Raises OSError."""
     if must_exist or options.readonly:
-        need_store(root, Places(root, options).commitlog)
+        need_store(Places(root, options))
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
             raise NotADirectoryError

@@ -10,6 +10,7 @@ from rmq_store.access.waiting._follow import StoreFollow
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.stacks import dump_threads
+from rmq_store.config.values import path_list
 from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning.rules import used_percent
@@ -116,9 +117,9 @@ class StoreReports(StoreFollow):
         """
         self._check_open()
         places = Places(self.path, self.options)
-        disks = used_percent(places.commitlog), used_percent(places.consumequeue)
+        disks = ({path: used_percent(path) for path in path_list(self.options.commitlog_path) or (places.commitlog,)},
+                 used_percent(places.consumequeue))
         info = runtime_info(self, self._rates, disks, self.histograms().get("put")) | self._windows.totals()
-        info[f"commitLogDiskRatio_{places.commitlog}"] = info["commitLogDiskRatio"]
         info["earliestMessageTimeStamp"] = str(self.earliest_time())
         room = os.statvfs(self.path)
         info["commitLogDirCapacity"] = (f"Total : {human_bytes(room.f_blocks * room.f_frsize)}, "

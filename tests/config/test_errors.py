@@ -34,6 +34,7 @@ SAMPLES = [
     errors.CorruptionError("/s/f", 12, "magic 1", "magic 2"),
     errors.ConfigFileCorrupted("/s/config/topics.json", None, "the content of a topics.json", "Expecting value"),
     errors.StoreRefusesToLoad("/s/f", None, "65536 bytes", "100 bytes"),
+    errors.LogDirectoryMissing("/disk2/log", None, "a directory of the commit log (commitlog_path)", "none"),
     errors.UnknownVersion("/s/f", 91, "records of magic code 0xDAA320A7", "records of magic code 0xDAA320A9"),
     errors.BackendUnavailable("io_uring", "EPERM", "allow it in the sandbox"),
     errors.ViewsAlive("/s", 3),

@@ -3,16 +3,19 @@
 Functions of opened/opening.py, which decides; each fills in what StoreCore holds.
 """
 import os
+from errno import EROFS
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish
+from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                                 allocator_follow, allocator_new, allocator_settle, allocator_start)
-from rmq_store.base.segment._file cimport LogFile, log_file_open, log_file_release, row_end, row_find, row_new, row_push
+from rmq_store.base.segment._file cimport (LogFile, log_file_release, row_absent, row_add_dir, row_end, row_find, row_leave_out,
+                                           row_new, row_open, row_push)
+from rmq_store.base.segment._places cimport places_add
 from rmq_store.log.commitlog._log cimport log_begin, log_new, log_use_allocator
 from rmq_store.log.dispatch._dispatch cimport dispatch_reserve, dispatch_to, dispatcher_new, dispatcher_start
 from rmq_store.log.flush._flush cimport flusher_new, flusher_start
@@ -51,8 +54,9 @@ cdef int _check_thread(int rc, name, object path) except -1:
     return rc
 
 
-def setup(StoreCore store not None, path, options, bint readonly, IoTable io, str commitlog_dir, str tmp_dir, how):
-    """Takes memory; opens no file. how: what choose_backend found out."""
+def setup(StoreCore store not None, path, options, bint readonly, IoTable io, directories, places, how):
+    """Takes memory; opens no file. directories: those of the log, ascending; places: (directory, directory for its new files) of
+    each that gets new files, ascending. how: what choose_backend found out."""
     store.path = path
     store.options = options
     store.readonly = readonly
@@ -61,9 +65,11 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, st
     store.io = io.table
     store.sync_mode = options.flush_mode == "sync"
     store.compat5 = options.compat == "5.x"
-    store.row = row_new(store.io, os.fsencode(commitlog_dir), options.segment_size_bytes, not readonly)
+    store.row = row_new(store.io, os.fsencode(directories[0]), options.segment_size_bytes, not readonly)
     if store.row == NULL:
         raise MemoryError("commit-log row")
+    for directory in directories[1:]:
+        _check(row_add_dir(store.row, os.fsencode(directory)), directory)
     if not readonly and options.write_path == "pool":
         _take_pool(store, options)
     store.log = log_new(store.io, store.row, store.pool,
@@ -74,11 +80,13 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, st
     backend_use(store.log, options, how)
     if readonly:
         return
-    store.alloc = allocator_new(store.io, store.row, os.fsencode(tmp_dir), _PREZERO[options.segment_prezero],
+    store.alloc = allocator_new(store.io, store.row, _PREZERO[options.segment_prezero],
                                 TOUCH_MAP if options.segment_warm else TOUCH_CACHE if store.sync_mode else TOUCH_OFF,
                                 options.segment_mlock)
     if store.alloc == NULL:
         raise MemoryError("allocator")
+    for directory, tmp in places:
+        _check(places_add(&store.alloc.places, os.fsencode(directory), os.fsencode(tmp)), directory)
     if store.log.direct:
         store.alloc.direct = True
         store.alloc.touch = TOUCH_OFF        # files are written around the page cache
@@ -104,17 +112,31 @@ def _take_pool(StoreCore store not None, options):
             emit(Event.HUGEPAGES_REFUSED, size=size, reason=reason)
 
 
-def add_file(StoreCore store not None, int64_t start):
-    """Opens one existing commit-log file; ascending."""
+def add_file(StoreCore store not None, int64_t start, bint gaps):
+    """Opens one existing commit-log file; ascending. gaps: files may be missing before it (leave_out)."""
     cdef int error = 0
-    cdef LogFile *f = log_file_open(store.io, store.row.dir, start, store.row.file_size, store.row.writable, &error)
+    cdef LogFile *f = row_open(store.row, start, &error)
     if f == NULL:
         raise OSError(-error, os.strerror(-error), f"{os.fsdecode(store.row.dir)}/{start:020d}")
-    error = row_push(store.row, f)
+    if gaps and store.row.count > 0:
+        error = row_leave_out(store.row, start)
+    if error >= 0:
+        error = row_push(store.row, f)
     if error < 0:
         log_file_release(f)
         raise errors.StoreRefusesToLoad(f"{os.fsdecode(store.row.dir)}/{start:020d}", 0, "files without a gap between them",
                                         f"a gap before offset {start}")
+
+
+def leave_out(StoreCore store not None, int64_t end):
+    """For reading: the log goes on to `end` in files that are not there. What lies in them is gone, and the rest is readable."""
+    if store.row.count > 0:
+        _check(row_leave_out(store.row, end), store.path)
+
+
+def set_full(StoreCore store not None, int number, bint full):
+    """Of the directory `number` of those that get new files: whether its disk is full. It then gets none while another is not."""
+    rmq_publish32(&store.alloc.places.all[number].full, full)
 
 
 def take_queues(StoreCore store not None, QueueTableOwner owner not None):
@@ -204,10 +226,13 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
     """Positions after recovery: the log ends at `end`, dispatch continues at `dispatched`."""
     cdef int error = 0
     cdef LogFile *tail = NULL
-    if row_end(store.row) > end:
+    if row_end(store.row) > end and not row_absent(store.row, end):
         tail = row_find(store.row, end, &error)
         if tail == NULL:
             raise OSError(-error, os.strerror(-error), store.path)
+        if store.alloc != NULL and not tail.writable:
+            raise OSError(EROFS, "read-only file system, and the log ends in this file: mount the disk for writing",
+                          os.fsdecode(tail.path))
         tail.zeroed_to = tail.size
         if store.alloc != NULL and store.alloc.prezero == PREZERO_WINDOW:
             tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096

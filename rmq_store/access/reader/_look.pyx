@@ -6,7 +6,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._message cimport LeaseCount, lease_new, message_new
 from rmq_store.base.io._sync cimport EIO, rmq_load
-from rmq_store.base.segment._file cimport (LogFile, log_file_copied, log_file_lost, log_file_release, row_find, row_start)
+from rmq_store.base.segment._file cimport (LogFile, log_file_copied, log_file_lost, log_file_release, row_absent, row_find,
+                                           row_start)
 from rmq_store.codec._layout cimport BLANK_SIZE, UNIT_SIZE
 from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
@@ -90,7 +91,8 @@ cdef class StoreLook(StorePutMany):
         return self._message_at(decode_message_id(msg_id)[1])
 
     def _next_record(self, int64_t offset, int64_t limit):
-        """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end."""
+        """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end. Kind "missing": up
+        to the next offset its file is not there."""
         cdef RecordView v
         cdef RecordStatus status = RECORD_OK
         cdef LogFile *f
@@ -119,7 +121,10 @@ cdef class StoreLook(StorePutMany):
         if f == NULL:
             if error < 0:
                 raise OSError(-error, os.strerror(-error), self.path)
-            return None
+            if not row_absent(self.row, offset):
+                return None
+            end = row_start(self.row) + ((offset - row_start(self.row)) // self.row.file_size + 1) * self.row.file_size
+            return "missing", offset, min(end, limit) - offset, None, end
         if status == RECORD_OK and v.physical_offset == offset:
             if f.copied or end - (offset + v.size) >= BLANK_SIZE:       # else nothing fits behind it
                 end = offset + v.size

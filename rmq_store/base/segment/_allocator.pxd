@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
 from rmq_store.base.segment._file cimport FileRow, LogFile
+from rmq_store.base.segment._places cimport MakePlaces
 
 cdef enum:
     PREZERO_OFF = 0
@@ -25,7 +26,7 @@ cdef enum:
 cdef struct Allocator:
     const rmq_io *io
     FileRow *row
-    char *tmp_dir
+    MakePlaces places           # at least one before the first file
     unsigned char *zeros        # one aligned chunk
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go
@@ -61,8 +62,7 @@ cdef struct Allocator:
     bint running
     int stop
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, int prezero, int touch,
-                              bint lock_pages) noexcept nogil
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int touch, bint lock_pages) noexcept nogil
 # sync_failed is set before.
 cdef int allocator_start(Allocator *a) noexcept nogil
 # Stops the thread and deletes files nobody took. 0 or the first -errno.

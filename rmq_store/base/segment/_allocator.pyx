@@ -1,15 +1,16 @@
 """Pre-allocation of CommitLog files (RocketMQ: AllocateMappedFileService.java). Contract in _allocator.pxd."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
+from rmq_store.base.io._sync cimport (EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
                                       rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_join,
                                       rmq_thread_start)
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
-                                           log_file_release, offset_name, path_join, row_find, row_reserve, text_copy)
+                                           log_file_release, offset_name, path_join, row_find, row_reserve)
+from rmq_store.base.segment._places cimport MakePlace, place_of, places_free
 
 
 cdef extern from *:
@@ -40,21 +41,18 @@ cdef int64_t TICK_NS = 20_000_000
 cdef int64_t FAST_FILE_NS = 2_000_000_000
 
 
-cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, const char *tmp_dir, int prezero, int touch,
-                              bint lock_pages) noexcept nogil:
+cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int touch, bint lock_pages) noexcept nogil:
     cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
     if a == NULL:
         return NULL
     a.io = io
     a.row = row
-    a.tmp_dir = text_copy(tmp_dir)
     a.want = -1
     a.locked_from = -1
     a.prezero = prezero
     a.touch = touch
     a.lock_pages = lock_pages
-    if a.tmp_dir == NULL or posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
-        free(a.tmp_dir)
+    if posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
         free(a)
         return NULL
     memset(a.zeros, 0, CHUNK)
@@ -65,8 +63,8 @@ cdef void allocator_free(Allocator *a) noexcept nogil:
     if a == NULL:
         return
     log_file_release(a.tail)
+    places_free(&a.places)
     free(a.zeros)
-    free(a.tmp_dir)
     free(a)
 
 
@@ -90,29 +88,27 @@ cdef int _reserve(Allocator *a, int64_t start, char *tmp, int *out) noexcept nog
     return 0
 
 
-cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil:
+cdef LogFile *_make_in(Allocator *a, const MakePlace *place, int64_t start, int *error) noexcept nogil:
     cdef const rmq_io *io = a.io
     cdef char[21] name
     cdef char *tmp
     cdef LogFile *f = NULL
     cdef int fd = -1
     offset_name(start, name)
-    tmp = path_join(a.tmp_dir, name)
+    tmp = path_join(place.tmp, name)
     if tmp == NULL:
         error[0] = -ENOMEM
         return NULL
-    error[0] = row_reserve(a.row, UNDER_WAY)        # the append that takes it could not give it back
+    error[0] = _reserve(a, start, tmp, &fd)
     if error[0] == 0:
-        error[0] = _reserve(a, start, tmp, &fd)
-    if error[0] == 0:
-        f = log_file_adopt(io, a.row.dir, start, a.row.file_size, fd, True)
+        f = log_file_adopt(io, place.dir, start, a.row.file_size, fd, True)
         if f == NULL:
             error[0] = -ENOMEM
             io.close(io.ctx, fd)
         else:
             error[0] = io.rename(io.ctx, tmp, f.path)
             if error[0] >= 0:
-                error[0] = io.sync_dir(io.ctx, a.row.dir)
+                error[0] = io.sync_dir(io.ctx, place.dir)
                 if error[0] >= 0:
                     error[0] = log_file_map(a.row, f)
                 if error[0] >= 0 and a.direct:
@@ -125,6 +121,27 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
             log_file_release(f)
             f = NULL
     free(tmp)
+    return f
+
+
+cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef MakePlace *place
+    cdef uint64_t refused = 0
+    error[0] = row_reserve(a.row, UNDER_WAY)        # the append that takes it could not give it back
+    if error[0] < 0:
+        return NULL
+    while f == NULL:
+        place = place_of(&a.places, start // a.row.file_size, refused)
+        if place == NULL:
+            break                                   # the error of the last one
+        f = _make_in(a, place, start, error)
+        if f == NULL and error[0] != -ENOSPC and error[0] != -EDQUOT:
+            break
+        if f == NULL:                               # full before the control thread saw it
+            refused |= <uint64_t> 1 << <int> (place - a.places.all)
+            if a.places.count > 1:
+                rmq_publish32(&place.full, 1)
     if f != NULL:
         if a.prezero == PREZERO_WINDOW:
             f.zeroed_to = 0

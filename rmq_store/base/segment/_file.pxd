@@ -22,6 +22,7 @@ cdef struct LogFile:
     bint locked             # in memory; the allocator's thread only
     int forked              # atomic: a child of fork may have it mapped, as only this process knows
     bint copied             # no file: a record that was copied out of the pool; `map` is heap memory
+    bint absent             # no file: its place in the row of a log whose directory is gone (readers alone)
     int guard               # guard_maps: the map's number in the guard's table; 0: not guarded
     rmq_lost lost           # what of a guarded map is gone
 
@@ -29,7 +30,9 @@ cdef struct LogFile:
 cdef struct FileRow:
     const rmq_io *io
     LogFile **files
-    char *dir
+    char *dir               # dirs[0]
+    char **dirs             # every directory that has files of this log
+    int dir_count
     int64_t file_size
     int64_t count
     int64_t capacity
@@ -42,9 +45,8 @@ cdef char *text_copy(const char *text) noexcept nogil
 cdef char *path_join(const char *dir, const char *name) noexcept nogil
 cdef void offset_name(int64_t start, char *out) noexcept nogil          # 20 digits and a NUL
 
-# Opens an existing file of the right size. NULL: *error is -errno.
-cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
-                            int *error) noexcept nogil
+# Opens the existing file of the row's size at `start`, in whichever of its directories it lies. NULL: *error is -errno.
+cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil
 # Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.
 cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
                              bint writable) noexcept nogil
@@ -58,7 +60,12 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -
 cdef void log_file_unguard(LogFile *f) noexcept nogil                   # before whoever unmaps it
 
 cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil
+cdef int row_add_dir(FileRow *row, const char *dir) noexcept nogil      # one more directory, before any file: 0 or -ENOMEM
 cdef void row_free(FileRow *row) noexcept nogil                         # drops the row's holds
+# Places without a file up to log offset `end`, for readers: what lies there is gone, and row_find finds nothing. 0 or -errno.
+cdef int row_leave_out(FileRow *row, int64_t end) noexcept nogil
+# True where `offset` lies in such a place.
+cdef bint row_absent(FileRow *row, int64_t offset) noexcept nogil
 cdef int row_push(FileRow *row, LogFile *f) noexcept nogil              # takes over one hold; -EINVAL: not contiguous
 # Room for `more` files: that many row_push cannot fail for want of memory. 0 or -ENOMEM.
 cdef int row_reserve(FileRow *row, int64_t more) noexcept nogil

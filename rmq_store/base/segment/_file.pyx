@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
-from rmq_store.base.io._sync cimport EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 
 
 cdef extern from *:
@@ -63,8 +63,8 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
     return f
 
 
-cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
-                            int *error) noexcept nogil:
+cdef LogFile *_open_in(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                       int *error) noexcept nogil:
     cdef char[21] name
     cdef char *path
     cdef int fd
@@ -76,6 +76,9 @@ cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, in
     if path == NULL:
         return NULL
     fd = io.open(io.ctx, path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
+    if fd == -EROFS and writable:       # a directory for no new files may lie on a disk that is mounted read-only
+        writable = False
+        fd = io.open(io.ctx, path, O_RDONLY | O_NOFOLLOW, 0)
     free(path)
     if fd < 0:
         error[0] = fd
@@ -90,6 +93,16 @@ cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, in
         io.close(io.ctx, fd)
         return NULL
     error[0] = 0
+    return f
+
+
+cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil:
+    cdef LogFile *f = NULL
+    cdef int i
+    for i in range(row.dir_count):
+        f = _open_in(row.io, row.dirs[i], start, row.file_size, row.writable, error)
+        if f != NULL or error[0] != -ENOENT:
+            break
     return f
 
 
@@ -184,13 +197,25 @@ cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint
     if row == NULL:
         return NULL
     row.io = io
-    row.dir = text_copy(dir)
     row.file_size = file_size
     row.writable = writable
-    if row.dir == NULL:
+    if row_add_dir(row, dir) < 0:
         free(row)
         return NULL
+    row.dir = row.dirs[0]
     return row
+
+
+cdef int row_add_dir(FileRow *row, const char *dir) noexcept nogil:
+    cdef char **dirs = <char **> realloc(row.dirs, (row.dir_count + 1) * sizeof(char *))
+    if dirs == NULL:
+        return -ENOMEM
+    row.dirs = dirs
+    dirs[row.dir_count] = text_copy(dir)
+    if dirs[row.dir_count] == NULL:
+        return -ENOMEM
+    row.dir_count += 1
+    return 0
 
 
 cdef void row_free(FileRow *row) noexcept nogil:
@@ -200,7 +225,9 @@ cdef void row_free(FileRow *row) noexcept nogil:
     for i in range(row.count):
         log_file_release(row.files[i])
     free(row.files)
-    free(row.dir)
+    for i in range(row.dir_count):
+        free(row.dirs[i])
+    free(row.dirs)
     free(row)
 
 
@@ -240,6 +267,37 @@ cdef int row_push(FileRow *row, LogFile *f) noexcept nogil:
     return rc
 
 
+cdef int row_leave_out(FileRow *row, int64_t end) noexcept nogil:
+    cdef LogFile *f
+    cdef int rc = 0
+    while rc == 0 and row_end(row) < end:
+        f = <LogFile *> calloc(1, sizeof(LogFile))
+        if f == NULL:
+            return -ENOMEM
+        f.io = row.io
+        f.start = row_end(row)
+        f.size = row.file_size
+        f.fd = -1
+        f.direct_fd = -1
+        f.refs = 1
+        f.absent = True
+        rc = row_push(row, f)
+        if rc < 0:
+            log_file_release(f)
+    return rc
+
+
+cdef bint row_absent(FileRow *row, int64_t offset) noexcept nogil:
+    cdef bint absent = False
+    cdef int64_t i
+    rmq_mutex_lock(&row.lock)
+    if row.count > 0 and offset >= row.files[0].start:
+        i = (offset - row.files[0].start) // row.file_size
+        absent = i < row.count and row.files[i].absent
+    rmq_mutex_unlock(&row.lock)
+    return absent
+
+
 cdef LogFile *row_pop(FileRow *row) noexcept nogil:
     cdef LogFile *f = NULL
     rmq_mutex_lock(&row.lock)
@@ -270,7 +328,7 @@ cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
     rmq_mutex_lock(&row.lock)
     if row.count > 0 and offset >= row.files[0].start:
         i = (offset - row.files[0].start) // row.file_size
-        if i < row.count:
+        if i < row.count and not row.files[i].absent:
             f = row.files[i]
             log_file_hold(f)
     rmq_mutex_unlock(&row.lock)

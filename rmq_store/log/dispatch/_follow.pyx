@@ -13,8 +13,8 @@ from libc.stdlib cimport calloc, free
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
                                       rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_start)
-from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_open, log_file_release, row_count, row_end,
-                                           row_find, row_pop, row_push, row_shift, row_start)
+from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_release, row_count, row_end, row_find, row_open,
+                                           row_pop, row_push, row_shift, row_start)
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
                                       record_parse, topic_fits)
@@ -68,7 +68,7 @@ cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
     if d.file != NULL and d.file.start <= at < d.file.start + d.file.size:
         return 1
     if row_count(log.row) == 0 or at == row_end(log.row):
-        f = log_file_open(log.io, log.row.dir, at, log.row.file_size, False, &error)
+        f = row_open(log.row, at, &error)
         if f == NULL:
             return 0 if error == -ENOENT or error == -EINVAL else error
         rc = _begun(f)

@@ -4,7 +4,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memset
 
 from rmq_store.base.io._sync cimport EIO, RMQ_SWEEP_THREADS, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
-from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
+from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_absent, row_end, row_find, row_start
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
                                       topic_light)
@@ -72,7 +72,7 @@ cdef int _believable(QueueTable *t, FileRow *row, Queue *q, int64_t index, bint 
         return there if there < 0 else not there        # what stands behind one of a message that is there is no older
     f = _record_at(row, at, unit_bytes(u), &v, &error)
     if f == NULL:
-        return error
+        return error if error < 0 else row_absent(row, at)      # what is on a disk that is gone is no damage of the queue
     right = _belongs(q, index, &v, exact)
     if not right:
         misnamed[0] = _belongs(q, v.queue_offset, &v, False) and v.queue_offset < queue_first(q)

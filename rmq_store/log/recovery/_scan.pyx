@@ -180,8 +180,8 @@ cdef class LogRecovery:
         return f
 
     def starts(self):
-        """Log offsets of the files' first bytes, ascending: list of int."""
-        return [self.row.files[i].start for i in range(self.row.count)]
+        """Log offsets of the first bytes of the files that are there, ascending: list of int."""
+        return [self.row.files[i].start for i in range(self.row.count) if not self.row.files[i].absent]
 
     def first_record(self, int64_t start):
         """(magic code, store time in ms) of the first record of the file at `start`, as the matching test reads them."""
@@ -290,10 +290,11 @@ cdef class LogRecovery:
         """Deletes the newest file and syncs the directory."""
         cdef LogFile *f = row_pop(self.row)
         cdef int rc
+        path = os.fsdecode(f.path)
+        directory = os.fsencode(os.path.dirname(path))
         rc = self.io.unlink(self.io.ctx, f.path)
         if rc >= 0:
-            rc = self.io.sync_dir(self.io.ctx, self.row.dir)
-        path = os.fsdecode(f.path)
+            rc = self.io.sync_dir(self.io.ctx, directory)
         log_file_release(f)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), path)

@@ -16,13 +16,13 @@ _CHUNK = 64 << 20
 def copy_store(places: Places, to: str) -> None:
     """Copies what a store is read from to the directory `to`, under the usual names, wherever its parts lie. Raises OSError,
     also for what is no file where a store has one."""
-    parts = {"commitlog": places.commitlog, "consumequeue": places.consumequeue, "consumequeue_ext": places.consumequeue_ext,
+    parts = {"consumequeue": places.consumequeue, "consumequeue_ext": places.consumequeue_ext,
              "index": places.index, "config": os.path.join(places.root, "config"), "checkpoint": places.checkpoint,
              "abort": places.abort}
-    for name, source in parts.items():
+    for name, source in (*(("commitlog", path) for path in places.commitlogs), *parts.items()):
         target = os.path.join(to, name)
         if os.path.isdir(source):
-            shutil.copytree(source, target, symlinks=True, copy_function=_copy)
+            shutil.copytree(source, target, symlinks=True, copy_function=_copy, dirs_exist_ok=name == "commitlog")
         elif os.path.lexists(source):
             _copy(source, target)
 

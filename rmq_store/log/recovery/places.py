@@ -13,7 +13,7 @@ from rmq_store.base.machine.sizing import cut_index, fit
 from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
-from rmq_store.config.values import index_file_size
+from rmq_store.config.values import index_file_size, path_list
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
@@ -41,8 +41,12 @@ def root_of(path: Any) -> str:
     return os.path.abspath(text)
 
 
-def need_store(root: str, log: str) -> None:
-    """Where a store must be, whose commit log is in `log`, says why there is none. Raises OSError of the kind that fits."""
+def need_store(places: "Places") -> None:
+    """Where a store must be says why there is none. Of a log in several directories one must be there. Raises OSError of the
+    kind that fits."""
+    if places.several and len(places.missing()) < len(places.commitlogs):
+        return
+    root, log = places.root, places.commitlog
     try:
         if stat.S_ISDIR(os.stat(log).st_mode):
             return
@@ -94,11 +98,17 @@ class Places:
 
     def __init__(self, root: str, options: Options) -> None:
         self.root = root
-        self.commitlog = options.commitlog_path or os.path.join(root, "commitlog")
+        given, fixed = path_list(options.commitlog_path), path_list(options.commitlog_paths_readonly)
+        logs = given if len(given) > 1 else [options.commitlog_path or os.path.join(root, "commitlog")]
+        # Every directory with files of the log: those that get new files, ascending, then the others.
+        self.growing = sorted(path for path in logs if os.path.abspath(path) not in fixed)
+        self.commitlogs = (*self.growing, *fixed)
+        self.commitlog = self.commitlogs[0]
         self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
         self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
         self.index = options.index_path or os.path.join(root, "index")
-        self.commitlog_tmp = self._tmp(self.commitlog)
+        self.commitlog_tmps = [self.log_tmp(path) for path in self.growing]
+        self.commitlog_tmp = self.log_tmp(self.commitlog)
         self.consumequeue_tmp = self._tmp(self.consumequeue)
         self.index_tmp = self._tmp(self.index)
         self.checkpoint = os.path.join(root, "checkpoint")
@@ -109,14 +119,40 @@ class Places:
         inside = os.path.dirname(directory) == self.root
         return os.path.join(self.root, ".alloc") if inside else directory.rstrip("/") + ".alloc"
 
+    def log_tmp(self, directory: str) -> str:
+        """The same for a directory of the log. Of several each may lie on a disk of its own, behind a link."""
+        if not self.several:
+            return self._tmp(directory)
+        real = os.path.realpath(directory)
+        return os.path.join(self.root, ".alloc") if os.path.dirname(real) == os.path.realpath(self.root) else real + ".alloc"
+
     @property
     def tmps(self) -> list[str]:
-        return sorted({self.commitlog_tmp, self.consumequeue_tmp, self.index_tmp})
+        return sorted({*self.commitlog_tmps, self.consumequeue_tmp, self.index_tmp})
+
+    @property
+    def several(self) -> bool:
+        """Whether the log has more than one directory."""
+        return len(self.commitlogs) > 1
+
+    def missing(self) -> list[str]:
+        """The directories of the log that are not there."""
+        return [path for path in self.commitlogs if not os.path.isdir(path)]
+
+    def log_files(self) -> list[tuple[str, int]]:
+        """Path and length of the log's files, in all of its directories, by their names."""
+        found = [file for path in self.commitlogs for file in numbered(path, 20)]
+        return sorted(found, key=lambda file: os.path.basename(file[0]))
+
+    def log_path(self, start: int) -> str:
+        """The path of the log's file at `start`; of one that is not there, where it would be in the first directory."""
+        paths = [os.path.join(path, f"{start:020d}") for path in self.commitlogs]
+        return next((path for path in paths if os.path.lexists(path)), paths[0])
 
     @property
     def log_elsewhere(self) -> list[str]:
-        """The log's directory where it is not in the root: another root may name it too, so it is locked with the store."""
-        return [] if os.path.dirname(self.commitlog) == self.root else [self.commitlog]
+        """The log's directories that are not in the root: another root may name them too, so they are locked with the store."""
+        return [path for path in self.commitlogs if os.path.dirname(path) != self.root]
 
     def with_log(self) -> tuple[bool, bool]:
         """Whether queues, and index, are made on the log's disk, once `tmps` are there. Raises OSError."""
@@ -129,7 +165,7 @@ def infer_sizes(root: str, options: Options) -> dict[str, Any]:
     places = Places(root, options)
     found: dict[str, Any] = {}
     if not options.given("segment_size_bytes"):
-        size = _row_size(places.commitlog, 20)
+        size = _usual_size([length for _, length in places.log_files()])
         if size:
             found["segment_size_bytes"] = size
     if not options.given("consumequeue_file_size_bytes"):

@@ -5,10 +5,13 @@ one, keep aside what a cut would destroy, cut, make sure that the device has wha
 Recovering twice gives the same log: every step may be interrupted and done again.
 """
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NoReturn
 
-from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
@@ -189,22 +192,16 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def load_names(directory: str, size: int, compat: str, files: ControlFiles | None) -> list[int]:
-    """Log offsets of the commit-log files in `directory`, ascending.
+def load_names(directories: Sequence[str], size: int, compat: str, files: ControlFiles | None) -> list[int]:
+    """Log offsets of the commit-log files in `directories`, ascending.
 
     Every file must have `size` bytes. An empty last one is what a crash while it was made leaves in 5.x: removed (files is not
     None) or left out. Other names are left alone with a warning. Raises StoreRefusesToLoad.
     """
     found, odd = [], []
-    if os.path.isdir(directory):
-        for entry in os.scandir(directory):
-            if len(entry.name) != 20 or not is_number(entry.name) or int(entry.name) > OFFSET_MAX - size:
-                emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
-            elif entry.is_file(follow_symlinks=False):
-                with suppress(FileNotFoundError):       # deleted meanwhile, by a writer in another process
-                    found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
-            elif os.path.lexists(entry.path):
-                odd.append((int(entry.name), entry.path))
+    for directory in directories:
+        if os.path.isdir(directory):
+            _look_into(directory, size, found, odd)
     found.sort()
     _refuse_odd(odd, found[0][0] if found else 0, size)
     if found and found[-1][1] == 0 and size > 0:
@@ -217,4 +214,37 @@ def load_names(directory: str, size: int, compat: str, files: ControlFiles | Non
             raise StoreRefusesToLoad(path, 0, f"{size} bytes, as segment_size_bytes says", f"{length} bytes")
         if start % size != found[0][0] % size:
             raise StoreRefusesToLoad(path, 0, f"names that are multiples of {size} apart", os.path.basename(path))
+    for (start, _, path), (other_start, _, other) in pairwise(found):
+        if start == other_start:
+            _refuse_twice(path, other)
     return [start for start, _, _ in found]
+
+
+def _look_into(directory: str, size: int, found: list[tuple[int, int, str]], odd: list[tuple[int, str]]) -> None:
+    """Adds the files of the log in one directory, (start, length, path), and what has such a name and is none."""
+    for entry in os.scandir(directory):
+        if len(entry.name) != 20 or not is_number(entry.name) or int(entry.name) > OFFSET_MAX - size:
+            emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="not the name of a commit-log file")
+        elif entry.is_file(follow_symlinks=False):
+            with suppress(FileNotFoundError):       # deleted meanwhile, by a writer in another process
+                found.append((int(entry.name), entry.stat(follow_symlinks=False).st_size, entry.path))
+        elif os.path.lexists(entry.path):
+            odd.append((int(entry.name), entry.path))
+
+
+def _refuse_twice(path: str, other: str) -> NoReturn:
+    """Two directories have a file of one name: only a look into both tells which one is the log's."""
+    empty = [place for place in (path, other) if _is_empty(place)]
+    error = StoreRefusesToLoad(path, None, "the only file of this name in the directories of the log", f"{other} as well")
+    error.cure = ("nothing was changed: move the file away that is not part of the log"
+                  + (f"; {empty[0]} holds nothing" if len(empty) == 1 else ""))
+    raise error
+
+
+def _is_empty(path: str) -> bool:
+    """True where the file begins with no record: it was made ahead, and never written."""
+    try:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            return not file.read(8).strip(b"\0")
+    except OSError:
+        return False

@@ -91,7 +91,7 @@ class _Backup:
     def _refuse_nested(self) -> None:
         there = os.path.realpath(self.directory)
         places = self.source.places
-        for place in {os.path.realpath(p) for p in (self.source.root, places.commitlog, places.consumequeue, places.index)}:
+        for place in {os.path.realpath(p) for p in (self.source.root, *places.commitlogs, places.consumequeue, places.index)}:
             if os.path.commonpath([place, there]) in (place, there):
                 raise ConfigError(f"{self.directory} is the store {self.source.root}, in it or around it: give a directory "
                                   "beside it")

@@ -15,7 +15,8 @@ from rmq_store.access.bulk._columns import Split
 from rmq_store.base.io.files import open_regular
 from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad
-from rmq_store.log.recovery.places import Places, numbered
+from rmq_store.log.recovery.directories import files_missing, look_for_directories
+from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import load_names
 from rmq_store.log.recovery.versions import other_version, refusal
 from rmq_store.services.integrity.verification import chosen_options
@@ -60,24 +61,28 @@ class Block:
         return self.data[at:at + self.sizes[i]]
 
 
-def parts_of(commitlog: str, options: Options) -> list[LogPart]:
+def parts_of(places: Places, options: Options) -> list[LogPart]:
     """The files of a log that hold something, oldest first, without those that are made ahead. Raises StoreRefusesToLoad for a
     file of another length and for a gap: a listing beside a writer may show such things once, but not twice the same."""
     size, said = options.segment_size_bytes, ""
+    look_for_directories(places, False)
     while True:
         try:
-            starts = load_names(commitlog, size, options.compat, None)
+            starts = load_names(places.commitlogs, size, options.compat, None)
+            if (missing := files_missing(places, options, starts)) is not None:
+                raise missing
             hole = next((b for a, b in pairwise(starts) if b != a + size), None)
             if hole is not None:
-                raise StoreRefusesToLoad(commitlog, hole, f"a file for every {size} bytes of the log", "a gap before this one")
+                raise StoreRefusesToLoad(places.commitlog, hole, f"a file for every {size} bytes of the log",
+                                         "a gap before this one")
             break
         except StoreRefusesToLoad as error:
             if str(error) == said:
                 raise
             said = str(error)
-    while len(starts) > 1 and _empty(os.path.join(commitlog, f"{starts[-1]:020d}")):
+    while len(starts) > 1 and _empty(places.log_path(starts[-1])):
         starts.pop()
-    return [LogPart(os.path.join(commitlog, f"{start:020d}"), start, size, start == starts[-1]) for start in starts]
+    return [LogPart(places.log_path(start), start, size, start == starts[-1]) for start in starts]
 
 
 def _empty(path: str) -> bool:
@@ -109,11 +114,11 @@ class Source:
     def has(self, path: str) -> bool:
         """Whether `path` is a directory of this store, or would lie in one."""
         there, places = os.path.realpath(path), self.places
-        own = (self.root, places.commitlog, places.consumequeue, places.index)
+        own = (self.root, *places.commitlogs, places.consumequeue, places.index)
         return any(os.path.commonpath([place, there]) == place for place in map(os.path.realpath, own))
 
     def parts(self) -> list[LogPart]:
-        return parts_of(self.places.commitlog, self.options)
+        return parts_of(self.places, self.options)
 
     def begin(self) -> int:
         """Log offset of the first byte there is; 0 of an empty log."""
@@ -121,7 +126,7 @@ class Source:
 
     def end(self) -> int:
         """About where the log ends: log offset of the end of its last file."""
-        return max((int(os.path.basename(path)) + size for path, size in numbered(self.places.commitlog, 20)), default=0)
+        return max((int(os.path.basename(path)) + size for path, size in self.places.log_files()), default=0)
 
     def blocks(self, begin: int, end: int | None = None, *, since: int | None = None, until: int | None = None,
                topics: list[bytes] | None = None) -> Iterator[Block]:

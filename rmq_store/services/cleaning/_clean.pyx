@@ -80,7 +80,7 @@ cdef class Withdrawn:
         """How many others hold it: leases of message views, mostly. Nobody new can join them."""
         return 0 if self.file == NULL else rmq_load32(&self.file.refs) - 1
 
-    def delete(self, str directory not None):
+    def delete(self):
         """Removes the name and syncs the directory. The mapping goes piece by piece where nobody else holds it.
 
         Raises OSError: after a failed unlink it can be tried again, after a failed sync every later call fails the same.
@@ -89,6 +89,7 @@ cdef class Withdrawn:
         cdef LogFile *f = self.file
         cdef int64_t at = 0, n
         cdef int rc
+        directory = os.path.dirname(self.path)
         name = os.fsencode(directory)
         cdef const char *text = name
         _check(self.error, directory)
@@ -138,6 +139,7 @@ def log_files(StoreCore store not None):
     in ms). The newest file and what is not flushed and dispatched are not among them."""
     cdef int64_t start, limit, modified, size
     cdef LogFile *f
+    cdef bint absent
     found = []
     store._enter()
     limit = _limit(store)
@@ -147,10 +149,12 @@ def log_files(StoreCore store not None):
         f = _first_from(store.row, start)
         if f == NULL:
             break
-        modified = f.io.modified_ms(f.io.ctx, f.fd)
+        absent = f.absent       # of a read-only store over several directories, one of which is gone
+        modified = 0 if absent else f.io.modified_ms(f.io.ctx, f.fd)
         log_file_release(f)
         _check(modified, store.path)
-        found.append((start, modified))
+        if not absent:
+            found.append((start, modified))
         start += size
         store._enter()          # making a tuple may begin a collection, and that close the store
     return found

@@ -8,15 +8,19 @@ _clean.pyx; here is only their order, and what is said about it.
 Thread-safety: one lock; a round by hand waits for the one that runs. Crash-safety: any step may be the last one; the next open
 finds a shorter log, and queues and index that begin earlier than it, which their readers correct.
 """
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmq_store.access.core._building import set_full
 from rmq_store.base.io._lock import StoreLock, owing
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
+from rmq_store.config.values import path_list
 from rmq_store.events import Event, emit
+from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.cleaning.clock import AgeClock
 from rmq_store.services.cleaning.rules import Limits, expired, judge, used_percent
@@ -104,9 +108,11 @@ class _ByHand:
 class Cleaner:
     """Made when a store is opened; of a readonly one only `due` is asked. `used` measures a disk: tests put their own there."""
 
-    def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known) -> None:
+    def __init__(self, files: ControlFiles, places: Places, known: Known) -> None:
         self._files = files
-        self._log_dir, self._queue_dir = log_dir, queue_dir
+        self._places, root = places, places.root
+        self._full: set[str] = set()                    # directories of the log that get no new files now
+        self._told_fixed = ""
         self._known = known
         self._clock = AgeClock(files, root)
         self._lock = StoreLock(root, "cleaning")
@@ -118,7 +124,8 @@ class Cleaner:
     @staticmethod
     def wanted(options: Options) -> bool:
         """True where the control thread has to call `tick`."""
-        return options.retention_hours is not None or options.disk_full_pct is not None
+        return (options.retention_hours is not None or options.disk_full_pct is not None
+                or len(path_list(options.commitlog_path)) > 1)
 
     # ---- by the clock and the disk
 
@@ -126,7 +133,7 @@ class Cleaner:
         """One look, and a round if there is a reason; without `services` the look alone, which refuses puts where the disk is
         full. Ends early, between two files, once `stop` is set."""
         options = store.options
-        log_pct, queue_pct = self.used(self._log_dir), self.used(self._queue_dir)
+        log_pct, queue_pct = self._log_percent(store), self.used(self._places.consumequeue)
         limits = Limits(options.retention_hours_of_day, options.disk_clean_pct, options.disk_force_pct, options.disk_full_pct,
                         options.clean_forced)
         verdict = judge(time.localtime(self._files.wall_ms() / 1000).tm_hour, log_pct, queue_pct, limits)
@@ -142,6 +149,20 @@ class Cleaner:
             now = self._clock.now_ms(keep_ms)
             return self._round(store, None if verdict.any_age else keep_ms, now, bool(verdict.reason), reason,
                                options.clean_files_max, options.clean_pace_ms, stop)
+
+    def _log_percent(self, store: "StoreQuery") -> int:
+        """Of the emptiest disk of those that get new files, as in RocketMQ; of several, what is full gets no new file while
+        another is not."""
+        growing, limit = self._places.growing, store.options.disk_force_pct
+        used = [self.used(path) for path in growing]
+        for number, (path, percent) in enumerate(zip(growing, used, strict=True)) if len(growing) > 1 else ():
+            full = percent > limit
+            set_full(store, number, full)
+            if full != (path in self._full):
+                self._full ^= {path}
+                emit(Event.LOG_DIRECTORY_FULL if full else Event.LOG_DIRECTORY_BACK, path=store.path, directory=path,
+                     used=percent, limit=limit)
+        return min(used)
 
     # ---- by hand
 
@@ -167,7 +188,7 @@ class Cleaner:
         """At closing: a withdrawn file that nobody looks at any more goes now; else it stays, and the next open has it."""
         with self._lock:
             if self._held is not None and self._held.users == 0:
-                self._held.delete(self._log_dir)
+                self._held.delete()
             self._held = None
 
     # ---- a round
@@ -197,6 +218,8 @@ class Cleaner:
                 break
             if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
                 break
+            if self._is_fixed(start):
+                break
             if not synced:
                 _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
                 synced = True
@@ -207,6 +230,18 @@ class Cleaner:
             self._delete_held(store, done)
             if self._held is not None:
                 break
+
+    def _is_fixed(self, start: int) -> bool:
+        """Whether the file lies in one of several directories that cannot be written: it stays, and so do those behind it."""
+        if not self._places.several:
+            return False
+        path = self._places.log_path(start)
+        if os.access(os.path.dirname(path), os.W_OK):
+            return False
+        if path != self._told_fixed:
+            self._told_fixed = path
+            emit(Event.LOG_FILE_FIXED, file=path)
+        return True
 
     def _delete_held(self, store: "StoreQuery", done: Cleaned) -> None:
         """Deletes the withdrawn file unless somebody looks at it; after clean_hanged_ms only its name, the views stay good."""
@@ -222,7 +257,7 @@ class Cleaner:
             if hanged_ms < patience_ms:
                 return
             emit(Event.LOG_FILE_HANGED, file=held.path, users=held.users, ms=hanged_ms)
-        held.delete(self._log_dir)
+        held.delete()
         self._held = None
         done.log_files += 1
         done.log_bytes += held.size

@@ -10,7 +10,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_open, log_file_release, row_find, row_free, row_new,
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_release, row_add_dir, row_find, row_free, row_new, row_open,
                                            row_push, row_start)
 from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad, field_bad
 from rmq_store.codec._delay cimport delay_tags_code
@@ -60,17 +60,20 @@ cdef class Checker:
     cdef readonly int64_t unindexed         # records with keys behind the index's last entry, and the first of them
     cdef readonly int64_t first_unindexed
 
-    def __cinit__(self, IoTable io not None, str commitlog_dir not None, int64_t file_size, list delay_levels not None,
+    def __cinit__(self, IoTable io not None, commitlog_dirs not None, int64_t file_size, list delay_levels not None,
                   bint crc_property=False):
         cdef int i
         self.io = io
         self.crc_property = crc_property
-        self.row = row_new(io.table, os.fsencode(commitlog_dir), file_size, False)
+        self.row = row_new(io.table, os.fsencode(commitlog_dirs[0]), file_size, False)
         self.notes = Notes()
         self.delay_levels = <int32_t> len(delay_levels)
         self.delay_ms = <int64_t *> calloc(self.delay_levels + 1, sizeof(int64_t))
         if self.row == NULL or self.delay_ms == NULL:
             raise MemoryError("checker")
+        for directory in commitlog_dirs[1:]:
+            if row_add_dir(self.row, os.fsencode(directory)) < 0:
+                raise MemoryError("checker")
         for i in range(self.delay_levels):
             self.delay_ms[i] = delay_levels[i]
         self.at_entry = 1
@@ -95,7 +98,7 @@ cdef class Checker:
     def add_file(self, int64_t start):
         """One commit-log file of the right size; ascending, without gaps."""
         cdef int error = 0
-        cdef LogFile *f = log_file_open(self.io.table, self.row.dir, start, self.row.file_size, False, &error)
+        cdef LogFile *f = row_open(self.row, start, &error)
         if f == NULL:
             raise OSError(-error, os.strerror(-error), f"{os.fsdecode(self.row.dir)}/{start:020d}")
         error = row_push(self.row, f)

@@ -18,6 +18,8 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "log_file": Kind("corrupt", "A file of the log has a wrong size, or something else has its name."),
     "log_gap": Kind("corrupt", "A file of the log is missing between two others."),
+    "log_directory": Kind("corrupt", "One of the several directories of the log is not there."),
+    "log_twice": Kind("corrupt", "Two directories of the log have a file of the same name."),
     "log_hole": Kind("corrupt", "No record can be read in this stretch of the log, and good records follow it."),
     "body_crc": Kind("corrupt", "The checksum of a record's body is wrong."),
     "record_crc": Kind("corrupt", "The checksum of a whole record (`__CRC32#`) is wrong, or it is missing and is required."),

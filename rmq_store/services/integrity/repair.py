@@ -23,8 +23,10 @@ from rmq_store.codec._layout import (
     TRANSACTION_ROLLBACK,
 )
 from rmq_store.codec.layout import MAGIC_BYTES
+from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import lockfile
+from rmq_store.log.recovery.directories import files_missing, look_for_directories, missing_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
@@ -95,8 +97,11 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
 
     with _locked(files, root, dry_run):
         work = _Repair(root, options, io, files, dry_run, step)
-        work.extend(Places(root, chosen).commitlog, chosen.segment_size_bytes)
+        places = Places(root, chosen)
+        look_for_directories(places, False)
+        work.extend([path for path, _ in places.log_files()], chosen.segment_size_bytes)
         result.findings = work.look()
+        work.refuse_half(chosen)
         work.refuse_version()
         work.bridge(any(f.kind in DERIVED for f in result.findings))
         work.drop_manifests(result.findings)
@@ -156,14 +161,13 @@ class _Repair:
             pieces = iter(lambda: file.read(_PIECE), b"")
             return os.fstat(file.fileno()).st_size == size and not any(piece.count(0) < len(piece) for piece in pieces)
 
-    def extend(self, commitlog: str, size: int) -> None:
-        names = sorted(n for n in os.listdir(commitlog) if len(n) == 20 and n.isascii() and n.isdecimal())
-        for name in names:
-            path = os.path.join(commitlog, name)
+    def extend(self, paths: list[str], size: int) -> None:
+        """paths: of the log's files, ascending by name."""
+        for number, path in enumerate(paths):
             length = os.stat(path).st_size
             if length == size:
                 continue
-            later = (os.path.join(commitlog, n) for n in names if n > name)
+            later = paths[number + 1:]
             if length > size or not all(self._made_ahead(other, size) for other in later):
                 self.step("none", path,
                           f"the file has {length} bytes, not {size}; repair can only extend a last file that is too short, "
@@ -194,6 +198,16 @@ class _Repair:
         with Verification(self.root, self.options, self.io) as v:
             self.verification = v
             return list(v.run(True, pacer(None), lambda what, done, total: None))
+
+    def refuse_half(self, chosen: Options) -> None:
+        """Where files of a log in several directories are not there, nothing is built again from the rest of it."""
+        v = self.verification
+        if v.places.several:
+            starts = [int(os.path.basename(path)) for path, _ in v.places.log_files()]
+            if (missing := files_missing(v.places, chosen, starts)) is not None:
+                raise missing
+            missing_end(v.places, chosen.inferred({"readonly": False}), max(starts, default=0) + chosen.segment_size_bytes,
+                        v._queued_end())
 
     def refuse_version(self) -> None:
         v = self.verification
@@ -252,7 +266,7 @@ class _Repair:
     def _replace(self, path: str, parts: list[tuple[int, bytes, str]]) -> None:
         """Puts a file with other bytes at these positions in the place of one of the log. A new one, not the same: a reader in
         another process that has it mapped continues to see what was there, and never another message's bytes."""
-        new = os.path.join(self.verification.places.commitlog_tmp, "repaired")
+        new = os.path.join(self.verification.places.log_tmp(os.path.dirname(path)), "repaired")
         if self.files.mkdir(os.path.dirname(new)):
             self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
         replacing.copy_with(self.io, path, new, [(position, data) for position, data, _ in parts])

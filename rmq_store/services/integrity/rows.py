@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from rmq_store.config.load import Options
 from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["live_log_findings", "live_row_findings", "row_findings"]
+__all__ = ["files_in", "live_log_findings", "live_row_findings", "missing_directory", "row_findings", "twice_findings"]
 
 _NAME = re.compile(r"[0-9]{20}").fullmatch
 
 
 def row_findings(places: Places, options: Options) -> list[Finding]:
     """Of the files in a directory, whether somebody has the store open or not. Raises OSError."""
-    return _twice(lambda: [*_row(places.commitlog, options.segment_size_bytes, "log_file", "log_gap"),
-                           *_queue_rows(places, options)])
+    return _twice(lambda: [*_log(places, options.segment_size_bytes, ()), *_queue_rows(places, options)])
 
 
 def live_row_findings(store: "StoreWait", places: Places) -> list[Finding]:
@@ -45,11 +45,60 @@ def _twice(look: Callable[[], list[Finding]]) -> list[Finding]:
 def _live_log(store: "StoreWait", places: Places) -> list[Finding]:
     size = store.options.segment_size_bytes
     before = _known(store)
-    found = _listed(places.commitlog)
+    found = {start for path in places.commitlogs for start in _listed(path)}
     known = before & _known(store)      # in the row all the while, so the listing must have them
     if store.readonly and found:        # but for the oldest, which a writer in another process may have deleted
         known = {start for start in known if start >= min(found)}
-    return list(_judge(places.commitlog, found, size, known, "log_file", "log_gap"))
+    return list(_log(places, size, known))
+
+
+def _log(places: Places, size: int, known: Collection[int]) -> Iterator[Finding]:
+    """The log's files, in whichever of its directories they lie."""
+    listed = {path: _listed(path) for path in places.commitlogs}
+    for path in places.missing() if places.several else ():
+        yield missing_directory(path)
+    for path, found in listed.items():
+        yield from _lengths(path, found, size, "log_file")
+    yield from twice_findings(list(listed.items()))
+    yield from _gaps(places.commitlog, {start for found in listed.values() for start in found}, size, known, "log_gap")
+
+
+def files_in(directory: str, size: int, starts: list[int]) -> Iterator[Finding]:
+    """Adds the starts of the log's files in one directory to `starts`; yields what else is there."""
+    for entry in sorted(os.scandir(directory), key=lambda e: e.name):
+        named = entry.name.isascii() and _NAME(entry.name) and int(entry.name) <= OFFSET_MAX - size
+        if not named or not entry.is_file(follow_symlinks=False):
+            if os.path.lexists(entry.path):
+                yield Finding("foreign_file", SEVERITY["foreign_file"], entry.path,
+                              detail="not a commit-log file: move it away; RocketMQ 4.9 refuses a directory here")
+            continue
+        try:
+            length = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            continue                # deleted since it was listed
+        if length != size:
+            yield from _lengths(directory, {int(entry.name): length}, size, "log_file",
+                                ": the store does not load")
+        else:
+            starts.append(int(entry.name))
+
+
+def missing_directory(path: str) -> Finding:
+    """Of a directory of a log in several that is not there."""
+    return Finding("log_directory", SEVERITY["log_directory"], path, detail="the directory of the log is not there: the "
+                   "messages in its files cannot be read; mount its disk")
+
+
+def twice_findings(listed: list[tuple[str, Collection[int]]]) -> Iterator[Finding]:
+    """Of files of one name in two directories. listed: starts of the files by directory."""
+    seen: dict[int, str] = {}
+    for path, found in listed:
+        for start in sorted(found):
+            other = seen.setdefault(start, path)
+            if other != path:
+                yield Finding("log_twice", SEVERITY["log_twice"], os.path.join(path, f"{start:020d}"), offset=start,
+                              found=os.path.join(other, f"{start:020d}"), detail=f"{other} has a file of this name as well: "
+                              "the store does not load")
 
 
 def _known(store: "StoreWait") -> set[int]:
@@ -98,10 +147,18 @@ def _listed(directory: str) -> dict[int, int]:
 
 def _judge(directory: str, found: dict[int, int], size: int, known: Collection[int], length_kind: str,
            gap_kind: str) -> Iterator[Finding]:
+    yield from _lengths(directory, found, size, length_kind)
+    yield from _gaps(directory, found, size, known, gap_kind)
+
+
+def _lengths(directory: str, found: dict[int, int], size: int, kind: str, then: str = "") -> Iterator[Finding]:
     for start, length in sorted(found.items()):
         if length != size:
-            yield Finding(length_kind, SEVERITY[length_kind], os.path.join(directory, f"{start:020d}"), expected=size,
-                          found=length, detail=f"the file has {length} bytes instead of {size}")
+            yield Finding(kind, SEVERITY[kind], os.path.join(directory, f"{start:020d}"), expected=size, found=length,
+                          detail=f"the file has {length} bytes instead of {size}{then}")
+
+
+def _gaps(directory: str, found: Collection[int], size: int, known: Collection[int], gap_kind: str) -> Iterator[Finding]:
     at = min([*found, *known], default=0)
     end = max(known) + size if known else 0
     for start in sorted(found):

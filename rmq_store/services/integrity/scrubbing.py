@@ -85,7 +85,7 @@ def _file(v: Verification, start: int, pace: manifest.Pace) -> Iterator[Finding]
     if start in manifest.listed(v.root):
         yield from v.manifest_findings(start, pace)
         return
-    checker = Checker(v.io, v.places.commitlog, v.options.segment_size_bytes, list(v.options.delay_levels),
+    checker = Checker(v.io, v.places.commitlogs, v.options.segment_size_bytes, list(v.options.delay_levels),
                       v.options.record_crc_required)
     try:
         checker.add_file(start)
@@ -104,7 +104,7 @@ def _file(v: Verification, start: int, pace: manifest.Pace) -> Iterator[Finding]
 
 
 def _adopt(v: Verification, start: int) -> None:
-    fd = v.files.open(os.path.join(v.places.commitlog, f"{start:020d}"), os.O_RDONLY)
+    fd = v.files.open(v.places.log_path(start), os.O_RDONLY)
     try:
         made = manifest.make(lambda at, n: v.files.read(fd, at, n), start, v.options.segment_size_bytes, lambda n: None)
     finally:

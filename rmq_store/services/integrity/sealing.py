@@ -14,6 +14,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.log.recovery.places import Places
 from rmq_store.services.integrity import manifest
 
 RATE = 256 << 20
@@ -26,9 +27,9 @@ class _Stopped(Exception):
 class Sealer:
     """Starts with the store; holds it weakly, so that a forgotten store can be collected."""
 
-    def __init__(self, store: StoreWait, files: ControlFiles, commitlog: str) -> None:
+    def __init__(self, store: StoreWait, files: ControlFiles, places: Places) -> None:
         self._store = weakref.ref(store)
-        self._files, self._root, self._commitlog = files, store.path, commitlog
+        self._files, self._root, self._places = files, store.path, places
         self._size = store.options.segment_size_bytes
         self._interval_s = store.options.manifest_interval_ms / 1000
         self._stop = threading.Event()
@@ -75,7 +76,7 @@ class Sealer:
 
     def _seal(self, start: int) -> None:
         try:
-            fd = self._files.open(os.path.join(self._commitlog, f"{start:020d}"), os.O_RDONLY)
+            fd = self._files.open(self._places.log_path(start), os.O_RDONLY)
         except FileNotFoundError:
             return                      # cleaned meanwhile
         try:

@@ -112,7 +112,8 @@ class _Undo:
                  say: Callable[[str, str], None]) -> None:
         self.files, self.io, self.root, self.size, self.content, self.say = files, io, places.root, size, content, say
         self.salvage = os.path.join(places.root, SALVAGE)
-        self.within = (places.root, places.commitlog, places.consumequeue, places.index)
+        self.logs = places.commitlogs if places.several else ()
+        self.within = (places.root, *places.commitlogs, places.consumequeue, places.index)
 
     def all(self) -> None:
         """The other way round: what was done last goes first. A crash in between leaves a store that was not closed."""
@@ -161,7 +162,8 @@ class _Undo:
             if offset is None or name in known:
                 continue
             start = step["start"] + (offset - step["start"]) // self.size * self.size
-            self._replace(os.path.join(self._path(step["file"]), f"{start:020d}"), [(offset - start, name)])
+            directory = next((path for path in self.logs if os.path.lexists(os.path.join(path, f"{start:020d}"))), step["file"])
+            self._replace(os.path.join(self._path(directory), f"{start:020d}"), [(offset - start, name)])
 
     def _bridge(self, step: dict[str, Any]) -> None:
         self._replace(self._path(step["file"]), [(position, name) for position, name in step["parts"]])

@@ -29,7 +29,7 @@ from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity._check import Checker
 from rmq_store.services.integrity.again import confirmed
 from rmq_store.services.integrity.findings import SEVERITY, Finding
-from rmq_store.services.integrity.rows import row_findings
+from rmq_store.services.integrity.rows import files_in, missing_directory, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
 
 __all__ = ["Verification", "chosen_options", "verify"]
@@ -47,7 +47,7 @@ def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
     root = root_of(path)
     keywords = dict(options)
     chosen = resolve(keywords.pop("profile", None), keywords | {"readonly": True}, root, config=keywords.pop("config", None))
-    need_store(root, Places(root, chosen).commitlog)
+    need_store(Places(root, chosen))
     return root, chosen.inferred(infer_sizes(root, chosen))
 
 
@@ -145,7 +145,7 @@ class Verification:
         """Lists the log's files and opens them, again where some of them are gone before they are open."""
         while True:
             findings = list(self.log_files())
-            self.checker = Checker(self.io, self.places.commitlog, self.options.segment_size_bytes,
+            self.checker = Checker(self.io, self.places.commitlogs, self.options.segment_size_bytes,
                                    list(self.options.delay_levels), self.options.record_crc_required)
             try:
                 for start in self.starts:
@@ -168,24 +168,17 @@ class Verification:
             said = gaps
 
     def _log_files(self) -> Iterator[Finding]:
-        size, found = self.options.segment_size_bytes, []
+        size = self.options.segment_size_bytes
         self.starts = []
-        for entry in sorted(os.scandir(self.places.commitlog), key=lambda e: e.name):
-            named = entry.name.isascii() and _LOG_NAME(entry.name) and int(entry.name) <= OFFSET_MAX - size
-            if not named or not entry.is_file(follow_symlinks=False):
-                if os.path.lexists(entry.path):
-                    yield self._finding("foreign_file", entry.path,
-                                        detail="not a commit-log file: move it away; RocketMQ 4.9 refuses a directory here")
+        listed: list[tuple[str, list[int]]] = []
+        for directory in self.places.commitlogs:
+            if self.places.several and not os.path.isdir(directory):
+                yield missing_directory(directory)
                 continue
-            try:
-                length = entry.stat(follow_symlinks=False).st_size
-            except FileNotFoundError:
-                continue            # deleted since it was listed
-            if length != size:
-                yield self._finding("log_file", entry.path, expected=size, found=length,
-                                    detail=f"the file has {length} bytes instead of {size}: the store does not load")
-            else:
-                found.append(int(entry.name))
+            listed.append((directory, []))
+            yield from files_in(directory, size, listed[-1][1])
+        yield from twice_findings(listed)
+        found = sorted({start for _, starts in listed for start in starts})
         for start in found:
             if self.starts and start != self.starts[-1] + size:
                 yield self._finding("log_gap", self.places.commitlog, offset=self.starts[-1] + size,
@@ -374,7 +367,7 @@ class Verification:
 
     def _log_path(self, offset: int) -> str:
         start = self.starts[0] + (offset - self.starts[0]) // self.options.segment_size_bytes * self.options.segment_size_bytes
-        return os.path.join(self.places.commitlog, f"{start:020d}")
+        return self.places.log_path(start)
 
     @property
     def end(self) -> int:
@@ -456,7 +449,7 @@ class Verification:
 
     def manifest_findings(self, start: int, pace: manifest.Pace) -> Iterator[Finding]:
         """What is not as it was when the file at `start` was sealed."""
-        path = os.path.join(self.places.commitlog, f"{start:020d}")
+        path = self.places.log_path(start)
         try:
             made = manifest.read(self.root, start)
         except CorruptionError as error:

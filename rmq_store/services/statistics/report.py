@@ -145,10 +145,12 @@ def _distribution(h: Histogram) -> str:
     return "".join(f"{text}:{count} " for text, count in counts.items())
 
 
-def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_times: Histogram | None) -> dict[str, str]:
+def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[dict[str, int], int],
+                 put_times: Histogram | None) -> dict[str, str]:
     """RocketMQ's keys where the meaning is the same, text as there. Keys of put latency only where puts are measured.
 
-    disks: usage in percent of the disks of the commit log and of the queues. putMessageSizeTotal counts records.
+    disks: usage in percent of the disk of each directory of the commit log, and of that of the queues; -1: cannot be told.
+    commitLogDiskRatio is that of the emptiest disk, as there. putMessageSizeTotal counts records.
     """
     stats, gets = store._stats(), store._get_stats()
     lag = _counts.histograms(store)["dispatch_lag"]
@@ -170,7 +172,8 @@ def runtime_info(store: "StoreWait", rates: Rates, disks: tuple[int, int], put_t
         "getTransferedTps": rates.text("transferred"),
         "getMessageTransferredMsgCount": str(gets["got_messages"]),
         "commitLogMinOffset": str(stats["min_log_offset"]), "commitLogMaxOffset": str(stats["committed"]),
-        "commitLogDiskRatio": str(disks[0] / 100), "consumeQueueDiskRatio": str(disks[1] / 100),
+        **{f"commitLogDiskRatio_{path}": str(used / 100 if used >= 0 else -1.0) for path, used in disks[0].items()},
+        "commitLogDiskRatio": str(min(disks[0].values()) / 100), "consumeQueueDiskRatio": str(disks[1] / 100),
         "pageCacheLockTimeMills": str(_counts.lock_ms(store)),
         "remainTransientStoreBufferNumbs": str(free // store.options.pool_window_size_bytes if size else NO_POOL),
         "remainHowManyDataToFlush": human_bytes(max(stats["wrote"] - stats["flushed"], 0)),

@@ -86,7 +86,7 @@ def _refuse_nested(source: Source, root: str, options: dict[str, Any]) -> None:
     given = dict(options)
     chosen = resolve(given.pop("profile", None), given, root, config=given.pop("config", None))
     mine = Places(root, chosen)
-    for target in (root, mine.commitlog, mine.consumequeue, mine.index):
+    for target in (root, *mine.commitlogs, mine.consumequeue, mine.index):
         if source.has(target):
             raise ConfigError(f"{target} is the source {source.root}, or in it, where nothing is written: copy into another "
                               "directory")
