@@ -40,7 +40,7 @@ from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
-from rmq_store.opened.tasks import known_offsets, log_flusher, tasks_of
+from rmq_store.opened.tasks import known_offsets, log_flusher, policy_taker, tasks_of
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.consumer.room import Consuming
@@ -165,7 +165,7 @@ class MessageStore(StoreServes):
         self._rates = Rates(self.path)
         self._windows = Windows(self.path, "DefaultCluster")
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self),
-                                    light=self.options.enable_lmq)
+                                    light=self.options.enable_lmq, topics_changed=policy_taker(self))
         consuming = self._consuming
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
         self._checker = Checker(self, self._transactions)
@@ -180,6 +180,7 @@ class MessageStore(StoreServes):
             self._delay = DelayService(self, self._files)
         if self.options.signals:
             close_on_signals()
+        self._take_policies_of_file()
         self._opened()
         if services and not self.readonly:
             self._add_offered_hooks()

@@ -49,6 +49,7 @@ ROOMS = {
     "access/bulk": ("many records at once, for Spark and copies", "callers"),
     "services/consumer": ("groups, offsets, retries, config/*.json", "callers, control thread"),
     "services/delay": ("delay levels", "delay timer"),
+    "services/compaction": ("topics as tables: the newest message of each key", "callers"),
     "services/cleaning": ("deleting what is old", "control thread"),
     "services/transaction": ("half messages, their decisions, and the check-back", "callers, transactions, control thread"),
     "services/dispatchers": ("functions that get every dispatched record, at their own pace", "dispatchers, control thread"),

@@ -1,8 +1,9 @@
-"""Put hooks, dispatchers and running flags of an AsyncMessageStore: the calls of MessageStore, awaited."""
+"""Put hooks, dispatchers, running flags and tables of an AsyncMessageStore: the calls of MessageStore, awaited."""
 from typing import Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.transaction import AsyncTransacting
+from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
 
 __all__ = ["AsyncHooks"]
@@ -39,6 +40,11 @@ class AsyncHooks(AsyncTransacting):
     async def remove_dispatcher(self, name: str, *, forget: bool = False) -> None:
         """As MessageStore.remove_dispatcher."""
         await in_own_thread(lambda: self.store.remove_dispatcher(name, forget=forget))
+
+    async def table(self, topic: str, *, keys_max: int = KEYS_MAX) -> Table:
+        """As MessageStore.table, read in a thread of its own. The Table is the plain one: its calls take in what arrived since
+        the last one, in the loop's thread. Where that may be much, call its `refresh` in a thread (asyncio.to_thread) first."""
+        return await in_own_thread(lambda: self.store.table(topic, keys_max=keys_max))
 
     async def dispatchers(self) -> list[DispatcherState]:
         """As MessageStore.dispatchers."""

@@ -12,7 +12,7 @@ from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
-from rmq_store.services.consumer.tables import PERM_READ, PERM_WRITE, cleanup_policy
+from rmq_store.services.consumer.tables import CLEANUP_POLICIES, PERM_READ, PERM_WRITE, cleanup_policy
 
 PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
@@ -31,6 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (default rw)")
     parser.add_argument("--order", choices=("true", "false"), help="for set: whether the topic is an order topic (default "
                         "false)")
+    parser.add_argument("--cleanup-policy", choices=CLEANUP_POLICIES, help="for set: COMPACTION keeps the newest message of "
+                        "each key, and refuses messages without keys; DELETE (the default) keeps all messages until cleaning "
+                        "deletes them")
     parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: keep this topic")
     parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only list what would be "
                         "deleted")
@@ -69,6 +72,10 @@ def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
              "perm": args.perm and PERMISSIONS[args.perm], "order": args.order and args.order == "true"}
     for topic in args.topic:
         entry = store.topic_table.set(table_name("topic", topic), **{k: v for k, v in given.items() if v is not None})
+        if args.cleanup_policy:
+            if store.options.compat != "5.x":
+                raise ConfigError("--cleanup-policy: topics of a store of compat 4.9 have no cleanup policy, open it with 5.x")
+            entry = store.topic_table.set_cleanup_policy(topic, args.cleanup_policy)
         _show(out, topic, entry, store.queues(topic))
     store.topic_table.flush()
     return FINE

@@ -1,13 +1,18 @@
 """What an open store does for consumers, producers and operators: offsets, lag, transactions, cleaning, topics. A part of
 MessageStore."""
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmq_store.errors import StoreNotWriteable, illegal
+from rmq_store.access.writer._arguments import joined_keys
+from rmq_store.access.writer.keyed import need_key
+from rmq_store.errors import CorruptionError, StoreNotWriteable, illegal
+from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.hooking import StoreHooks
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
+from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, lag_of, reset
@@ -67,6 +72,9 @@ class StoreServes(StoreHooks):
         TransactionalMessageService.prepareMessage.
         """
         self._check_writable()
+        if topic in self._keyed_topics():
+            keys = None if keys is None else joined_keys(keys)
+            need_key(self._keyed_topics(), topic, keys, properties)
         half = self._transactions.prepare(
             self, topic, body, group, queue_id=queue_id, tags=tags, keys=keys, properties=properties, wait=wait, flag=flag,
             sys_flag=sys_flag, born_timestamp=born_timestamp, born_host=born_host, reconsume_times=reconsume_times)
@@ -102,6 +110,31 @@ class StoreServes(StoreHooks):
         """
         self._check_writable()
         self._checker.add(group, callback)
+
+    # ---- compaction topics, and tables
+
+    def table(self, topic: str, *, keys_max: int = KEYS_MAX) -> Table:
+        """Makes a table of a topic: a read-only mapping from each key to the newest Message with it, kept up to date.
+
+        The call reads all messages of the topic that are there. The topic may have either cleanup policy, and queues that come
+        later. keys_max: a table that meets more keys raises StoreStateError. Works on a read-only store too. See Table and
+        docs/compaction-topics.md. Thread-safety: any. Raises ArgumentIllegal, OSError.
+        """
+        self._check_open()
+        return Table(self, topic, keys_max)
+
+    def _take_policies(self, compacted: frozenset[str]) -> None:
+        """Topics whose cleanup policy is COMPACTION from now on."""
+        if not self.readonly:
+            self._set_keyed(compacted)
+
+    def _take_policies_of_file(self) -> None:
+        """While the store opens. A topics.json that cannot be read is no reason to refuse the messages."""
+        try:
+            if os.path.exists(os.path.join(self.path, "config", "topics.json")):
+                self._take_policies(self._consuming.topics.compacted())
+        except CorruptionError as error:
+            emit(Event.TASK_FAILED, task="reading the cleanup policies of topics", path=self.path, error=str(error))
 
     # ---- what consumers have read, and deleting what is old
 

@@ -15,7 +15,7 @@ from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["known_offsets", "log_flusher", "tasks_of"]
+__all__ = ["known_offsets", "log_flusher", "policy_taker", "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -74,6 +74,18 @@ def _look(store: StoreServes, stop: threading.Event) -> None:
 def known_offsets(store: StoreServes) -> dict[tuple[str, str], dict[int, int]]:
     """For the cleaner: who has consumed how far."""
     return store.offsets.table()
+
+
+def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:
+    """Makes the cleanup policies of topic_table hold. Holds the store weakly."""
+    weak = weakref.ref(store)
+
+    def take(compacted: frozenset[str]) -> None:
+        found = weak()
+        if found is not None:
+            found._take_policies(compacted)
+
+    return take
 
 
 def log_flusher(store: StoreServes) -> Callable[[], object]:

@@ -25,8 +25,9 @@ cdef class StoreCore:
     cdef readonly object options        # config.load.Options
     cdef readonly bint readonly
     cdef bint refuses_puts              # readonly, or one of the running flags forbids puts
-    cdef int put_checks                 # refuses_puts, or there are hooks: what a put looks at
+    cdef int put_checks                 # refuses_puts, or there are hooks or keyed topics: what a put looks at
     cdef tuple hooks                    # (name, put hook), in the order of their calls
+    cdef object keyed                   # frozenset of topics whose messages need KEYS; None: no topic
     cdef readonly bint disk_full        # the cleaner's word: the disk is fuller than disk_full_pct
     cdef int flags                      # RunningFlags that set_readable and its like have set
     cdef IoTable io_owner

@@ -254,6 +254,14 @@ cdef class StoreCore:
         self.hooks = hooks
         self._check_puts()
 
+    def _set_keyed(self, topics):
+        """The topics whose messages need KEYS from now on, as those of compaction topics: frozenset of str."""
+        self.keyed = topics or None
+        self._check_puts()
+
+    def _keyed_topics(self):
+        return self.keyed or frozenset()
+
     def _set_flag(self, int flag, bint on):
         """Sets one of RunningFlags, or takes it back. Returns whether it was set."""
         cdef int before
@@ -285,7 +293,7 @@ cdef class StoreCore:
 
     cdef void _check_puts(self) noexcept:
         self.refuses_puts = self.readonly or self.disk_full or self.flags & (NOT_WRITEABLE | FENCED) != 0
-        self.put_checks = self.refuses_puts or len(self.hooks) > 0
+        self.put_checks = self.refuses_puts or len(self.hooks) > 0 or self.keyed is not None
 
     def _stats(self):
         cdef Log *log

@@ -15,6 +15,7 @@ from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX
 
 from rmq_store import errors
 from rmq_store.access.writer.hooks import PutMessage, ask
+from rmq_store.access.writer.keyed import need_key
 from rmq_store.status import PutStatus
 
 cdef extern from "rmq_put_hook.h" nogil:
@@ -38,25 +39,28 @@ cdef extern from "rmq_put_hook.h" nogil:
 cdef tuple _STATUS = tuple(PutStatus)
 
 
-cdef object hooks_run(tuple hooks, PyObject **v, PyObject **changed, bint compat5):
+cdef object hooks_run(tuple hooks, object keyed, PyObject **v, PyObject **changed, bint compat5):
     cdef object keys = <object> v[KEYS]
     cdef object kept = None
     memcpy(changed, v, ARGUMENTS * sizeof(PyObject *))
     if keys is not None and type(keys) is not str:
         keys = joined_keys(keys)        # an iterator gives its keys once
         changed[KEYS] = <PyObject *> keys
-    message = PutMessage("5.x" if compat5 else "4.9", topic=<object> v[TOPIC], body=<object> v[BODY],
-                         queue_id=<object> v[QUEUE_ID], tags=<object> v[TAGS], keys=keys, properties=<object> v[PROPERTIES],
-                         delay_level=<object> v[DELAY_LEVEL], flag=<object> v[FLAG], sys_flag=<object> v[SYS_FLAG],
-                         born_timestamp=<object> v[BORN_TIMESTAMP], born_host=<object> v[BORN_HOST],
-                         reconsume_times=<object> v[RECONSUME_TIMES],
-                         prepared_transaction_offset=<object> v[PREPARED_TRANSACTION_OFFSET])
-    ask(hooks, message)
-    if message.changed:
-        kept = message.encoded()
-        changed[PROPERTIES] = <PyObject *> kept
-        changed[TAGS] = changed[KEYS] = changed[DELAY_LEVEL] = <PyObject *> None
-    return message, keys, kept
+    if hooks:
+        message = PutMessage("5.x" if compat5 else "4.9", topic=<object> v[TOPIC], body=<object> v[BODY],
+                             queue_id=<object> v[QUEUE_ID], tags=<object> v[TAGS], keys=keys, properties=<object> v[PROPERTIES],
+                             delay_level=<object> v[DELAY_LEVEL], flag=<object> v[FLAG], sys_flag=<object> v[SYS_FLAG],
+                             born_timestamp=<object> v[BORN_TIMESTAMP], born_host=<object> v[BORN_HOST],
+                             reconsume_times=<object> v[RECONSUME_TIMES],
+                             prepared_transaction_offset=<object> v[PREPARED_TRANSACTION_OFFSET])
+        ask(hooks, message)
+        if message.changed:
+            kept = message.encoded()
+            changed[PROPERTIES] = <PyObject *> kept
+            changed[TAGS] = changed[KEYS] = changed[DELAY_LEVEL] = <PyObject *> None
+    if keyed is not None:
+        need_key(keyed, <object> v[TOPIC], <object> changed[KEYS], <object> changed[PROPERTIES])
+    return keys, kept
 
 
 cdef class _CapsuleHook:

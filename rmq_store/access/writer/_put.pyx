@@ -458,7 +458,7 @@ cdef class StorePut(StoreCore):
         cdef PyObject *changed[ARGUMENTS]
         if self.refuses_puts:
             self._refuse_put()
-        _kept = hooks_run(self.hooks, v, changed, self.compat5)     # what `changed` points into
+        _kept = hooks_run(self.hooks, self.keyed, v, changed, self.compat5)     # what `changed` points into
         wants[0] = True
         return self._put(changed, wants)
 

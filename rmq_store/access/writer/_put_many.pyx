@@ -22,6 +22,8 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.access.writer.hooks import asked_batch, asked_many
+from rmq_store.access.writer.keyed import need_keys
+from rmq_store.access.writer.keyed import need_keys
 from rmq_store.codec.batch import decode_batch
 from rmq_store.status import PutStatus
 
@@ -223,7 +225,7 @@ cdef class StorePutMany(StorePut):
             checked_wait(wait)
         if keys is not None and type(keys) is not str:
             keys = joined_keys(keys)
-        if self.hooks:
+        if self.put_checks:
             bodies = self._ask(bodies, (topic, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host))
         for i in range(n):
             if type(bodies[i]) is not bytes:
@@ -330,11 +332,18 @@ cdef class StorePutMany(StorePut):
         return self._finish_many(r, any_wants)
 
     cdef object _ask(self, what, tuple arguments):
-        # Of put_many the messages, of put_batch the properties, as the hooks want them.
+        # Of put_many the messages, of put_batch the properties, as the hooks want them; each message has the key it needs.
         given = dict(zip(_ASKED, arguments, strict=False))
         if isinstance(what, list):
-            return asked_many(self.hooks, self.options.compat, what, given)
-        return asked_batch(self.hooks, self.options.compat, {**given, "body": what})
+            what = asked_many(self.hooks, self.options.compat, what, given) if self.hooks else what
+            return what if self.keyed is None else need_keys(self.keyed, given["topic"], given["keys"], given["properties"],
+                                                             what)
+        properties = (asked_batch(self.hooks, self.options.compat, {**given, "body": what}) if self.hooks
+                      else given["properties"])
+        if self.keyed is not None:
+            need_keys(self.keyed, given["topic"], None, properties, [
+                {"properties": e.properties} if b"KEYS\x01" in e.properties else b"" for e in decode_batch(what)])
+        return properties
 
     def _check_message(self, i, topic, queue_id, message, sys_flag):
         """The checks of one put without its append, so that put_many refuses all or nothing."""
@@ -389,7 +398,7 @@ cdef class StorePutMany(StorePut):
         if len(data) > self.body_size_max:
             raise errors.MessageIllegal(errors.exceeds("batch size", f"{len(data)} bytes", self.body_size_max,
                                                        "send smaller batches, or raise message_size_max_bytes"))
-        if self.hooks:
+        if self.put_checks:
             properties = self._ask(data, (topic, queue_id, None, None, properties, 0, sys_flag, born_timestamp, born_host,
                                           reconsume_times))
         elements = decode_batch(data)

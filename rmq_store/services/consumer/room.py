@@ -30,8 +30,9 @@ class Consuming:
     """Made when a store is opened. flush_log makes durable what was put, before offsets are written. light: enable_lmq."""
 
     def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object],
-                 light: bool = False) -> None:
+                 light: bool = False, topics_changed: Callable[[frozenset[str]], object] | None = None) -> None:
         self._light = light
+        self._topics_changed = topics_changed
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self._offsets: ConsumerOffsets | None = None
@@ -65,7 +66,8 @@ class Consuming:
     def topics(self) -> TopicTable:
         with self._lock:
             if self._topics is None:
-                self._topics = TopicTable(self._file("topics.json"), compat=self._compat, readonly=self._readonly)
+                self._topics = TopicTable(self._file("topics.json"), compat=self._compat, readonly=self._readonly,
+                                          changed=self._topics_changed)
             return self._topics
 
     def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None,

@@ -5,18 +5,19 @@ Entries are RocketMQ's beans as dicts, with its names and defaults; what an entr
 needs neither file: a put makes its topic. They are for a broker that takes the directory over, and for the retry limits of
 groups. Thread-safety: every method, one lock.
 """
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.errors import StoreClosed, StoreNotWriteable, illegal
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import next_version
 
-__all__ = ["PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable", "cleanup_policy"]
+__all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable", "cleanup_policy"]
 
 PERM_READ, PERM_WRITE = 4, 2
+CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
 
 
 def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
@@ -25,7 +26,7 @@ def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
     DELETE where the entry names none, as every entry of 4.9. A value that RocketMQ does not know is returned as its repr."""
     attributes = (entry or {}).get("attributes")
     policy = attributes.get("cleanup.policy", "DELETE") if isinstance(attributes, dict) else "DELETE"
-    return policy if policy in ("DELETE", "COMPACTION") else repr(policy)
+    return policy if policy in CLEANUP_POLICIES else repr(policy)
 
 
 class _Table:
@@ -84,7 +85,9 @@ class _Table:
                 self._entries[name] = entry
                 self._dirty = True
                 self.changes += 1
-            return dict(entry)
+        if entry != before:
+            self._tell()
+        return dict(entry)
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes an entry unless there is one; returns the one that holds."""
@@ -98,7 +101,12 @@ class _Table:
             found = self._entries.pop(name, None) is not None
             self._dirty = self._dirty or found
             self.changes += found
-            return found
+        if found:
+            self._tell()
+        return found
+
+    def _tell(self) -> None:
+        """Entries changed; without the lock."""
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """Copies of all entries by name."""
@@ -145,6 +153,30 @@ class TopicTable(_Table):
         "order": False, "perm": PERM_READ | PERM_WRITE, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "",
         "topicSysFlag": 0, "writeQueueNums": 4})
     defaults_5x = MappingProxyType({"attributes": {}})
+
+    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
+                 changed: Callable[[frozenset[str]], object] | None = None) -> None:
+        """changed: called with compacted() after entries changed."""
+        self._changed = changed
+        super().__init__(file, compat=compat, readonly=readonly)
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed(self.compacted())
+
+    def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
+        """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
+        It holds at once; the next flush() writes it. The other attributes stay. Raises ArgumentIllegal, StoreNotWriteable, and
+        ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic attribute cleanup.policy."""
+        if policy not in CLEANUP_POLICIES:
+            raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
+        known = (self.get(name) or {}).get("attributes")
+        return self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
+
+    def compacted(self) -> frozenset[str]:
+        """The topics whose cleanup policy is COMPACTION: frozenset of str."""
+        with self._lock:
+            return frozenset(name for name, entry in self._entries.items() if cleanup_policy(entry) == "COMPACTION")
 
 
 class GroupTable(_Table):
