@@ -49,6 +49,7 @@ from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 from rmq_store.services.statistics.windows import Windows
+from rmq_store.services.timer.service import TimerService
 from rmq_store.services.transaction.checking import Checker
 from rmq_store.services.transaction.service import Transactions
 
@@ -178,6 +179,9 @@ class MessageStore(StoreServes):
             self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files)])
         if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
+        self._timer_serves = services
+        if services and not self.readonly and TimerService.wanted(self):
+            self._timer = TimerService(self, self._files)
         if self.options.signals:
             close_on_signals()
         self._take_policies_of_file()
@@ -363,6 +367,8 @@ class MessageStore(StoreServes):
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()
+        if self._timer is not None:
+            self._timer.stop()
         if self._listeners is not None:
             self._listeners.stop()
         if self._watch is not None:
@@ -378,6 +384,8 @@ class MessageStore(StoreServes):
         else:
             self._consuming.end(write=False)
             self._dispatchers.end(write=False)
+        if self._timer is not None:
+            self._attempt(problems, "writing timer messages' state", self._timer.end, not problems)
         self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
         if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this
@@ -422,6 +430,9 @@ class MessageStore(StoreServes):
                 part.stop()
         if self._delay is not None:
             self._delay.stop()
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.end(False)
         self._end_failed_open()
         self._let_go([], ControlFiles(io))
 

@@ -168,6 +168,20 @@ OPTIONS: tuple[Option, ...] = (
          "crash, messages that were delivered since the last write are delivered again.", "flushDelayOffsetInterval"),
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, in s, m, h or d.",
            upstream={"messageDelayLevel": None}),
+    _bool("timer_wheel_enable", True, "Messages with a time of delivery (deliver_at, delay) are taken and delivered.",
+          "timerWheelEnable"),
+    _int("timer_precision_ms", 1000, "ms", 10, 60_000, "Length of a slot of the timer wheel. A timer message is delivered up "
+         "to one slot late. A store keeps the value that it began with.", "timerPrecisionMs"),
+    _int("timer_max_delay_sec", 259_200, "s", 1, 366 * 86_400, "The longest delay of a timer message.", "timerMaxDelaySec"),
+    _int("timer_roll_window_slot", 172_800, "slots", 2, 600_000, "A timer message that waits longer than this number of slots "
+         "is stored again on its way.", "timerRollWindowSlot"),
+    _int("timer_congest_num_each_slot", 2_147_483_647, "messages", 1, 2_147_483_647, "From this number of messages in one slot "
+         "on, puts for it are refused with WHEEL_TIMER_FLOW_CONTROL: some, and all from twice the number on.",
+         "timerCongestNumEachSlot"),
+    _int("timer_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "How often timer log, timer wheel and config/timercheck are "
+         "written. After a crash, timer messages that were delivered since are delivered again.", "timerFlushIntervalMs"),
+    _int("timer_log_file_bytes", 104_857_600, "bytes", 1024, 1 << 30, "Size of a file of the timer log.",
+         "mappedFileSizeTimerLog"),
     _int("transaction_timeout_ms", 6000, "ms", 1, 24 * _HOUR_MS, "How old a transaction must be before its producer group is "
          "asked for the first time.", "transactionTimeOut", change=_LIVE),
     _int("transaction_check_interval_ms", None, "ms", 1, 24 * _HOUR_MS, "How often undecided transactions are checked.",

@@ -111,6 +111,20 @@ class OpenOptions(LiveOptions, total=False):
     flushDelayOffsetInterval: int | str
     delay_levels: str | Sequence[int]
     messageDelayLevel: str | Sequence[int]
+    timer_wheel_enable: bool | str
+    timerWheelEnable: bool | str
+    timer_precision_ms: int | str
+    timerPrecisionMs: int | str
+    timer_max_delay_sec: int | str
+    timerMaxDelaySec: int | str
+    timer_roll_window_slot: int | str
+    timerRollWindowSlot: int | str
+    timer_congest_num_each_slot: int | str
+    timerCongestNumEachSlot: int | str
+    timer_flush_interval_ms: int | str
+    timerFlushIntervalMs: int | str
+    timer_log_file_bytes: int | str
+    mappedFileSizeTimerLog: int | str
     transaction_op_interval_ms: int | str
     transactionOpBatchInterval: int | str
     enable_lmq: bool | str

@@ -79,12 +79,10 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
     _NO_TIMER: {
-        "mappedFileSizeTimerLog": 104_857_600, "timerWheelEnable": True, "timerPrecisionMs": 1000,
-        "timerRollWindowSlot": 172_800, "timerMaxDelaySec": 259_200, "timerFlushIntervalMs": 1000,
         "timerGetMessageThreadNum": 3, "timerPutMessageThreadNum": 3,
         "timerEnableDisruptor": False, "timerEnableCheckMetrics": True, "timerCheckMetricsWhen": "05",
         "timerInterceptDelayLevel": False, "timerStopEnqueue": False, "timerStopDequeue": False, "timerSkipUnknownError": False,
-        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False, "timerCongestNumEachSlot": (1 << 31) - 1,
+        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False,
         "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
         "haListenPort": 10_912, "haSendHeartbeatInterval": 5000,

@@ -9,7 +9,7 @@ from rmq_store.access.writer.keyed import need_key
 from rmq_store.errors import CorruptionError, StoreNotWriteable, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter
-from rmq_store.opened.hooking import StoreHooks
+from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.services.compaction.table import KEYS_MAX, Table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreServes"]
 
 
-class StoreServes(StoreHooks):
+class StoreServes(StoreTimers):
     """The half of MessageStore that stands on services. Its attributes are set by MessageStore._serve."""
 
     checkpoint_fd: int = -1

@@ -28,6 +28,8 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
                          ("looking for the files of the log", CHECK_MS, _check_log)]
     if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
+    if services and options.timer_wheel_enable:
+        tasks.append(("writing timer wheel and log", options.timer_flush_interval_ms, _write_timers))
     if services:
         tasks.append(("writing op messages", options.transaction_op_interval_ms, _tend_transactions))
     if Cleaner.wanted(options):
@@ -57,6 +59,11 @@ def _check_log(store: StoreServes, stop: threading.Event) -> None:
 def _write_delay_offsets(store: StoreServes, stop: threading.Event) -> None:
     if store._delay is not None:
         store._delay.write()
+
+
+def _write_timers(store: StoreServes, stop: threading.Event) -> None:
+    if store._timer is not None:
+        store._timer.write()
 
 
 def _tend_transactions(store: StoreServes, stop: threading.Event) -> None:

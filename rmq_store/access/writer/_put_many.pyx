@@ -12,9 +12,10 @@ from libc.stdlib cimport free, malloc
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
                                                  SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
                                                  arguments_parse, checked_wait, joined_keys, without_crc)
+from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
-                                           find_property, place_locked)
+                                           place_locked)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
@@ -23,8 +24,8 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 from rmq_store import errors
 from rmq_store.access.writer.hooks import asked_batch, asked_many
 from rmq_store.access.writer.keyed import need_keys
-from rmq_store.access.writer.keyed import need_keys
 from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.timer import timed_messages
 from rmq_store.status import PutStatus
 
 cdef enum:
@@ -190,17 +191,25 @@ cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) exce
     return 0
 
 
+cdef bint _bodies_only(list messages) noexcept:
+    for message in messages:
+        if type(message) is not bytes:
+            return False
+    return True
+
+
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
-                 born_timestamp=None, born_host=None, wait=None):
+                 born_timestamp=None, born_host=None, deliver_at=None, delay=None, wait=None):
         """Stores many messages of one queue, and takes the put lock only a few times. Returns a PutManyResult.
 
-        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
-        differ from the keywords here. The call checks all messages before it stores the first: if one message breaks a limit,
-        or the put lock is busy (busy_after_ms), no message is stored. Other threads may put in between, every 1,024 messages or
-        when the pool is full. wait: as for put, for all messages together. The bytes on disk are the same as after single puts.
+        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag,
+        deliver_at, delay that differ from the keywords here. The call checks all messages before it stores the first: if one
+        message breaks a limit, or the put lock is busy (busy_after_ms), no message is stored. Other threads may put in between,
+        every 1,024 messages or when the pool is full. deliver_at, delay, wait: as for put, for all messages together. The bytes
+        on disk are the same as after single puts.
         Raises, durability, thread-safety: as put. An error may come after some messages are stored: no room in the pool or on
         the disk, a failed write, a close, or the error of a signal handler. Then `stored` of the error has the places of these
         messages, from the first message on, and the messages stay stored.
@@ -212,7 +221,7 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Many many
         cdef Py_ssize_t i, n, size, largest = 0
-        cdef bint wants
+        cdef bint wants, bare
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
@@ -225,14 +234,13 @@ cdef class StorePutMany(StorePut):
             checked_wait(wait)
         if keys is not None and type(keys) is not str:
             keys = joined_keys(keys)
+        if deliver_at is not None or delay is not None or not _bodies_only(bodies):
+            bodies = timed_messages(bodies, properties, deliver_at, delay)
         if self.put_checks:
             bodies = self._ask(bodies, (topic, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host))
-        for i in range(n):
-            if type(bodies[i]) is not bytes:
-                return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
-                                       born_host, wait)
-        kept = self._properties(&a, properties, tags, keys)
-        if kept is not None and b"DELAY\x01" in kept:
+        bare = _bodies_only(bodies)
+        kept = self._properties(&a, properties, tags, keys) if bare else None
+        if not bare or (kept is not None and delay_asked(a.properties, a.properties_size)):
             return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                                    wait)
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
@@ -355,7 +363,7 @@ cdef class StorePutMany(StorePut):
             raise errors.MessageIllegal(f"body of message {i} is a {type(message['body']).__name__}: give bytes or a "
                                         "contiguous buffer (encode text first)") from None
         kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
-        if kept is not None and b"DELAY\x01" in kept:
+        if kept is not None and delay_asked(a.properties, a.properties_size):
             topic, _, kept = self._delayed(real, queue_id, kept, sys_flag)
             a.properties_size = <int32_t> len(kept)
             a.properties = PyBytes_AS_STRING(kept)
@@ -382,8 +390,7 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Many many
         cdef Piece *pieces
-        cdef const char *value = NULL
-        cdef Py_ssize_t i, n, size = 0
+        cdef Py_ssize_t i, n
         cdef int64_t limit, total = 0
         cdef bint wants
         self._enter()
@@ -406,7 +413,7 @@ cdef class StorePutMany(StorePut):
             elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
         n = len(elements)
         kept = self._properties(&a, properties, None, None)
-        delayed = kept is not None and find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size)
+        delayed = kept is not None and delay_asked(a.properties, a.properties_size)
         if (sys_flag & FLAG_TRANSACTION) or delayed:
             raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
