@@ -79,7 +79,7 @@ class Broker:
         decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
         cannot be listened on.
         """
-        given = dict(split(read_config(config).entries)[0]) if config is not None else {}
+        given = split(read_config(config).entries)[0] if config is not None else {}
         own, found = split(options)
         others: dict[str, Any] = found
         given |= own
