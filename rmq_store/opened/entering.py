@@ -1,8 +1,8 @@
 """Entering topics into config/topics.json that puts of this program made: a broker that takes the directory over has no route
 to a topic that is not there (RocketMQ: TopicConfigManager, whose entries a broker makes at the first send).
 
-The control thread looks whether the store has more queues than at its last look, and close() looks once more. A topic that has an
-entry keeps it; only where this program puts into a queue beyond its queues do these grow, because a consumer would not read it.
+The control thread looks whether the store has more queues than at its last look, and close() looks once more. A topic that has
+an entry keeps it; only where this program puts into a queue beyond its queues do these grow, because a consumer would not read it.
 Not thread-safe: the control thread, and close() after it has ended.
 """
 from collections.abc import Iterable
