@@ -2,7 +2,8 @@
 to a topic that is not there (RocketMQ: TopicConfigManager, whose entries a broker makes at the first send).
 
 The control thread looks whether the store has more queues than at its last look, and close() looks once more. A topic that has
-an entry keeps it; only where this program puts into a queue beyond its queues do these grow, because a consumer would not read it.
+an entry keeps it; only where this program puts into a queue beyond its queues do these grow, because a consumer would not read
+that one.
 Not thread-safe: the control thread, and close() after it has ended.
 """
 from collections.abc import Iterable
