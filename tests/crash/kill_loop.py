@@ -169,7 +169,8 @@ class Directory:
         """Opens the store and says what is wrong."""
         for producer, number, offset in acks:
             self.places[producer][number] = offset
-        if readonly and not os.path.isdir(os.path.join(self.root, "commitlog")):
+        first = "log1" if self.config.endswith("-several") else "commitlog"
+        if readonly and not os.path.isdir(os.path.join(self.root, first)):
             return [] if not acks else ["no commitlog"]
         with MessageStore.open(self.root, readonly=readonly, **options_of(self.root, self.config)) as store:
             wrong = self._compare(store, acks)
