@@ -84,6 +84,15 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     return lock
 
 
+def _backend(options: Options, places: Places, io: Any) -> tuple[Options, Any]:
+    """The back end that holds, and how it writes. On several disks what each of them can do."""
+    if options.readonly or not places.several or options.flush_backend not in ("auto", "io_uring"):
+        return choose_backend(options, places.commitlog_tmp, io)
+    disks = {os.stat(tmp).st_dev: tmp for tmp in places.commitlog_tmps}
+    return min((choose_backend(options, tmp, io) for tmp in disks.values()), key=lambda found: (
+        found[1] is not None, *(getattr(found[1], what, 0) for what in ("direct", "durable", "request_bytes"))))
+
+
 def _avoid_full(store: StoreServes, places: Places) -> None:
     """The first new file of a log in several directories goes to a disk that has room; cleaning looks again and again."""
     for number, path in enumerate(places.growing) if places.several else ():
@@ -125,7 +134,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     if not readonly:
         for tmp in places.tmps:
             _sweep(files, tmp)
-    options, how = choose_backend(options, places.commitlog_tmp, io)
+    options, how = _backend(options, places, io)
     _building.setup(store, places.root, options, readonly, io, places.commitlogs,
                     zip(places.growing, places.commitlog_tmps, strict=True), how)
     store._setup_put()

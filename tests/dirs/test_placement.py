@@ -80,7 +80,8 @@ def test_read_only_directories_get_no_file_and_keep_what_they_have(two):
     with two.open(**more) as store:
         all_there(store, 120)
     # named as a read-only directory alone
-    with MessageStore.open(two.root, **SIZES, commitlog_path=str(two.logs[1]), commitlog_paths_readonly=str(two.logs[0])) as store:
+    with MessageStore.open(two.root, **SIZES, commitlog_path=str(two.logs[1]),
+                           commitlog_paths_readonly=str(two.logs[0])) as store:
         all_there(store, 120)
 
 
@@ -207,7 +208,7 @@ def test_a_path_that_is_the_place_of_a_mount_is_refused(two, monkeypatch):
 
     def elsewhere(path, **more):
         about = stat(path, **more)
-        return about if not str(path) == str(two.logs[1]) else os.stat_result((about[0], about[1], about[2] + 1, *about[3:]))
+        return about if str(path) != str(two.logs[1]) else os.stat_result((about[0], about[1], about[2] + 1, *about[3:]))
 
     monkeypatch.setattr(os, "stat", elsewhere)
     with pytest.raises(errors.ConfigError, match="give a directory in that file system, not the place where it is mounted"):

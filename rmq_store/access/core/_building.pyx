@@ -136,7 +136,8 @@ def leave_out(StoreCore store not None, int64_t end):
 
 def set_full(StoreCore store not None, int number, bint full):
     """Of the directory `number` of those that get new files: whether its disk is full. It then gets none while another is not."""
-    rmq_publish32(&store.alloc.places.all[number].full, full)
+    if store.alloc != NULL and 0 <= number < store.alloc.places.count:
+        rmq_publish32(&store.alloc.places.all[number].full, full)
 
 
 def take_queues(StoreCore store not None, QueueTableOwner owner not None):

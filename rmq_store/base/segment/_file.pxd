@@ -52,6 +52,8 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
                              bint writable) noexcept nogil
 # Opens the same file once more, for direct I/O: 0 or -errno.
 cdef int log_file_open_direct(LogFile *f) noexcept nogil
+# Makes what happened to its name durable: 0 or -errno.
+cdef int log_file_sync_dir(const LogFile *f) noexcept nogil
 # Memory that looks like a file of `size` bytes at log offset `start`, for readers. NULL: out of memory.
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
 cdef void log_file_hold(LogFile *f) noexcept nogil

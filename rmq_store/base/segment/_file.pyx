@@ -1,7 +1,7 @@
 """One CommitLog file and the row of them (RocketMQ: MappedFile, MappedFileQueue). Contract in _file.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, strlen, strrchr
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
 from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
@@ -114,6 +114,16 @@ cdef int log_file_open_direct(LogFile *f) noexcept nogil:
             return fd
         f.direct_fd = fd
     return 0
+
+
+cdef int log_file_sync_dir(const LogFile *f) noexcept nogil:
+    cdef char *dir = text_copy(f.path)
+    cdef int rc = -ENOMEM
+    if dir != NULL:
+        strrchr(dir, c"/")[0] = 0
+        rc = f.io.sync_dir(f.io.ctx, dir)
+        free(dir)
+    return rc
 
 
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil:

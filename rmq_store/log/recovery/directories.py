@@ -88,9 +88,9 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
 def missing_end(places: Places, options: Options, end: int, known: int) -> bool:
     """Whether files at the end of a log in several directories are not there: those that are end at `end`, and the queues, or
     the checkpoint, lead to `known`. For writing raises LogDirectoryMissing unless that was accepted; for reading says so."""
-    if not places.several or known <= end:
-        return False
     size = options.segment_size_bytes
+    if not places.several or known <= end or (known - end) // size > _HOLE_MOST:
+        return False
     if not options.readonly:
         if options.commitlog_loss_accepted:
             return False

@@ -17,7 +17,8 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  * One JVM for many questions: reads commands from standard input, one a line, fields separated by tabs, and answers each
  * with one JSON line, {"ok":true,...} or {"ok":false,"error":"..."}. name=value are MessageStoreConfig properties.
  *
- *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT
+ *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT;
+ *                                                 @DIR@ in a value is the place of the copy
  *   open    DIR [name=value ...]                  opens DIR itself as a master and keeps it open
  *   append  DIR OUT COUNT SEED                    puts messages into the open store DIR (see Append), writes OUT, settles
  *   light   DIR TOPIC COUNT LIST ...              puts messages that are in the light queues of these lists, by turns
@@ -112,6 +113,7 @@ public final class Session {
         File copy = Files.createTempDirectory(tmp.toPath(), "verify").toFile();
         File root = new File(copy, "store");
         Stores.copyTree(dir, root);
+        props.replaceAll((name, value) -> value.replace("@DIR@", root.getPath()));
         DefaultMessageStore s = StoreDump.open(root, props);
         try (PrintWriter w = StoreDump.writer(new FileOutputStream(out))) {
             answer.put("rc", StoreDump.print(s, w)).put("messages", s == null ? -1 : StoreDump.lastMessages);
