@@ -10,7 +10,7 @@
 /* Ids of what is no connection: their slot is one that no connection has. */
 enum { AT_WAKE, AT_SERVICE, AT_LISTENER = AT_SERVICE + RMQ_NET_FDS };
 #define OTHER(n) (UINT64_C(0xFFFFFFFF) | (uint64_t)(n) << 32)
-static const int64_t PAUSE = SECOND / 2;    /* after an accept for which the process or the machine had no descriptor or memory */
+static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
 
 static int64_t mono_ns(void) {
     struct timespec t;

@@ -14,10 +14,14 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from rmq_store.access.waiting._wait cimport StoreWait
+
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
                                      rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
                                      rmq_net_take, rmq_opened, rmq_service)
+from rmq_store.network._service cimport Service, service_free, service_new, service_publish, service_serve, service_stop
+from rmq_store.network._tables cimport tables_new
 
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
 
@@ -84,6 +88,8 @@ cdef class Front:
     on_close(connection) is called once for each connection of which on_request was called, or would have been."""
 
     cdef rmq_net *net
+    cdef Service *service           # NULL: everything goes to Python
+    cdef StoreWait _store
     cdef object _on_close
     cdef list _on_request
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
@@ -92,8 +98,9 @@ cdef class Front:
     cdef bint _started
     cdef object __weakref__
 
-    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None):
-        """Listens at once. Raises OSError if the address cannot be had."""
+    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, StoreWait store=None, facts=None):
+        """Listens at once. store: requests that need nothing but this store and what `publish` says are answered without Python;
+        facts: a mapping with what they say of the broker (see service_new). Raises OSError if the address cannot be had."""
         cdef rmq_net_limits limits
         cdef rmq_service service
         cdef int rc
@@ -104,17 +111,31 @@ cdef class Front:
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         memset(&service, 0, sizeof(service))
         service.fds[0] = service.fds[1] = -1
+        if store is not None:
+            store._hubs.add(self)       # a close() that begins from here on finds this front; what began before is seen
+            store._check_open()
+            self._store = store
+            self.service = service_new(store, facts or {})
+            service_serve(self.service, &service)
         rc = rmq_net_new(&limits, &service, &self.net)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
+        if self.service != NULL:
+            self.service.net = self.net
         self.address = self.listen(host, port, on_request)
         _fronts.add(self)
 
     def __dealloc__(self):
         if self.net != NULL:
-            with nogil:
-                rmq_net_stop(self.net)
+            rmq_net_stop(self.net)
             rmq_net_free(self.net)
+            self._free_service()
+
+    cdef void _free_service(self):
+        if self.service != NULL:
+            service_stop(self.service)
+            service_free(self.service)
+        self.service = NULL
 
     cdef bint _ended(self) except -1:
         return self.net == NULL or rmq_net_stopped(self.net)
@@ -149,6 +170,22 @@ cdef class Front:
             if self.net != NULL:
                 with nogil:
                     rmq_net_stop(self.net)
+                    if self.service != NULL:
+                        service_stop(self.service)
+
+    def _detach(self):
+        """The store closes: what it has is about to go."""
+        self.stop()
+
+    def publish(self, topics, subscriptions):
+        """Makes known what the network thread may answer by itself; the requests for anything else go to Python.
+
+        topics: (name, perm, read queues, write queues) of topics that clients may use as they like. subscriptions: (group,
+        topic, version, hash codes of its tags, none for all messages) of groups that may consume, and (group, "", 0, ()) for
+        each of these groups. Takes effect before the next request. Any thread.
+        """
+        if self.service != NULL and not self._ended():
+            service_publish(self.service, tables_new(topics, subscriptions))
 
     def serve(self):
         """Gives requests to Python until `stop`."""

@@ -37,7 +37,7 @@ cdef extern from "rmq_frame.h" nogil:
 
 cdef extern from "rmq_net.h" nogil:
     enum: RMQ_NET_FDS, RMQ_NET_LISTENERS, RMQ_NET_PARTS
-    ctypedef struct iovec:
+    struct iovec:
         void *iov_base
         size_t iov_len
     ctypedef struct in_addr:
@@ -100,6 +100,8 @@ cdef extern from "rmq_net.h" nogil:
     int64_t rmq_net_now(const rmq_net *net)
     uint64_t rmq_connection_id(const rmq_connection *c)
     const rmq_address *rmq_connection_peer(const rmq_connection *c)
+    void **rmq_connection_own(rmq_connection *c)
+    int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
     int rmq_connection_listener(const rmq_connection *c)
     bint rmq_connection_slow(const rmq_connection *c)
     unsigned char *rmq_connection_room(rmq_connection *c, size_t n)
