@@ -19,7 +19,7 @@ static int64_t mono_ns(void) {
 }
 
 int64_t rmq_net_now(const rmq_net *net) { return net->now; }
-int rmq_net_stopped(const rmq_net *net) { return rmq_load32(&net->stop); }
+int rmq_net_stopped(const rmq_net *net) { return rmq_load32(&net->stopped); }
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net) { return &net->counts; }
 
 rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection) {
@@ -268,6 +268,7 @@ void rmq_net_stop(rmq_net *net) {
         net->started = 0;
     }
     close_listeners(net);
+    rmq_publish32(&net->stopped, 1);        /* nothing is passed on any more */
     rmq_event_wake(&net->passed);
 }
 

@@ -40,7 +40,7 @@ struct rmq_net {
     rmq_service service;
     rmq_net_counts counts;
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
-    int stop, started;
+    int stop, started, stopped;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t buffered, stalled;
     rmq_connection **slots;

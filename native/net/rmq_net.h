@@ -77,7 +77,7 @@ typedef struct rmq_item {
     int32_t kind, size;
     unsigned char data[];
 } rmq_item;
-/* The next item, the caller's to free; NULL: none came in time, or the network has stopped. */
+/* The next item, the caller's to free; NULL: none came in time, or the network has stopped and all are taken. */
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
 int rmq_net_stopped(const rmq_net *net);
 /* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM. */

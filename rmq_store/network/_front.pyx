@@ -191,13 +191,15 @@ cdef class Front:
         """Gives requests to Python until `stop`."""
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
+        cdef bint last
         self.start()
         while self.net != NULL:
+            last = rmq_net_stopped(self.net)        # before the look: what comes until then is taken
             with nogil:
                 item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
             if item != NULL:
                 self._serve_one(item)
-            elif rmq_net_stopped(self.net):
+            elif last:
                 return
             if sliced:
                 PyErr_CheckSignals()
