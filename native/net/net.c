@@ -202,13 +202,12 @@ static void *run(void *arg) {
 
 /* ---- life */
 
-int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out) {
+int rmq_net_new(const rmq_net_limits *limits, rmq_net **out) {
     rmq_net *net = rmq_new_lines(sizeof *net);
     size_t n = (size_t)limits->connections;
     int rc = -ENOMEM;
     if (net == NULL) return rc;
     net->limits = *limits;
-    net->service = *service;
     net->epoll = net->wake = -1;
     net->outside_last = &net->outside_first;
     net->passed_last = &net->passed_first;
@@ -227,13 +226,19 @@ int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_ne
         rc = net->epoll < 0 || net->wake < 0 ? -errno : 0;
     }
     if (rc == 0) rc = watch(net, net->wake, AT_WAKE);
-    for (int i = 0; i < RMQ_NET_FDS && rc == 0; i++) rc = watch(net, service->fds[i], AT_SERVICE + i);
     if (rc < 0) {
         rmq_net_free(net);
         return rc;
     }
     *out = net;
     return 0;
+}
+
+int rmq_net_use(rmq_net *net, const rmq_service *service) {
+    int rc = 0;
+    net->service = *service;
+    for (int i = 0; i < RMQ_NET_FDS && rc == 0; i++) rc = watch(net, service->fds[i], AT_SERVICE + i);
+    return rc;
 }
 
 int rmq_net_listen(rmq_net *net, int listener) {

@@ -52,7 +52,9 @@ typedef struct rmq_net_counts {     /* rmq_count: the network thread's */
     int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls;
 } rmq_net_counts;
 
-int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out);      /* 0 or -errno, as the others */
+int rmq_net_new(const rmq_net_limits *limits, rmq_net **out);      /* 0 or -errno, as the others */
+/* Before the start; without a service everything is passed on. */
+int rmq_net_use(rmq_net *net, const rmq_service *service);
 /* Before the start: the listener, a non-blocking socket, is the network's from now on. Its number, or -errno. */
 int rmq_net_listen(rmq_net *net, int listener);
 int rmq_net_start(rmq_net *net);

@@ -1,4 +1,4 @@
-"""The native front of a server: a network thread (native/include/rmq_net.h), and the requests that it passes on to Python.
+"""The native front of a server: a network thread (native/net/rmq_net.h), and the requests that it passes on to Python.
 
 It has the face of remoting.loop.Loop, so that a server can take either.
 """
@@ -12,14 +12,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
 
 from rmq_store.access.waiting._wait cimport StoreWait
 
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
                                      rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
-                                     rmq_net_take, rmq_opened, rmq_service)
+                                     rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport Service, service_free, service_new, service_publish, service_serve, service_stop
 from rmq_store.network._tables cimport tables_new
 
@@ -98,30 +97,18 @@ cdef class Front:
     cdef bint _started
     cdef object __weakref__
 
-    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, StoreWait store=None, facts=None):
-        """Listens at once. store: requests that need nothing but this store and what `publish` says are answered without Python;
-        facts: a mapping with what they say of the broker (see service_new). Raises OSError if the address cannot be had."""
+    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None):
+        """Listens at once. Raises OSError if the address cannot be had."""
         cdef rmq_net_limits limits
-        cdef rmq_service service
         cdef int rc
         self._on_close, self._on_request, self._connections = on_close, [], {}
         self._stopping = threading.Lock()
         limits.connections = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.unread, limits.unread_most = BUFFERED_MAX, UNREAD_MAX, UNREAD_MOST
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
-        memset(&service, 0, sizeof(service))
-        service.fds[0] = service.fds[1] = -1
-        if store is not None:
-            store._hubs.add(self)       # a close() that begins from here on finds this front; what began before is seen
-            store._check_open()
-            self._store = store
-            self.service = service_new(store, facts or {})
-            service_serve(self.service, &service)
-        rc = rmq_net_new(&limits, &service, &self.net)
+        rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
-        if self.service != NULL:
-            self.service.net = self.net
         self.address = self.listen(host, port, on_request)
         _fronts.add(self)
 
@@ -154,6 +141,24 @@ cdef class Front:
         listener.detach()
         self._on_request.append(on_request)
         return address
+
+    def use(self, StoreWait store not None, **facts):
+        """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
+        answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
+        `long_polling`, `short_polling_ms`. The end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
+        cdef rmq_service service
+        cdef int rc
+        if self._started or self.service != NULL or self._ended():
+            raise ValueError("a front takes one store, before it serves")
+        store._hubs.add(self)           # a close() that begins from here on finds this front; what began before is seen
+        store._check_open()
+        self._store = store
+        self.service = service_new(store, facts)
+        self.service.net = self.net
+        service_serve(self.service, &service)
+        rc = rmq_net_use(self.net, &service)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), "the network thread")
 
     def start(self):
         """Begins to accept. `serve` does it too."""

@@ -18,7 +18,7 @@ from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.dispatch._dispatch cimport dispatch_waiter
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
-                                     rmq_connection_listener, rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
+                                     rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
 from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull,
@@ -112,7 +112,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     cdef TopicRow *t
     cdef int32_t status
     cdef int64_t ms
-    if f.flag & RMQ_ONEWAY or rmq_load32(s.flags) & NOT_READABLE or rmq_connection_listener(c) != 0:
+    if f.flag & RMQ_ONEWAY or rmq_load32(s.flags) & NOT_READABLE:
         return RMQ_PASS
     if rmq_pull_decode(f, &h) < 0 or h.sys_flag & CLASS_FILTER or h.offset < 0:
         return RMQ_PASS

@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
-from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_done, rmq_frame, rmq_service
+from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport send_request, sends_flushed, sends_tick, sends_turn
 from rmq_store.network._tables cimport Tables, tables_free
@@ -30,6 +30,8 @@ cdef enum:
 
 
 cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    if rmq_connection_listener(c) != 0:
+        return RMQ_PASS
     if f.code == 310 or f.code == 10:
         return send_request(<Service *> ctx, c, f)
     if f.code == 11 or f.code == 361:

@@ -28,7 +28,8 @@ def opened(tmp_path, passed):
         options = {"segment_size_bytes": 1 << 20, "compat": "4.9"} | options
         store = MessageStore.open(tmp_path / str(len(stores)), **options)
         stores.append(store)
-        front = Front("127.0.0.1", 0, on_request, lambda connection: None, store=store, facts=facts)
+        front = Front("127.0.0.1", 0, on_request, lambda connection: None)
+        front.use(store, **(facts or {}))
         front.publish(topics, subscriptions)
         server = serving(front)
         server.__enter__()

@@ -171,5 +171,6 @@ def test_a_readonly_store_is_refused(opened, tmp_path):
     from rmq_store import MessageStore
     from rmq_store.network._front import Front
     store, _front = opened()
+    front = Front("127.0.0.1", 0, lambda c, f: None, lambda c: None)
     with MessageStore.open(store.path, readonly=True) as reader, pytest.raises(ValueError, match="read-only"):
-        Front("127.0.0.1", 0, lambda c, f: None, lambda c: None, store=reader)
+        front.use(reader)
