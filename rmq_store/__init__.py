@@ -11,6 +11,7 @@ from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from rmq_store.aio import AsyncMessageStore
+    from rmq_store.broker.aio import AsyncBroker
     from rmq_store.broker.serving import Broker
     from rmq_store.filter._program import SqlFilter
     from rmq_store.services.backup.backup import BackupInfo, check_backup, list_backups, restore
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.lines import LineResult, export_lines, import_lines
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 
-__all__ = ["AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore", "ScrubResult",
-           "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines",
-           "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
+__all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore",
+           "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
+           "export_lines", "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
@@ -41,7 +42,7 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 _MODULES = {
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
-    "broker.serving": ["Broker"],
+    "broker.aio": ["AsyncBroker"], "broker.serving": ["Broker"],
     "filter._program": ["SqlFilter"],
     "services.backup.backup": ["BackupInfo", "check_backup", "list_backups", "restore"],
     "services.consumer.consumer": ["origin_topic"], "services.integrity.findings": ["Finding"],

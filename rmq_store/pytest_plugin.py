@@ -1,21 +1,25 @@
-"""Fixtures for pytest: small stores in the directory of a test. They are closed at its end, and the test fails if one failed.
+"""Fixtures for pytest: small stores and brokers in the directory of a test. They are closed at its end, and the test fails if
+one failed.
 
 pytest loads this in every run where rmq_store is installed, so it imports the store only when a test uses a fixture.
 Docs: docs/testing.md.
 """
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from rmq_store.broker.serving import Broker
     from rmq_store.store import MessageStore
 
-__all__ = ["StoreFactory", "rocketmq_store", "rocketmq_store_factory"]
+__all__ = ["StoreFactory", "rocketmq_broker", "rocketmq_store", "rocketmq_store_factory"]
 
-_MARKER = "rocketmq_store(**options): options of the store that the fixture of that name opens (docs/options.md)"
+_MARKERS = ("rocketmq_store(**options): options of the store that the fixture of that name opens (docs/options.md)",
+            "rocketmq_broker(**options): options of the broker that the fixture of that name opens (docs/broker.md)")
 
 
 class StoreFactory:
@@ -81,7 +85,33 @@ class _Errors(logging.Handler):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _MARKER)
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@contextmanager
+def _no_errors(how: str) -> Iterator[list[str]]:
+    """Fails the test if something was logged at level ERROR; gives the list of what was."""
+    kept = _Errors()
+    logger = logging.getLogger("rmq_store")
+    logger.addHandler(kept)
+    try:
+        yield kept.texts
+    finally:
+        logger.removeHandler(kept)
+    if kept.texts:
+        pytest.fail(f"stores of this test logged errors ({how}):\n  " + "\n  ".join(kept.texts), pytrace=False)
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    """The options of the markers of that name; the one nearest to the test counts."""
+    options: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers(name))):
+        if marker.args:
+            raise pytest.UsageError(f"{name}{marker.args!r}: give options by name, as in "
+                                    f"@pytest.mark.{name}(flush_mode=\"sync\")")
+        options |= marker.kwargs
+    return options
 
 
 @pytest.fixture
@@ -89,28 +119,27 @@ def rocketmq_store_factory(tmp_path: Path) -> Iterator[StoreFactory]:
     """A call returns a small, empty store: `rocketmq_store_factory(flush_mode="sync")`. A second store needs a name.
     `.reopen(store)` closes a store and opens it again. All stores are closed when the test ends; it fails if one logged an
     error."""
-    kept = _Errors()
-    logger = logging.getLogger("rmq_store")
-    logger.addHandler(kept)
-    factory = StoreFactory(tmp_path, kept.texts)
-    try:
+    with _no_errors("rocketmq_store_factory.errors.clear() where they are meant to") as errors:
+        factory = StoreFactory(tmp_path, errors)
         yield factory
         factory.close()
-    finally:
-        logger.removeHandler(kept)
-    if factory.errors:
-        pytest.fail("stores of this test logged errors (rocketmq_store_factory.errors.clear() where they are meant to):\n  "
-                    + "\n  ".join(factory.errors), pytrace=False)
 
 
 @pytest.fixture
 def rocketmq_store(request: pytest.FixtureRequest, rocketmq_store_factory: StoreFactory) -> "MessageStore":
     """An open rmq_store.MessageStore, small and empty, in the directory of the test. It is closed when the test ends.
     `@pytest.mark.rocketmq_store(flush_mode="sync")` gives it options."""
-    options: dict[str, Any] = {}
-    for marker in reversed(list(request.node.iter_markers("rocketmq_store"))):     # the one nearest to the test counts
-        if marker.args:
-            raise pytest.UsageError(f"rocketmq_store{marker.args!r}: give options by name, as in "
-                                    "@pytest.mark.rocketmq_store(flush_mode=\"sync\")")
-        options |= marker.kwargs
-    return rocketmq_store_factory(**options)
+    return rocketmq_store_factory(**_marked(request, "rocketmq_store"))
+
+
+@pytest.fixture
+def rocketmq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Broker]":
+    """A rmq_store.Broker on loopback, with a name server and a small, empty store in the directory of the test. Clients take
+    `.namesrv_address`; `.store` is the store. It is closed when the test ends; the test fails if an error was logged.
+    `@pytest.mark.rocketmq_broker(autoCreateTopicEnable=False)` gives it options."""
+    from rmq_store.broker.serving import Broker
+
+    options: dict[str, Any] = {"profile": "test", "_environment": {}} | _marked(request, "rocketmq_broker")
+    with _no_errors("@pytest.mark.rocketmq_broker has options that avoid them"), Broker.open(
+            tmp_path / "broker", **options) as broker:
+        yield broker

@@ -35,6 +35,7 @@ from rmq_store.log.flush.backend import check_backend
 from rmq_store.log.recovery import lockfile
 from rmq_store.log.recovery.places import Places, fit_sizes, infer_sizes, root_of
 from rmq_store.opened.ending import close_at_end_of_worker, close_on_signals, need_main_thread, open_stores
+from rmq_store.opened.entering import Entering
 from rmq_store.opened.following import LOOK_MS, look_at_files
 from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
@@ -182,6 +183,8 @@ class MessageStore(StoreServes):
             close_on_signals()
         self._take_policies_of_file()
         self._opened()
+        if services and not self.readonly:
+            self._entering = Entering(self)
         if services and not self.readonly:
             self._add_offered_hooks()
             self._add_offered_dispatchers()
@@ -371,6 +374,8 @@ class MessageStore(StoreServes):
         problems, lag = self._stop(self.options.close_timeout_ms)
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
+            if self._entering is not None:
+                self._entering.enter(self)
             self._attempt(problems, "writing consumer offsets", self._consuming.end)
             self._attempt(problems, "writing the positions of dispatchers", self._dispatchers.end)
             if self._delay is not None:

@@ -2,6 +2,7 @@
 
 Thread-safety: every method; one lock, and nothing is sent under it.
 """
+import functools
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ class Subscription(NamedTuple):
     sql: SqlFilter | None
 
 
+@functools.lru_cache(maxsize=2048)
 def subscription_of(topic: str, text: str, kind: str, version: int) -> Subscription:
     """Raises FilterIllegal for SQL that does not parse."""
     kind = kind or TAG
@@ -91,9 +93,11 @@ class Clients:
         with self._lock:
             return list(self._producers.get(group, {}).values())
 
-    def producer_groups(self) -> list[str]:
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Connections by group: (of producers, of consumers)."""
         with self._lock:
-            return list(self._producers)
+            return ({name: len(clients) for name, clients in self._producers.items()},
+                    {name: len(group.clients) for name, group in self._consumers.items()})
 
     def client_of(self, id: str) -> Client | None:
         """A connected producer by its client id."""

@@ -70,20 +70,22 @@ class Processors:
         self._core = core
         core.processors = self
         self._table: dict[int, tuple[Processor, bool]] = {}
+        self._counts: dict[int, int] = {}
 
     def add(self, processors: dict[int, Processor], *, slow: bool = False) -> None:
         """slow: they wait for a device or for many records, so that a worker thread runs them."""
         for code, processor in processors.items():
             self._table[code] = (processor, slow)
 
-    @property
-    def codes(self) -> list[int]:
-        """Sorted."""
-        return sorted(self._table)
+    def counts(self) -> dict[int, int]:
+        """Requests by code; those that no processor has are under -1."""
+        return dict(self._counts)
 
     def answer(self, connection: Handle, frame: Frame) -> Frame | None:
         """The answer to a request; None: it comes later, by connection.send, or not at all."""
         request = Request(connection, frame)
+        counted = frame.code if frame.code in self._table else -1
+        self._counts[counted] = self._counts.get(counted, 0) + 1
         processor, slow = self._table.get(frame.code, (_not_supported, False))
         if not slow:
             return self.run(processor, request)

@@ -13,7 +13,9 @@ from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.admin_broker import AdminBroker
 from rmq_store.broker.admin_topics import AdminTopics
 from rmq_store.broker.clients import Clients
+from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
+from rmq_store.broker.exposing import Exposing
 from rmq_store.broker.front import LoopFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
@@ -38,6 +40,7 @@ from rmq_store.store import MessageStore
 __all__ = ["Broker"]
 
 EXPIRE_S = 10.0
+PULLS = (11, 361)
 log = logging.getLogger("rmq_store.broker")
 
 
@@ -51,12 +54,15 @@ class Broker:
     store: MessageStore
     address: str                        # HOST:PORT of the broker
     namesrv_address: str | None         # HOST:PORT of the name server in this process
+    metrics_address: str | None = None
+    fast_address: str | None = None     # two ports lower, where slaves ask for topics; None where that port is taken
     _core: Core
     _processors: Processors
     _front: LoopFront
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
+    _exposing: Exposing | None = None
     _closed = False
     _closing: threading.Lock
     _dirty: threading.Event             # a topic or a group changed
@@ -68,18 +74,20 @@ class Broker:
     @classmethod
     def open(cls, path: str | bytes | os.PathLike[Any], *, listen: str = "127.0.0.1:0",
              namesrv_listen: str | None = "127.0.0.1:0", namesrv: str | None = None, advertise: str = "",
-             config: str | os.PathLike[str] | None = None, **options: Any) -> "Broker":
+             metrics_listen: str | None = None, config: str | os.PathLike[str] | None = None,
+             **options: Any) -> "Broker":
         """Opens or makes the store at `path`, and serves it. Returns when clients can connect.
 
         listen: HOST:PORT of the broker; port 0 chooses a free one. namesrv_listen: HOST:PORT of the name server that runs in
         this process; None for none. namesrv: "HOST:PORT;HOST:PORT", name servers of others, with which the broker registers.
         advertise: HOST or HOST:PORT that routes give to clients; default: `listen`, or the address on which a client reached
-        the name server if `listen` is a wildcard. config: a broker.conf or a TOML file. options: those of MessageStore.open
+        the name server if `listen` is a wildcard. metrics_listen: HOST:PORT of Prometheus metrics, which need the extra
+        `metrics`. config: a broker.conf or a TOML file. options: those of MessageStore.open
         (docs/options.md) and of the broker (docs/broker.md), by their names here or in RocketMQ. Durability: flush_mode
         decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
         cannot be listened on.
         """
-        given = dict(split(read_config(config).entries)[0]) if config is not None else {}
+        given = split(read_config(config).entries)[0] if config is not None else {}
         own, found = split(options)
         others: dict[str, Any] = found
         given |= own
@@ -103,6 +111,9 @@ class Broker:
                 others["config"] = config
             self.store = core.store = MessageStore.open(path, **others)
             self._make_parts(servers)
+            if metrics_listen is not None:
+                self._exposing = Exposing(core, _address(metrics_listen, "metrics_listen"))
+                self.metrics_address = self._exposing.address
         except BaseException:
             self._close_parts()
             raise
@@ -112,9 +123,23 @@ class Broker:
 
     def _listen(self, namesrv_listen: str | None) -> None:
         self.address, self.namesrv_address = self._front.address, None
+        self._listen_fast()
         if namesrv_listen is not None:
             self._routes = Routes(own_entry(self._core, self.address))
             self.namesrv_address = self._front.listen(_address(namesrv_listen, "namesrv_listen"), self._routes_answer)
+
+    def _listen_fast(self) -> None:
+        """RocketMQ's second port, which answers all but pulls. A Java slave fetches the topics there."""
+        host, port = _address(self.address, "listen")
+        try:
+            self.fast_address = self._front.listen((host, port - 2), self._fast_answer) if port > 2 else None
+        except OSError as error:
+            log.info("port %d is not served, where Java slaves ask for topics: %s", port - 2, error)
+
+    def _fast_answer(self, connection: Any, frame: Frame) -> Frame | None:
+        if frame.code in PULLS:
+            return self._core.dressed(frame.answer(Code.NOT_SUPPORTED, f" request type {frame.code} not supported"))
+        return self._processors.answer(connection, frame)
 
     def _routes_answer(self, connection: Any, frame: Frame) -> Frame:
         assert self._routes is not None
@@ -203,6 +228,8 @@ class Broker:
         core = self._core
         if self._registration is not None:
             self._registration.stop()
+        if self._exposing is not None:
+            self._exposing.stop()
         if hasattr(core, "held"):
             core.held.stop()
         if hasattr(core, "workers"):

@@ -37,9 +37,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--advertise", metavar="HOST[:PORT]", default="",
                         help="the address that routes give to clients (default: the one on which a client reached this "
                         "process)")
+    parser.add_argument("--metrics-listen", metavar="HOST:PORT",
+                        help="the address of Prometheus metrics at /metrics; needs rmq_store[metrics]")
     parser.add_argument("--ready-file", metavar="PATH",
                         help="a file to write when all listeners accept: {\"listen\": \"HOST:PORT\", \"namesrv\": "
-                        "\"HOST:PORT\"}")
+                        "\"HOST:PORT\", \"metrics\": null}")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
@@ -51,9 +53,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         own = None if args.namesrv else args.namesrv_listen or "127.0.0.1:9876"
         more = {"profile": args.profile} if args.profile else {}
         with Broker.open(args.store, listen=args.listen, namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
-                         config=args.config, **more, **dict(args.option)) as broker:
-            _warn(broker.address, broker.namesrv_address)
-            ready = {"listen": broker.address, "namesrv": broker.namesrv_address}
+                         metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
+            _warn(broker.address, broker.namesrv_address, broker.metrics_address)
+            ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}
             if args.ready_file:
                 whole = f"{args.ready_file}.{os.getpid()}"
                 with open(whole, "w", encoding="utf-8") as f:

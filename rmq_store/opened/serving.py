@@ -9,6 +9,7 @@ from rmq_store.access.writer.keyed import need_key
 from rmq_store.errors import CorruptionError, StoreNotWriteable, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter
+from rmq_store.opened.entering import Entering
 from rmq_store.opened.hooking import StoreHooks
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
@@ -36,6 +37,7 @@ class StoreServes(StoreHooks):
     _cleaner: Cleaner
     _transactions: Transactions
     _checker: Checker
+    _entering: Entering | None = None
     _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
 
     # ---- durability and visibility

@@ -37,6 +37,8 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
 
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
+    if store._entering is not None:
+        store._entering.enter(store)
     store._consuming.flush()
     store._dispatchers.write()
 

@@ -55,7 +55,8 @@ def test_a_delayed_message_comes_later(broker, peer):
 
 
 def half(peer, body=b"half", **properties):
-    return peer.put(body=body, f=4, g=int(time.time() * 1000), properties={"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": body.decode()} | properties)
+    marks = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": body.decode()}
+    return peer.put(body=body, f=4, g=int(time.time() * 1000), properties=marks | properties)
 
 
 def end(peer, answer, decision, **more):

@@ -1,13 +1,17 @@
 """The life of a broker: routes, what is written, its end; the command as a process."""
+import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
-from rmq_store import Broker, MessageStore, errors
+from rmq_store import AsyncBroker, Broker, MessageStore, errors
 from rmq_store.broker.registration import advertised
 from tests.broker.peer import Peer
 
@@ -117,3 +121,68 @@ def test_the_command(tmp_path):
     with MessageStore.open(tmp_path / "s", readonly=True) as store:
         assert [bytes(m.body) for m in store.get("T", 0, 0)] == [b"kept"]
         assert store.topic_table.get("T")["readQueueNums"] == 4
+
+
+def test_the_second_port_answers_all_but_pulls(broker):
+    if broker.fast_address is None:
+        pytest.skip("the second port is taken")
+    ports = [int(address.rpartition(":")[2]) for address in (broker.address, broker.fast_address)]
+    assert ports[1] == ports[0] - 2
+    with Peer(broker.fast_address) as peer:
+        assert peer.ask(21).code == 0
+        assert peer.put().code == 0
+        assert peer.pull(bits=4).code == 3
+
+
+def test_metrics(tmp_path):
+    pytest.importorskip("prometheus_client")
+    with Broker.open(tmp_path / "s", profile="test", metrics_listen="127.0.0.1:0") as broker, Peer(broker.address) as peer:
+        peer.put()
+        peer.beat(producers=["P"], consumers={"G": {"T": "*"}})
+        peer.ask_pull(queue=1)
+        peer.ask(9999)
+        with urllib.request.urlopen(f"http://{broker.metrics_address}/metrics", timeout=30) as answer:
+            page = answer.read().decode().splitlines()
+        assert 'rocketmq_producer_connections{group="P"} 1' in page
+        assert 'rocketmq_consumer_connections{group="G"} 1' in page
+        assert "rmq_store_broker_held_pulls 1" in page
+        assert 'rmq_store_broker_requests_total{code="310"} 1' in page
+        assert 'rmq_store_broker_requests_total{code="-1"} 1' in page
+        assert any(line.startswith("rmq_store_puts_total{") for line in page)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://{broker.metrics_address}/other", timeout=30)
+
+
+def test_the_asyncio_form(tmp_path):
+    async def run():
+        async with await AsyncBroker.open(tmp_path / "s", profile="test") as broker:
+            put = await broker.store.put("T", b"x")
+            with Peer(broker.address) as peer:
+                return put.queue_offset, peer.ask(30, topic="none", queueId=0).code, broker.namesrv_address is not None
+
+    assert asyncio.run(run()) == (0, 0, True)
+
+
+def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path):
+    ready = tmp_path / "ready"
+    process = subprocess.Popen([sys.executable, "-m", "rmq_store", "serve", str(tmp_path / "s"), "--profile", "test",
+                                "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--ready-file", str(ready)],
+                               stdout=subprocess.PIPE, env=dict(os.environ))
+    acknowledged = []
+    try:
+        process.stdout.readline()
+        with Peer(json.loads(ready.read_text())["listen"]) as peer, contextlib.suppress(EOFError, OSError):
+            for number in range(10_000):
+                answer = peer.put(body=b"%d" % number)
+                assert answer.code == 0
+                acknowledged.append(answer.ext["queueOffset"])
+                if number == 200:
+                    process.kill()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    with Broker.open(tmp_path / "s", profile="test") as broker:
+        assert len(acknowledged) > 200
+        assert broker.store.max_offset("T", 0) >= len(acknowledged)
+        assert bytes(broker.store.get("T", 0, len(acknowledged) - 1, 1)[0].body) == b"%d" % (len(acknowledged) - 1)

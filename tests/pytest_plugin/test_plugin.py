@@ -217,3 +217,29 @@ def test_the_examples_of_the_page(run):
     counts, output = run("\n\n".join(examples))
     assert counts == {"passed": sum(example.count("def test_") for example in examples)}, output
     assert len(examples) >= 4
+
+
+def test_a_broker_for_a_test(run):
+    counts, output = run("""
+import socket
+import pytest
+from rmq_store.remoting.frame import Frame, encode
+
+@pytest.mark.rocketmq_broker(brokerName="b7")
+def test_it(rocketmq_broker, tmp_path):
+    assert rocketmq_broker.store.path == str(tmp_path / "broker")
+    host, port = rocketmq_broker.namesrv_address.split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(encode(Frame(106, 1)))
+        assert b"b7" in sock.recv(10_000)
+
+def test_an_error_is_seen(rocketmq_broker):
+    import logging
+    logging.getLogger("rmq_store.broker").error("planned")
+
+@pytest.mark.rocketmq_broker("x")
+def test_wrong(rocketmq_broker):
+    pass
+""", RMQ_STORE_FLUSH_MODE="wrong")
+    assert counts == {"passed": 2, "errors": 2}, output
+    assert "planned" in output and "give options by name" in output

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The real Java clients against a name server (clients/Clients.java says which scenarios there are), or mqadmin.
 #   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] HOST:PORT SCENARIO...
-#   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] --admin COMMAND ARGUMENT...
+#   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] --admin COMMAND ARGUMENT... , COMMAND ARGUMENT...
 # Exit: 77 java, javac or mvn (or the jars) are not available here.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"
@@ -11,6 +11,9 @@ rmq_prepare_clients "$ver"
 jvm=("${JAVA_CMD[0]}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m "${JAVA_CMD[@]:1}")
 if [ "${1:-}" = --admin ]; then
   shift
-  exec "${jvm[@]}" org.apache.rocketmq.tools.command.MQAdminStartup "$@"
+  export ROCKETMQ_HOME="$rmq_cache/home"      # mqadmin reads a file for its log there
+  mkdir -p "$ROCKETMQ_HOME/conf"
+  for file in logback_tools.xml rmq.tools.logback.xml; do echo '<configuration/>' >"$ROCKETMQ_HOME/conf/$file"; done
+  exec "${jvm[@]}" Admin "$@"
 fi
 exec "${jvm[@]}" Clients "$@"

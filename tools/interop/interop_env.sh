@@ -96,8 +96,8 @@ rmq_prepare_clients() { # $1: version; the same for clients and mqadmin
   rmq_find_java
   lib="$rmq_cache/lib-clients-$ver"
   [ -f "$lib/.complete" ] || rmq_fetch_jars "$rmq_here/clients/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-client
-  cls="$(rmq_classes "clients-$ver" "$rmq_here"/clients/Clients.java)"
-  rmq_compile "$lib" "$cls" "$rmq_here"/clients/Clients.java
+  cls="$(rmq_classes "clients-$ver" "$rmq_here"/clients/*.java)"
+  rmq_compile "$lib" "$cls" "$rmq_here"/clients/*.java
   JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED
             --add-opens=java.base/java.lang=ALL-UNNAMED "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }

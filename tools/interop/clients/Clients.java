@@ -59,6 +59,7 @@ public class Clients {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(names);
         producer.setInstanceName(group);
+        producer.setSendMsgTimeout(20000);         // a machine under load
         producer.start();
         return producer;
     }

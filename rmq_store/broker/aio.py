@@ -1,0 +1,47 @@
+"""AsyncBroker: a broker that an event loop opens and closes without being held up."""
+import asyncio
+import os
+from types import TracebackType
+from typing import Any
+
+from rmq_store.aio.store import AsyncMessageStore
+from rmq_store.broker.serving import Broker
+
+__all__ = ["AsyncBroker"]
+
+
+class AsyncBroker:
+    """A Broker in an asyncio program: `async with await AsyncBroker.open(path) as broker`. `store` is an AsyncMessageStore.
+
+    The broker serves in threads of its own; the event loop is not involved in what clients do.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.store = AsyncMessageStore(broker.store)
+
+    @classmethod
+    async def open(cls, path: str | bytes | os.PathLike[Any], **options: Any) -> "AsyncBroker":
+        """As Broker.open, with the same arguments and errors, in another thread."""
+        return cls(await asyncio.to_thread(Broker.open, path, **options))
+
+    @property
+    def address(self) -> str:
+        """str: HOST:PORT of the broker."""
+        return self.broker.address
+
+    @property
+    def namesrv_address(self) -> str | None:
+        """str: HOST:PORT of the name server in this process, None for none."""
+        return self.broker.namesrv_address
+
+    async def close(self) -> None:
+        """As Broker.close, in another thread."""
+        await asyncio.to_thread(self.broker.close)
+
+    async def __aenter__(self) -> "AsyncBroker":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()
