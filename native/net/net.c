@@ -10,7 +10,7 @@
 /* Ids of what is no connection: their slot is one that no connection has. */
 enum { AT_WAKE, AT_SERVICE, AT_LISTENER = AT_SERVICE + RMQ_NET_FDS };
 #define OTHER(n) (UINT64_C(0xFFFFFFFF) | (uint64_t)(n) << 32)
-static const int64_t PAUSE = SECOND / 2;    /* after an accept for which the process or the machine had no descriptor or memory */
+static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
 
 static int64_t mono_ns(void) {
     struct timespec t;
@@ -19,7 +19,7 @@ static int64_t mono_ns(void) {
 }
 
 int64_t rmq_net_now(const rmq_net *net) { return net->now; }
-int rmq_net_stopped(const rmq_net *net) { return rmq_load32(&net->stop); }
+int rmq_net_stopped(const rmq_net *net) { return rmq_load32(&net->stopped); }
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net) { return &net->counts; }
 
 rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection) {
@@ -202,13 +202,12 @@ static void *run(void *arg) {
 
 /* ---- life */
 
-int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out) {
+int rmq_net_new(const rmq_net_limits *limits, rmq_net **out) {
     rmq_net *net = rmq_new_lines(sizeof *net);
     size_t n = (size_t)limits->connections;
     int rc = -ENOMEM;
     if (net == NULL) return rc;
     net->limits = *limits;
-    net->service = *service;
     net->epoll = net->wake = -1;
     net->outside_last = &net->outside_first;
     net->passed_last = &net->passed_first;
@@ -227,13 +226,19 @@ int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_ne
         rc = net->epoll < 0 || net->wake < 0 ? -errno : 0;
     }
     if (rc == 0) rc = watch(net, net->wake, AT_WAKE);
-    for (int i = 0; i < RMQ_NET_FDS && rc == 0; i++) rc = watch(net, service->fds[i], AT_SERVICE + i);
     if (rc < 0) {
         rmq_net_free(net);
         return rc;
     }
     *out = net;
     return 0;
+}
+
+int rmq_net_use(rmq_net *net, const rmq_service *service) {
+    int rc = 0;
+    net->service = *service;
+    for (int i = 0; i < RMQ_NET_FDS && rc == 0; i++) rc = watch(net, service->fds[i], AT_SERVICE + i);
+    return rc;
 }
 
 int rmq_net_listen(rmq_net *net, int listener) {
@@ -268,6 +273,7 @@ void rmq_net_stop(rmq_net *net) {
         net->started = 0;
     }
     close_listeners(net);
+    rmq_publish32(&net->stopped, 1);        /* nothing is passed on any more */
     rmq_event_wake(&net->passed);
 }
 

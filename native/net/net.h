@@ -18,6 +18,7 @@ struct rmq_connection {
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
     rmq_connection *next_marked, *next_dead;
+    void *own;                  /* the service's */
     rmq_item *farewell;         /* CLOSED, kept ready: it must not fail for want of memory */
     char stalled;               /* the service had no room: it is asked again */
     char held_up;               /* too many answers are unread: whole frames wait in `in` */
@@ -39,7 +40,7 @@ struct rmq_net {
     rmq_service service;
     rmq_net_counts counts;
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
-    int stop, started;
+    int stop, started, stopped;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t buffered, stalled;
     rmq_connection **slots;
@@ -66,7 +67,7 @@ void connection_settle(rmq_connection *c);      /* writes, watches, or buries */
 void connection_mark(rmq_connection *c);        /* to be settled at the end of the round */
 void connection_free(rmq_connection *c);
 /* ---- net_queue.c */
-enum rmq_done queue_pass(rmq_connection *c, const rmq_frame *f);
+rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size);
 void queue_farewell(rmq_connection *c);
 void queue_outside(rmq_net *net);
 void queue_free(rmq_net *net);

@@ -7,6 +7,7 @@
 
 uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
+void **rmq_connection_own(rmq_connection *c) { return &c->own; }
 int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
 static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
 int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }
@@ -148,13 +149,13 @@ void connection_free(rmq_connection *c) {
 
 /* ---- what comes */
 
-static enum rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
+static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
     rmq_net *net = c->net;
-    enum rmq_done done = RMQ_PASS;
+    rmq_done done = RMQ_PASS;
     if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
     if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
         done = net->service.request(net->service.ctx, c, &net->frame);
-    return done == RMQ_PASS ? queue_pass(c, &net->frame) : done;
+    return done == RMQ_PASS ? queue_pass(c, at, size) : done;
 }
 
 /* Serves the whole frames of [at, at + n). How many bytes they were, up to where the connection stalls or dies. */
@@ -169,7 +170,7 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
         }
         int32_t size = rmq_frame_size(at + done, n - done);
         if (size == 0 || (size > 0 && (size_t)size > n - done)) break;
-        enum rmq_done rc = size < 0 ? RMQ_BAD : serve(c, at + done, size);
+        rmq_done rc = size < 0 ? RMQ_BAD : serve(c, at + done, size);
         if (rc == RMQ_BAD) {
             rmq_count(&c->net->counts.bad, 1);
             fail(c);
@@ -217,7 +218,8 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
             c->in_room = n;
         }
     }
-    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) {     /* else those who finish nothing would hold up everybody */
+    /* Those who finish nothing would else hold up everybody. */
+    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) {
         rmq_count(&net->counts.bad, 1);
         fail(c);
     }

@@ -28,16 +28,16 @@ static rmq_item *opened(rmq_connection *c) {
     return item_new(c, RMQ_OPENED, &said, sizeof said);
 }
 
-enum rmq_done queue_pass(rmq_connection *c, const rmq_frame *f) {
+rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
     rmq_net *net = c->net;
     rmq_item *first = NULL;
     rmq_mutex_lock(&net->passed_lock);
     int full = net->passed_count >= net->limits.passed
-               || (net->passed_count > 0 && net->passed_bytes + f->size > net->limits.passed_bytes);
+               || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes);
     rmq_mutex_unlock(&net->passed_lock);
     if (full) return RMQ_LATER;         /* this thread alone adds: what was free stays free */
     if (c->farewell == NULL && (first = opened(c)) == NULL) return RMQ_BAD;
-    rmq_item *item = item_new(c, RMQ_FRAME, f->start, (size_t)f->size);
+    rmq_item *item = item_new(c, RMQ_FRAME, frame, (size_t)size);
     if (item == NULL) {
         if (first) {
             free(first);
@@ -53,6 +53,10 @@ enum rmq_done queue_pass(rmq_connection *c, const rmq_frame *f) {
     rmq_event_wake(&net->passed);
     rmq_count(&net->counts.passed, 1);
     return RMQ_DONE;
+}
+
+int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size) {
+    return queue_pass(c, frame, size) == RMQ_DONE ? 0 : -1;
 }
 
 void queue_farewell(rmq_connection *c) {

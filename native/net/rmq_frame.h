@@ -1,4 +1,4 @@
-/* Frames of RocketMQ remoting: where one ends, what its header says, and answers (RocketMQ: RemotingCommand, RocketMQSerializable).
+/* Frames of RocketMQ remoting: where one ends, what its header says, and answers (RocketMQ: RemotingCommand).
  *
  * Pure functions on bytes of a peer that may be an enemy: every length is compared with the bytes that are there before it is
  * used, nothing is allocated, nothing is read behind the end. Texts point into the frame, or into the scratch of rmq_frame. */

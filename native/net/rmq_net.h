@@ -1,8 +1,8 @@
-/* A network thread: accepts connections, reads frames of RocketMQ remoting, answers what its service answers, and passes the
- * rest on to other threads (RocketMQ: NettyRemotingServer). No Python, no GIL: a busy Python thread delays nothing here.
+/* A network thread: accepts connections, reads frames of RocketMQ remoting, answers what its service answers, and passes
+ * the rest on to other threads (RocketMQ: NettyRemotingServer). No Python, no GIL: a busy Python thread delays nothing here.
  *
- * Bounds of everything a peer can do are in rmq_net_limits. A connection whose answers stay unread is not read either, so that a
- * slow peer holds its own connection and nothing else. A frame that is none closes its connection, without an answer. */
+ * Bounds of everything a peer can do are in rmq_net_limits. A connection whose answers stay unread is not read either, so
+ * that a slow peer holds its own connection and nothing else. A frame that is none closes its connection, without an answer. */
 #ifndef RMQ_NET_H
 #define RMQ_NET_H
 #include <netinet/in.h>
@@ -19,17 +19,17 @@ typedef union rmq_address {
     struct sockaddr_in6 v6;
 } rmq_address;
 
-enum rmq_done {
+typedef enum rmq_done {
     RMQ_DONE,       /* answered, or will be */
     RMQ_PASS,       /* for another thread: rmq_net_take gives it out */
     RMQ_LATER,      /* nothing was done for want of room: ask again, and read nothing from this peer until then */
     RMQ_BAD,        /* close the connection */
-};
+} rmq_done;
 
 /* What a network thread serves. All run in its thread; any may be NULL. */
 typedef struct rmq_service {
     void *ctx;
-    enum rmq_done (*request)(void *ctx, rmq_connection *c, const rmq_frame *f);
+    rmq_done (*request)(void *ctx, rmq_connection *c, const rmq_frame *f);
     void (*begin)(void *ctx);               /* before the events of a round */
     void (*turn)(void *ctx);                /* after the requests that one read brought */
     void (*woken)(void *ctx, int which);    /* fds[which], an eventfd, was signalled, and is read already */
@@ -52,7 +52,9 @@ typedef struct rmq_net_counts {     /* rmq_count: the network thread's */
     int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls;
 } rmq_net_counts;
 
-int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out);      /* 0 or -errno, as the others */
+int rmq_net_new(const rmq_net_limits *limits, rmq_net **out);      /* 0 or -errno, as the others */
+/* Before the start; without a service everything is passed on. */
+int rmq_net_use(rmq_net *net, const rmq_service *service);
 /* Before the start: the listener, a non-blocking socket, is the network's from now on. Its number, or -errno. */
 int rmq_net_listen(rmq_net *net, int listener);
 int rmq_net_start(rmq_net *net);
@@ -77,7 +79,7 @@ typedef struct rmq_item {
     int32_t kind, size;
     unsigned char data[];
 } rmq_item;
-/* The next item, the caller's to free; NULL: none came in time, or the network has stopped. */
+/* The next item, the caller's to free; NULL: none came in time, or the network has stopped and all are taken. */
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
 int rmq_net_stopped(const rmq_net *net);
 /* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM. */
@@ -90,6 +92,9 @@ rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection);       /* NULL: 
 int64_t rmq_net_now(const rmq_net *net);                               /* monotonic ns when the round began */
 uint64_t rmq_connection_id(const rmq_connection *c);
 const rmq_address *rmq_connection_peer(const rmq_connection *c);
+void **rmq_connection_own(rmq_connection *c);           /* the service's own word, NULL at first */
+/* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
+int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
 int rmq_connection_listener(const rmq_connection *c);
 int rmq_connection_slow(const rmq_connection *c);       /* more of its answers is unread than it may be */
 /* Room for `n` bytes behind what is to be sent; NULL: no memory, and the connection is closed. */

@@ -1,4 +1,4 @@
-"""The native front of a server: a network thread (native/include/rmq_net.h), and the requests that it passes on to Python.
+"""The native front of a server: a network thread (native/net/rmq_net.h), and the requests that it passes on to Python.
 
 It has the face of remoting.loop.Loop, so that a server can take either.
 """
@@ -12,12 +12,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+
+from rmq_store.access.waiting._wait cimport StoreWait
 
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
                                      rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
-                                     rmq_net_take, rmq_opened, rmq_service)
+                                     rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
+from rmq_store.network._service cimport Service, service_free, service_new, service_publish, service_serve, service_stop
+from rmq_store.network._tables cimport tables_new
 
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
 
@@ -84,6 +87,8 @@ cdef class Front:
     on_close(connection) is called once for each connection of which on_request was called, or would have been."""
 
     cdef rmq_net *net
+    cdef Service *service           # NULL: everything goes to Python
+    cdef StoreWait _store
     cdef object _on_close
     cdef list _on_request
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
@@ -95,16 +100,13 @@ cdef class Front:
     def __init__(self, str host, int port, on_request, on_close, *, connections_max=None):
         """Listens at once. Raises OSError if the address cannot be had."""
         cdef rmq_net_limits limits
-        cdef rmq_service service
         cdef int rc
         self._on_close, self._on_request, self._connections = on_close, [], {}
         self._stopping = threading.Lock()
         limits.connections = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.unread, limits.unread_most = BUFFERED_MAX, UNREAD_MAX, UNREAD_MOST
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
-        memset(&service, 0, sizeof(service))
-        service.fds[0] = service.fds[1] = -1
-        rc = rmq_net_new(&limits, &service, &self.net)
+        rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
         self.address = self.listen(host, port, on_request)
@@ -112,9 +114,15 @@ cdef class Front:
 
     def __dealloc__(self):
         if self.net != NULL:
-            with nogil:
-                rmq_net_stop(self.net)
+            rmq_net_stop(self.net)
             rmq_net_free(self.net)
+            self._free_service()
+
+    cdef void _free_service(self):
+        if self.service != NULL:
+            service_stop(self.service)
+            service_free(self.service)
+        self.service = NULL
 
     cdef bint _ended(self) except -1:
         return self.net == NULL or rmq_net_stopped(self.net)
@@ -134,6 +142,24 @@ cdef class Front:
         self._on_request.append(on_request)
         return address
 
+    def use(self, StoreWait store not None, **facts):
+        """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
+        answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
+        `long_polling`, `short_polling_ms`. The end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
+        cdef rmq_service service
+        cdef int rc
+        if self._started or self.service != NULL or self._ended():
+            raise ValueError("a front takes one store, before it serves")
+        store._hubs.add(self)           # a close() that begins from here on finds this front; what began before is seen
+        store._check_open()
+        self._store = store
+        self.service = service_new(store, facts)
+        self.service.net = self.net
+        service_serve(self.service, &service)
+        rc = rmq_net_use(self.net, &service)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), "the network thread")
+
     def start(self):
         """Begins to accept. `serve` does it too."""
         cdef int rc
@@ -149,18 +175,36 @@ cdef class Front:
             if self.net != NULL:
                 with nogil:
                     rmq_net_stop(self.net)
+                    if self.service != NULL:
+                        service_stop(self.service)
+
+    def _detach(self):
+        """The store closes: what it has is about to go."""
+        self.stop()
+
+    def publish(self, topics, subscriptions):
+        """Makes known what the network thread may answer by itself; the requests for anything else go to Python.
+
+        topics: (name, perm, read queues, write queues) of topics that clients may use as they like. subscriptions: (group,
+        topic, version, hash codes of its tags, none for all messages) of groups that may consume, and (group, "", 0, ()) for
+        each of these groups. Takes effect before the next request. Any thread.
+        """
+        if self.service != NULL and not self._ended():
+            service_publish(self.service, tables_new(topics, subscriptions))
 
     def serve(self):
         """Gives requests to Python until `stop`."""
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
+        cdef bint last
         self.start()
         while self.net != NULL:
+            last = rmq_net_stopped(self.net)        # before the look: what comes until then is taken
             with nogil:
                 item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
             if item != NULL:
                 self._serve_one(item)
-            elif rmq_net_stopped(self.net):
+            elif last:
                 return
             if sliced:
                 PyErr_CheckSignals()

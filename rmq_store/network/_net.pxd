@@ -1,4 +1,4 @@
-# The network thread and its frames (native/include/rmq_net.h, rmq_frame.h) as Cython sees them; the contracts are there.
+# The network thread and its frames (native/net/rmq_net.h, rmq_frame.h) as Cython sees them; the contracts are there.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
@@ -37,7 +37,7 @@ cdef extern from "rmq_frame.h" nogil:
 
 cdef extern from "rmq_net.h" nogil:
     enum: RMQ_NET_FDS, RMQ_NET_LISTENERS, RMQ_NET_PARTS
-    ctypedef struct iovec:
+    struct iovec:
         void *iov_base
         size_t iov_len
     ctypedef struct in_addr:
@@ -73,7 +73,8 @@ cdef extern from "rmq_net.h" nogil:
         int64_t connections, buffered, unread, unread_most, passed, passed_bytes, idle_ns
     ctypedef struct rmq_net_counts:
         int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls
-    int rmq_net_new(const rmq_net_limits *limits, const rmq_service *service, rmq_net **out)
+    int rmq_net_new(const rmq_net_limits *limits, rmq_net **out)
+    int rmq_net_use(rmq_net *net, const rmq_service *service)
     int rmq_net_listen(rmq_net *net, int listener)
     int rmq_net_start(rmq_net *net)
     void rmq_net_stop(rmq_net *net)
@@ -100,6 +101,8 @@ cdef extern from "rmq_net.h" nogil:
     int64_t rmq_net_now(const rmq_net *net)
     uint64_t rmq_connection_id(const rmq_connection *c)
     const rmq_address *rmq_connection_peer(const rmq_connection *c)
+    void **rmq_connection_own(rmq_connection *c)
+    int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
     int rmq_connection_listener(const rmq_connection *c)
     bint rmq_connection_slow(const rmq_connection *c)
     unsigned char *rmq_connection_room(rmq_connection *c, size_t n)

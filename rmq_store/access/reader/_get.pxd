@@ -6,6 +6,8 @@ from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.segment._file cimport LogFile
 from rmq_store.codec._record cimport RecordView
 from rmq_store.filter._program cimport FilterProgram, SqlFilter
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.queues.consumequeue._queue cimport QueueTable
 
 
 cdef struct Found:
@@ -45,6 +47,19 @@ cdef struct GetRequest:
     int error
 
 
+cdef enum:
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MESSAGE_IN_QUEUE = 8
+
+
+# What get does; the request has the store's limits. follows: another process writes the queues.
+cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) noexcept nogil
 cpdef SqlFilter chosen_filter(object sql, object tags)
 
 

@@ -26,16 +26,6 @@ from rmq_store import errors
 from rmq_store.status import GetStatus
 
 cdef enum:
-    FOUND = 0
-    NO_MATCHED_MESSAGE = 1
-    MESSAGE_WAS_REMOVING = 2
-    OFFSET_FOUND_NULL = 3
-    OFFSET_OVERFLOW_BADLY = 4
-    OFFSET_OVERFLOW_ONE = 5
-    OFFSET_TOO_SMALL = 6
-    NO_MESSAGE_IN_QUEUE = 8
-
-cdef enum:
     NOT_READABLE = 1            # status.RunningFlags
     AHEAD = 4                   # entries whose record is fetched into the cache beforehand
     UNITS_AT_ONCE = 64
@@ -234,6 +224,34 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     return error if error < 0 else scanned
 
 
+cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) noexcept nogil:
+    cdef Queue *q = queues_find(queues, r.topic, r.topic_size, r.queue_id, False)
+    cdef int64_t at = 0, scanned
+    r.found_count = 0
+    r.found_bytes = 0
+    r.unreadable = 0
+    r.error = 0
+    r.next_offset = r.offset
+    if _bounds_met(r, q, &at):
+        r.log_end = rmq_load(&log.committed)
+        scanned = _scan(r, log, queues, q)
+        if scanned < 0:
+            r.error = <int> scanned
+            return
+        if scanned > 0 or r.found_count > 0:
+            r.next_offset = r.offset + scanned
+            return
+        if follows and r.offset >= rmq_load(&q.min_offset):
+            # A recovery of the writer has cut its entries off, and brings them back: the queue ends here for now.
+            r.status = OFFSET_OVERFLOW_ONE
+            r.max_offset = at = r.offset
+        else:
+            r.status = OFFSET_FOUND_NULL
+            at = (r.offset // r.units_per_file + 1) * r.units_per_file
+    if not r.slave_rules:
+        r.next_offset = at
+
+
 cdef inline void _count_disk(GetRequest *r) noexcept nogil:
     # Entries of a queue ascend in the log, so those far from its end come first: where all is recent, one comparison.
     r.disk_count = r.disk_bytes = 0
@@ -285,33 +303,9 @@ cdef class StoreGet(StoreLook):
         return found
 
     cdef void _get(self, GetRequest *r) noexcept nogil:
-        cdef Queue *q = queues_find(self.queues, r.topic, r.topic_size, r.queue_id, False)
-        cdef int64_t at = 0, scanned
-        r.found_count = 0
-        r.found_bytes = 0
-        r.unreadable = 0
-        r.error = 0
-        r.next_offset = r.offset
-        if _bounds_met(r, q, &at):
-            r.ext_enabled = self.ext_enabled
-            r.units_per_file = self.units_per_file
-            r.log_end = rmq_load(&self.log.committed)
-            scanned = _scan(r, self.log, self.queues, q)
-            if scanned < 0:
-                r.error = <int> scanned
-                return
-            if scanned > 0 or r.found_count > 0:
-                r.next_offset = r.offset + scanned
-                return
-            if self.follower != NULL and r.offset >= rmq_load(&q.min_offset):
-                # A recovery of the writer has cut its entries off, and brings them back: the queue ends here for now.
-                r.status = OFFSET_OVERFLOW_ONE
-                r.max_offset = at = r.offset
-            else:
-                r.status = OFFSET_FOUND_NULL
-                at = (r.offset // self.units_per_file + 1) * self.units_per_file
-        if not r.slave_rules:
-            r.next_offset = at
+        r.ext_enabled = self.ext_enabled
+        r.units_per_file = self.units_per_file
+        get_found(r, self.log, self.queues, self.follower != NULL)
 
     def get(self, topic, queue_id, offset, max_count=32, tags=None, *, sql=None, max_bytes=None, wait=None,
             _slave_rules=False, _scan_max=None):

@@ -1,0 +1,204 @@
+/* A load generator for a broker's front: many connections, each with a window of requests under way, in one thread and with
+ * little work of its own, so that what it measures is the server.
+ *
+ *     net_load HOST PORT send|pull|other CONNECTIONS WINDOW SECONDS BODY_BYTES TOPIC QUEUES [BATCH]
+ *
+ * Prints one line of JSON: requests, bad answers, seconds, and the round trip's percentiles in microseconds. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WINDOW_MAX = 4096, READ_SIZE = 1 << 20, BUCKETS = 1 << 16 };
+
+typedef struct connection {
+    int fd, queue;
+    unsigned char *out;             /* frames to be sent, [from, size) */
+    size_t from, size, room;
+    unsigned char *in;
+    size_t come;
+    int64_t next_offset;            /* of a pull */
+    int64_t sent_at[WINDOW_MAX];    /* by opaque */
+    uint32_t opaque;
+    int under_way, writing;
+} connection;
+
+static const char *kind, *topic;
+static char *body;
+static int body_size, queues, window, batch = 32;
+static int64_t requests, bad, messages, received, histogram[BUCKETS];
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void die(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static size_t frame(connection *c, unsigned char *to) {
+    char *header = (char *)to + 8;
+    int n;
+    if (strcmp(kind, "send") == 0)
+        n = sprintf(header,
+                    "{\"code\":310,\"extFields\":{\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\",\"f\":\"0\",\"g\":"
+                    "\"1700000000000\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F00000100002A9F0000000000%06x\\u0002WAIT\\u0001true\\u0002"
+                    "TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
+                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
+                    topic, c->queue, c->opaque & 0xFFFFFF, c->opaque);
+    else if (strcmp(kind, "pull") == 0)
+        n = sprintf(header,
+                    "{\"code\":11,\"extFields\":{\"consumerGroup\":\"load\",\"topic\":\"%s\",\"queueId\":\"%d\",\"queueOffset\":\"%ld\","
+                    "\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"15000\",\"subVersion\":"
+                    "\"0\",\"subscription\":\"*\",\"expressionType\":\"TAG\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
+                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
+                    topic, c->queue, (long)c->next_offset, batch, c->opaque);
+    else
+        n = sprintf(header, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
+                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}", topic, c->opaque);
+    int size = strcmp(kind, "send") == 0 ? body_size : 0;
+    memcpy(header + n, body, (size_t)size);
+    uint32_t total = htonl((uint32_t)(4 + n + size)), mark = htonl((uint32_t)n);
+    memcpy(to, &total, 4);
+    memcpy(to + 4, &mark, 4);
+    return (size_t)(8 + n + size);
+}
+
+static void flush_out(connection *c, int epoll) {
+    while (c->from < c->size) {
+        ssize_t n = send(c->fd, c->out + c->from, c->size - c->from, MSG_NOSIGNAL);
+        if (n < 0 && errno == EAGAIN) break;
+        if (n < 0) die("send");
+        c->from += (size_t)n;
+    }
+    int writing = c->from < c->size;
+    if (!writing) c->from = c->size = 0;
+    if (writing != c->writing) {
+        struct epoll_event e = {.events = EPOLLIN | (writing ? EPOLLOUT : 0), .data.ptr = c};
+        epoll_ctl(epoll, EPOLL_CTL_MOD, c->fd, &e);
+        c->writing = writing;
+    }
+}
+
+static void fill(connection *c, int epoll) {
+    int64_t now = now_ns();
+    while (c->under_way < window && c->size + (size_t)body_size + 2048 < c->room) {
+        c->opaque++;
+        c->sent_at[c->opaque % WINDOW_MAX] = now;
+        c->size += frame(c, c->out + c->size);
+        c->under_way++;
+        if (strcmp(kind, "send") == 0) c->queue = (c->queue + 1) % queues;
+    }
+    flush_out(c, epoll);
+}
+
+static int64_t number_behind(const char *text, size_t n, const char *name) {
+    const char *at = memmem(text, n, name, strlen(name));
+    return at ? strtoll(at + strlen(name), NULL, 10) : -1;
+}
+
+static void answered(connection *c, const unsigned char *at, size_t size) {
+    uint32_t mark;
+    memcpy(&mark, at + 4, 4);
+    size_t header = ntohl(mark) & 0xFFFFFF;
+    const char *text = (const char *)at + 8;
+    int64_t code = number_behind(text, header, "\"code\":"), opaque = number_behind(text, header, "\"opaque\":");
+    int64_t us = (now_ns() - c->sent_at[(uint32_t)opaque % WINDOW_MAX]) / 1000;
+    histogram[us < BUCKETS ? us : BUCKETS - 1]++;
+    requests++;
+    bad += code != 0;
+    c->under_way--;
+    if (strcmp(kind, "pull") == 0) {
+        int64_t next = number_behind(text, header, "\"nextBeginOffset\":\"");
+        received += (int64_t)(size - 8 - header);
+        if (code == 0) messages += next - c->next_offset;
+        c->next_offset = code == 0 ? next : 0;
+    }
+}
+
+static void readable(connection *c) {
+    for (;;) {
+        ssize_t n = recv(c->fd, c->in + c->come, READ_SIZE - c->come, 0);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) die("recv");
+        c->come += (size_t)n;
+        size_t done = 0;
+        while (c->come - done >= 8) {
+            uint32_t total;
+            memcpy(&total, c->in + done, 4);
+            size_t size = 4 + (size_t)ntohl(total);
+            if (c->come - done < size) break;
+            answered(c, c->in + done, size);
+            done += size;
+        }
+        memmove(c->in, c->in + done, c->come - done);
+        c->come -= done;
+    }
+}
+
+static double percentile(double share) {
+    int64_t left = (int64_t)(share * (double)requests);
+    for (int i = 0; i < BUCKETS; i++)
+        if ((left -= histogram[i]) <= 0) return i;
+    return BUCKETS;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 10) return fprintf(stderr, "see the head of net_load.c\n"), 2;
+    kind = argv[3];
+    int count = atoi(argv[4]);
+    window = atoi(argv[5]);
+    double seconds = atof(argv[6]);
+    body_size = atoi(argv[7]);
+    topic = argv[8];
+    queues = atoi(argv[9]);
+    if (argc > 10) batch = atoi(argv[10]);
+    body = malloc((size_t)body_size + 1);
+    memset(body, 'x', (size_t)body_size);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
+    inet_pton(AF_INET, argv[1], &to.sin_addr);
+    int epoll = epoll_create1(0), on = 1;
+    connection *all = calloc((size_t)count, sizeof *all);
+    for (int i = 0; i < count; i++) {
+        connection *c = &all[i];
+        c->fd = socket(AF_INET, SOCK_STREAM, 0);
+        c->queue = i % queues;
+        c->room = (size_t)(window + 1) * ((size_t)body_size + 2048);
+        c->out = malloc(c->room);
+        c->in = malloc(READ_SIZE);
+        if (connect(c->fd, (struct sockaddr *)&to, sizeof to) < 0) die("connect");
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
+        epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &e);
+        if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) die("fcntl");
+        fill(c, epoll);
+    }
+    int64_t begun = now_ns(), end = begun + (int64_t)(seconds * 1e9);
+    struct epoll_event events[64];
+    while (now_ns() < end) {
+        int n = epoll_wait(epoll, events, 64, 100);
+        for (int i = 0; i < n; i++) {
+            connection *c = events[i].data.ptr;
+            if (events[i].events & EPOLLIN) readable(c);
+            fill(c, epoll);
+        }
+    }
+    double took = (double)(now_ns() - begun) / 1e9;
+    printf("{\"requests\":%ld,\"bad\":%ld,\"messages\":%ld,\"bytes\":%ld,\"seconds\":%.3f,\"per_s\":%.0f,\"p50_us\":%.0f,\"p99_us\":%.0f,"
+           "\"p999_us\":%.0f}\n", (long)requests, (long)bad, (long)messages, (long)received, took, (double)requests / took,
+           percentile(0.5), percentile(0.99), percentile(0.999));
+    return 0;
+}

@@ -1,0 +1,403 @@
+"""Pulls as the network thread answers them. Contract in _pulls.pxd.
+
+Records go from the mapped log to the socket without a copy in between, under the readers' hold on their file, which ends with
+the call: what a socket does not take at once is copied. So no peer, however slow, keeps a file from being cleaned.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from rmq_store.access.reader._get cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
+                                           OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetRequest, get_found)
+from rmq_store.base.io._sync cimport rmq_count, rmq_load, rmq_load32
+from rmq_store.base.segment._file cimport log_file_release
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._unit cimport unit_physical
+from rmq_store.log.dispatch._dispatch cimport dispatch_waiter
+from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
+                                     rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
+                                     rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
+                                     rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
+                                     rmq_pull_decode, rmq_text, rmq_text_is)
+from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull,
+                                         Service)
+from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_subscription, tables_topic, text_hash)
+from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
+
+cdef enum:
+    COMMIT_OFFSET = 1           # bits of sysFlag
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    PULL_FOUND = 0              # codes of answers
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    NOT_READABLE = 1            # status.RunningFlags
+    QUEUES_AT_ONCE = 256
+    BODY_MAX = (1 << 24) - (1 << 20)
+    NOTE_ROOM = 2048
+
+cdef int64_t MS = 1_000_000, SECOND = 1_000_000_000, SUSPEND_MAX_MS = 3_600_000
+
+cdef extern from *:
+    """
+    static const char *const pull_names[] = {"FOUND", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL",
+        "OFFSET_OVERFLOW_BADLY", "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "NO_MATCHED_LOGIC_QUEUE", "NO_MESSAGE_IN_QUEUE"};
+    """
+    const char *const *pull_names       # of GetStatus, in its order
+
+
+# ---- what a pull asks for
+
+cdef bint _parse_tags(rmq_text text, Pull *p) noexcept nogil:
+    # "a || b", trimmed as Java trims. False: too many.
+    cdef const char *at = text.at
+    cdef const char *end = text.at + text.size
+    cdef const char *stop
+    cdef const char *last
+    p.codes_count = 0
+    if text.at == NULL or text.size == 0 or rmq_text_is(text, b"*", 1):
+        return True
+    while at <= end:
+        stop = at
+        while stop < end and not (stop + 1 < end and stop[0] == c"|" and stop[1] == c"|"):
+            stop += 1
+        last = stop
+        while at < last and <unsigned char> at[0] <= 32:
+            at += 1
+        while at < last and <unsigned char> (last - 1)[0] <= 32:
+            last -= 1
+        if at < last:
+            if p.codes_count == CODES_MAX:
+                return False
+            p.codes[p.codes_count] = java_hash(at, <int32_t> (last - at))
+            p.codes_count += 1
+        at = stop + 2
+    return p.codes_count > 0
+
+
+cdef bint _subscribed(Service *s, const rmq_pull *h, Pull *p) noexcept nogil:
+    # Which tags; False: Python has to look.
+    cdef SubscriptionRow *row
+    cdef rmq_text none
+    cdef int32_t i
+    if h.sys_flag & SUBSCRIPTION:
+        none.at, none.size = b"", 0
+        if h.expression_type.size > 0 and not rmq_text_is(h.expression_type, b"TAG", 3):
+            return False
+        return tables_subscription(s.tables, h.group, none) != NULL and _parse_tags(h.subscription, p)
+    row = tables_subscription(s.tables, h.group, h.topic)
+    if row == NULL or row.version < h.sub_version or row.codes_count > CODES_MAX or h.topic.size == 0:
+        return False
+    p.codes_count = row.codes_count
+    for i in range(row.codes_count):
+        p.codes[i] = row.codes[i]
+    return True
+
+
+cdef bint _is_cold(Service *s, const Pull *p) noexcept nogil:
+    # A message so far from the log's end that it may have to come from the device: this thread must not wait for that.
+    cdef unsigned char[UNIT_SIZE] unit
+    cdef int64_t warm_from = rmq_load(&s.log.committed) - rmq_load(s.memory_bytes)
+    return warm_from > 0 and queue_read(s.queues, p.queue, p.offset, unit, 1) == 1 and unit_physical(unit) < warm_from
+
+
+cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    cdef rmq_pull h
+    cdef Pull p
+    cdef TopicRow *t
+    cdef int32_t status
+    cdef int64_t ms
+    if f.flag & RMQ_ONEWAY or rmq_load32(s.flags) & NOT_READABLE:
+        return RMQ_PASS
+    if rmq_pull_decode(f, &h) < 0 or h.sys_flag & CLASS_FILTER or h.offset < 0:
+        return RMQ_PASS
+    t = tables_topic(s.tables, h.topic)
+    if t == NULL or not t.perm & PERM_READ or h.queue_id < 0 or h.queue_id >= t.read_queues or not _subscribed(s, &h, &p):
+        return RMQ_PASS
+    if t.queues[h.queue_id] == NULL:
+        t.queues[h.queue_id] = queues_find(s.queues, t.name, t.size, h.queue_id, True)
+    p.queue = t.queues[h.queue_id]
+    if p.queue == NULL:
+        return RMQ_PASS
+    p.offset, p.connection, p.opaque, p.serialize = h.offset, rmq_connection_id(c), f.opaque, f.serialize
+    p.count_max = max(h.count_max, 1)
+    p.bytes_max = h.bytes_max if 0 < h.bytes_max < BODY_MAX else BODY_MAX
+    ms = min(max(h.suspend_ms, <int64_t> 0), SUSPEND_MAX_MS)
+    p.suspend_ns = ms * MS if s.long_polling else s.short_polling_ns
+    if _is_cold(s, &p):
+        return RMQ_PASS
+    status = _try(s, c, &p, (h.sys_flag & SUSPEND) != 0, True)
+    if status < 0:
+        return RMQ_PASS
+    rmq_count(&s.pulls, 1)
+    if h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0:
+        _note_offset(s, c, &h)
+    return RMQ_DONE
+
+
+cdef void _note_offset(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil:
+    # The consumer says in passing how far it is, and says it again by a request of its own every five seconds: Python hears
+    # of the former once a second.
+    cdef char[NOTE_ROOM] note
+    cdef char[64] number
+    cdef rmq_answer a
+    cdef uint32_t hash = text_hash(h.topic, text_hash(h.group, 2166136261u + <uint32_t> h.queue_id))
+    cdef int64_t *noted = s.noted[hash % NOTED]
+    cdef int32_t size
+    if (noted[0] == hash and rmq_net_now(s.net) - noted[1] < SECOND) or h.group.size + h.topic.size > NOTE_ROOM - 512:
+        return
+    rmq_answer_begin(&a, <unsigned char *> note, 1, 15, 0, s.version, NULL)
+    rmq_answer_text(&a, b"consumerGroup", h.group.at, h.group.size)
+    rmq_answer_text(&a, b"topic", h.topic.at, h.topic.size)
+    rmq_answer_integer(&a, b"queueId", h.queue_id)
+    rmq_answer_integer(&a, b"commitOffset", h.commit_offset)
+    size = rmq_answer_end(&a, 0)
+    note[8 + 12] = RMQ_ONEWAY       # not an answer, but a request
+    if rmq_connection_pass(c, note, size) == 0:
+        noted[0], noted[1] = hash, rmq_net_now(s.net)
+
+
+# ---- reading and answering
+
+cdef int32_t _code(const GetRequest *r) noexcept nogil:
+    if r.status == FOUND:
+        return PULL_FOUND
+    if r.status == NO_MATCHED_MESSAGE or r.status == MESSAGE_WAS_REMOVING:
+        return PULL_RETRY_IMMEDIATELY
+    if r.status == OFFSET_FOUND_NULL or r.status == OFFSET_OVERFLOW_ONE:
+        return PULL_NOT_FOUND
+    if r.status == NO_MESSAGE_IN_QUEUE and r.offset == 0:
+        return PULL_NOT_FOUND
+    return PULL_OFFSET_MOVED
+
+
+cdef void _get(Service *s, Pull *p, GetRequest *r) noexcept nogil:
+    r.topic, r.topic_size, r.queue_id = p.queue.topic, p.queue.topic_size, p.queue.queue_id
+    r.codes = p.codes if p.codes_count > 0 else NULL
+    r.codes_count = p.codes_count
+    r.filter = NULL
+    r.offset, r.bytes_max = p.offset, p.bytes_max
+    r.count_max = min(p.count_max, FOUND_MAX)
+    r.slave_rules = False
+    r.memory_bytes = rmq_load(s.memory_bytes)
+    r.bytes_max_memory, r.count_max_memory = rmq_load(s.bytes_max_memory), rmq_load(s.count_max_memory)
+    r.bytes_max_disk, r.count_max_disk = rmq_load(s.bytes_max_disk), rmq_load(s.count_max_disk)
+    r.scan_bytes_max = rmq_load(s.scan_bytes_max)
+    r.units_per_file, r.ext_enabled = s.units_per_file, s.ext_enabled
+    r.found = s.found
+    r.status = NO_MATCHED_MESSAGE
+    get_found(r, s.log, s.queues, False)
+
+
+cdef void _let_go(GetRequest *r) noexcept nogil:
+    cdef int64_t i
+    for i in range(r.found_count):
+        if r.found[i].held:
+            log_file_release(r.found[i].file)
+
+
+cdef void _answer(Service *s, rmq_connection *c, const Pull *p, GetRequest *r, int32_t code) noexcept nogil:
+    cdef iovec[FOUND_MAX + 2] parts
+    cdef unsigned char[RMQ_ANSWER_ROOM] head
+    cdef rmq_answer a
+    cdef const unsigned char *start
+    cdef int n = 2
+    cdef int64_t i, bytes = 0
+    if code == PULL_FOUND and not rmq_connection_slow(c):
+        for i in range(r.found_count):
+            start = r.found[i].view.start
+            bytes += r.found[i].view.size
+            if n > 2 and <const unsigned char *> parts[n - 1].iov_base + parts[n - 1].iov_len == start:
+                parts[n - 1].iov_len += r.found[i].view.size
+                continue
+            parts[n].iov_base, parts[n].iov_len = <void *> start, r.found[i].view.size
+            n += 1
+        rmq_count(&s.pulled_messages, r.found_count)
+        rmq_count(&s.pulled_bytes, bytes)
+    elif code == PULL_FOUND:            # nothing more is kept for a peer that does not read: it asks again
+        code, r.next_offset = PULL_RETRY_IMMEDIATELY, r.offset
+    rmq_answer_begin(&a, head, p.serialize, code, p.opaque, s.version, pull_names[r.status])
+    rmq_answer_integer(&a, b"suggestWhichBrokerId", 0)
+    rmq_answer_integer(&a, b"nextBeginOffset", r.next_offset)
+    rmq_answer_integer(&a, b"minOffset", r.min_offset)
+    rmq_answer_integer(&a, b"maxOffset", r.max_offset)
+    parts[1].iov_base = head
+    parts[1].iov_len = rmq_answer_end(&a, <int32_t> bytes)
+    rmq_connection_parts(c, parts, n)
+
+
+cdef int32_t _try(Service *s, rmq_connection *c, Pull *p, bint may_hold, bint first) noexcept nogil:
+    # 0: answered; 1: held, or to stay held; -1, at first only: Python has to look.
+    cdef GetRequest r
+    cdef int32_t code
+    _get(s, p, &r)
+    if r.error < 0:
+        _let_go(&r)
+        if first:
+            return -1
+        r.found_count, r.status = 0, MESSAGE_WAS_REMOVING       # the client asks again, and Python then tells the error
+    code = _code(&r)
+    if first and code == PULL_OFFSET_MOVED:
+        return -1
+    if may_hold and not first and code == PULL_RETRY_IMMEDIATELY and r.error == 0:
+        p.offset = r.next_offset        # what came does not match: the search continues behind it
+        return 1
+    if may_hold and code == PULL_NOT_FOUND and (not first or _hold(s, c, p)):
+        return 1
+    _answer(s, c, p, &r, code)
+    _let_go(&r)
+    return 0
+
+
+# ---- those that are held
+
+cdef HeldQueue *_held_queue(Service *s, Queue *q) noexcept nogil:
+    cdef HeldQueue **bucket = &s.held_queues[(<uint64_t> q >> 6) % HELD_BUCKETS]
+    cdef HeldQueue *at = bucket[0]
+    while at != NULL and at.queue != q:
+        at = at.next
+    if at != NULL:
+        return at
+    at = <HeldQueue *> calloc(1, sizeof(HeldQueue))
+    if at == NULL:
+        return NULL
+    if hub_watch(s.hub, q) < 0:
+        free(at)
+        return NULL
+    at.queue, at.next = q, bucket[0]
+    bucket[0] = at
+    return at
+
+
+cdef void _leave_queue(Service *s, HeldQueue *at) noexcept nogil:
+    cdef HeldQueue **place = &s.held_queues[(<uint64_t> at.queue >> 6) % HELD_BUCKETS]
+    if at.first != NULL:
+        return
+    while place[0] != at:
+        place = &place[0].next
+    place[0] = at.next
+    hub_unwatch(s.hub, at.queue)
+    free(at)
+
+
+cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
+    # False: it cannot be held, and is answered at once.
+    cdef Held *h
+    cdef HeldQueue *at
+    cdef Held **mine = <Held **> rmq_connection_own(c)
+    if s.held_count >= HELD_MAX or p.suspend_ns <= 0:
+        return False
+    at = _held_queue(s, p.queue)
+    if at == NULL:
+        return False
+    h = <Held *> calloc(1, sizeof(Held))
+    if h == NULL:
+        _leave_queue(s, at)
+        return False
+    h.pull, h.at, h.expires = p[0], at, rmq_net_now(s.net) + p.suspend_ns
+    h.next_of_queue, h.next, h.next_of_connection = at.first, s.held, mine[0]
+    if h.next_of_queue != NULL:
+        h.next_of_queue.before_of_queue = h
+    if h.next != NULL:
+        h.next.before = h
+    if h.next_of_connection != NULL:
+        h.next_of_connection.before_of_connection = h
+    at.first = s.held = mine[0] = h
+    s.next_expiry = min(s.next_expiry, h.expires) if s.held_count > 0 else h.expires
+    if s.held_count == 0:
+        dispatch_waiter(s.dispatcher, 1)
+    s.held_count += 1
+    # What came between the look and the watch was not told to anybody: it is looked at again.
+    if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
+        _drop(s, c, h)
+    return True
+
+
+cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
+    if h.next != NULL:
+        h.next.before = h.before
+    if h.before != NULL:
+        h.before.next = h.next
+    else:
+        s.held = h.next
+    if h.next_of_queue != NULL:
+        h.next_of_queue.before_of_queue = h.before_of_queue
+    if h.before_of_queue != NULL:
+        h.before_of_queue.next_of_queue = h.next_of_queue
+    else:
+        h.at.first = h.next_of_queue
+    if h.next_of_connection != NULL:
+        h.next_of_connection.before_of_connection = h.before_of_connection
+    if h.before_of_connection != NULL:
+        h.before_of_connection.next_of_connection = h.next_of_connection
+    else:
+        rmq_connection_own(c)[0] = h.next_of_connection
+    _leave_queue(s, h.at)
+    free(h)
+    s.held_count -= 1
+    if s.held_count == 0:
+        dispatch_waiter(s.dispatcher, -1)
+
+
+cdef void _again(Service *s, Held *h, bint may_hold) noexcept nogil:
+    cdef rmq_connection *c = rmq_net_find(s.net, h.pull.connection)
+    if c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
+        _drop(s, c, h)          # else it stays, or goes with its connection
+
+
+cdef void pulls_arrived(Service *s) noexcept nogil:
+    cdef Queue *some[QUEUES_AT_ONCE]
+    cdef HeldQueue *at
+    cdef Held *h
+    cdef Held *following
+    cdef int i, n = QUEUES_AT_ONCE
+    while n == QUEUES_AT_ONCE:
+        n = hub_take(s.hub, some, QUEUES_AT_ONCE)
+        for i in range(n):
+            at = s.held_queues[(<uint64_t> some[i] >> 6) % HELD_BUCKETS]
+            while at != NULL and at.queue != some[i]:
+                at = at.next
+            h = at.first if at != NULL else NULL
+            while h != NULL:
+                following = h.next_of_queue         # `at` goes with its last one
+                if rmq_load(&some[i].max_offset) > h.pull.offset:
+                    _again(s, h, True)
+                h = following
+
+
+cdef void pulls_tick(Service *s) noexcept nogil:
+    cdef Held *h = s.held
+    cdef Held *following
+    cdef int64_t now = rmq_net_now(s.net)
+    if h == NULL or now < s.next_expiry:
+        return
+    s.next_expiry = INT64_MAX
+    while h != NULL:
+        following = h.next
+        if h.expires <= now:
+            _again(s, h, False)
+        else:
+            s.next_expiry = min(s.next_expiry, h.expires)
+        h = following
+
+
+cdef void pulls_closed(Service *s, rmq_connection *c) noexcept nogil:
+    cdef Held **mine = <Held **> rmq_connection_own(c)
+    while mine[0] != NULL:
+        _drop(s, c, mine[0])
+
+
+cdef void pulls_stop(Service *s) noexcept nogil:
+    # The network thread has ended, and with each connection the pulls that it held.
+    cdef int64_t i
+    cdef HeldQueue *at
+    for i in range(HELD_BUCKETS):
+        while s.held_queues[i] != NULL:
+            at = s.held_queues[i]
+            s.held_queues[i] = at.next
+            free(at)

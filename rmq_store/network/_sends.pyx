@@ -1,0 +1,341 @@
+"""Sends as the network thread answers them. Contract in _sends.pxd.
+
+What is stored is what a put stores: the same append under the same lock. Properties are those of the request and the broker's
+own, as RocketMQ stores them; their order is the request's, and RocketMQ's that of a Java HashMap.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32)
+from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX
+from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
+from rmq_store.codec._text cimport Property, property_next
+from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, Log, log_append, log_busy,
+                                           log_dispatch, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
+from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_BAD, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
+                                     rmq_answer, rmq_answer_begin, rmq_answer_end, rmq_answer_integer, rmq_answer_text,
+                                     rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
+                                     rmq_connection_room, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send,
+                                     rmq_send_decode, rmq_text)
+from rmq_store.network._service cimport UNIQUE_MAX, WAITING_MAX, Service, Waiting
+from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum: AF_INET6
+
+cdef extern from "<arpa/inet.h>" nogil:
+    unsigned short ntohs(unsigned short n)
+
+cdef enum:
+    SENT, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
+    NAMES_MAX = 64              # properties of one message that are compared with each other
+
+
+# ---- properties
+
+cdef inline bint _named(const Property *p, const char *name, int32_t size) noexcept nogil:
+    return p.name_size == size and memcmp(p.name, name, size) == 0
+
+
+cdef bint _begins(const Property *p, const char *name, int32_t size) noexcept nogil:
+    return p.name_size >= size and memcmp(p.name, name, size) == 0
+
+
+cdef bint _is_odd(const Service *s, const Property *p) noexcept nogil:
+    # A message that is more than stored: delayed, timed, half of a transaction, in light queues, or with another's checksum.
+    cdef char first = p.name[0]
+    if first == c"D":
+        return _named(p, b"DELAY", 5)
+    if first == c"T":
+        return _named(p, b"TRAN_MSG", 8) or _begins(p, b"TIMER_", 6)
+    if first == c"I":
+        return s.lights and _begins(p, b"INNER_MULTI_", 12)
+    return first == c"_" and _begins(p, b"__", 2)
+
+
+cdef bint _is_stamped(const Service *s, const Property *p) noexcept nogil:
+    # The broker's own value takes the place of the message's.
+    return _named(p, b"CLUSTER", 7) or (s.compat5 and (_named(p, b"MSG_REGION", 10) or _named(p, b"TRACE_ON", 8)))
+
+
+cdef bint _is_plain(const char *text, int32_t size) noexcept nogil:
+    # Goes into a JSON string as it is.
+    cdef int32_t i
+    for i in range(size):
+        if text[i] < 32 or text[i] > 126 or text[i] == c'"' or text[i] == c"\\":
+            return False
+    return True
+
+
+cdef int32_t _rewrite(Service *s, rmq_text given, bint *waits, rmq_text *unique) noexcept nogil:
+    # The properties as they are stored, in s.properties. Their size; -1: Python has to look.
+    cdef Property[NAMES_MAX] seen
+    cdef int32_t n = 0, i
+    cdef const char *text = given.at
+    cdef const char *end = given.at + given.size if given.at != NULL else NULL
+    cdef char *to = s.properties
+    cdef Property *p
+    if given.size > PROPERTIES_SIZE_MAX:
+        return -1
+    while text != NULL and n < NAMES_MAX and property_next(&text, end, &seen[n]):
+        p = &seen[n]
+        for i in range(n):
+            if p.name_size == seen[i].name_size and memcmp(p.name, seen[i].name, p.name_size) == 0:
+                return -1
+        if _is_odd(s, p):
+            return -1
+        n += 1
+        if _named(p, b"WAIT", 4):
+            waits[0] = not (p.value_size == 5 and memcmp(p.value, b"false", 5) == 0)
+            if not s.compat5:
+                continue
+        elif _named(p, b"UNIQ_KEY", 8):
+            unique.at, unique.size = p.value, p.value_size
+        elif _is_stamped(s, p):
+            continue
+        memcpy(to, p.name, p.name_size)
+        to += p.name_size
+        to[0] = 1
+        memcpy(to + 1, p.value, p.value_size)
+        to += 1 + p.value_size
+        to[0] = 2
+        to += 1
+    if n == NAMES_MAX:
+        return -1
+    memcpy(to, s.stamp, s.stamp_size)
+    to += s.stamp_size
+    if s.compat5:
+        to[0] = 2
+        to += 1
+    return <int32_t> (to - s.properties)
+
+
+# ---- answers
+
+cdef void _message_id(const Service *s, int64_t offset, char *out) noexcept nogil:
+    # Store host and log offset, upper-case hex.
+    cdef unsigned char[28] raw
+    cdef int size = 20 if s.plain.sys_flag & FLAG_STORE_V6 else 8
+    cdef int i
+    memcpy(raw, s.plain.store_host, size)
+    rmq_put64(raw + size, offset)
+    for i in range(size + 8):
+        out[2 * i] = b"0123456789ABCDEF"[raw[i] >> 4]
+        out[2 * i + 1] = b"0123456789ABCDEF"[raw[i] & 15]
+
+
+cdef void _answer(Service *s, rmq_connection *c, const Waiting *w, int32_t code) noexcept nogil:
+    cdef rmq_answer a
+    cdef char[56] msg_id
+    cdef const char *remark = NULL
+    cdef unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * w.unique_size)
+    if to == NULL:
+        return
+    if code == SERVICE_NOT_AVAILABLE:
+        remark = b"service not available now."
+    rmq_answer_begin(&a, to, w.serialize, code, w.opaque, s.version, remark)
+    if code != SERVICE_NOT_AVAILABLE:
+        _message_id(s, w.offset, msg_id)
+        rmq_answer_text(&a, b"msgId", msg_id, 56 if s.plain.sys_flag & FLAG_STORE_V6 else 32)
+        rmq_answer_integer(&a, b"queueId", w.queue_id)
+        rmq_answer_integer(&a, b"queueOffset", w.queue_offset)
+        rmq_answer_text(&a, b"MSG_REGION", s.region, s.region_size)
+        if s.trace_on:
+            rmq_answer_text(&a, b"TRACE_ON", b"true", 4)
+        else:
+            rmq_answer_text(&a, b"TRACE_ON", b"false", 5)
+        if w.unique_size > 0:
+            rmq_answer_text(&a, b"transactionId", w.unique, w.unique_size)
+    rmq_connection_filled(c, rmq_answer_end(&a, 0))
+
+
+# ---- one send
+
+cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
+    # An IPv4 address behind an IPv6 socket is one of four bytes.
+    cdef const unsigned char *v6 = <const unsigned char *> &peer.v6.sin6_addr
+    if peer.any.sa_family != AF_INET6:
+        memcpy(a.born_host, &peer.v4.sin_addr, 4)
+        rmq_put32(a.born_host + 4, ntohs(peer.v4.sin_port))
+    elif memcmp(v6, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
+        memcpy(a.born_host, v6 + 12, 4)
+        rmq_put32(a.born_host + 4, ntohs(peer.v6.sin6_port))
+    else:
+        memcpy(a.born_host, v6, 16)
+        rmq_put32(a.born_host + 16, ntohs(peer.v6.sin6_port))
+        a.sys_flag |= FLAG_BORN_V6
+
+
+cdef Queue *_queue(Service *s, TopicRow *t, int32_t queue_id) noexcept nogil:
+    if t.queues[queue_id] == NULL:
+        t.queues[queue_id] = queues_find(s.queues, t.name, t.size, queue_id, True)
+    return t.queues[queue_id]
+
+
+cdef rmq_done _lacking(Service *s, int status, int64_t size) noexcept nogil:
+    # What the append lacked is asked for, and waited for by asking again. What will not come is an error, which Python tells.
+    cdef int rc
+    if status == APPEND_NEED_ROOM:
+        rc = log_wait_room(s.log, size, 0)
+        rmq_event_wake(&s.log.commit_wanted)
+    elif status == APPEND_NEED_FILE:
+        rc = log_wait_file(s.log, size, 0)
+    else:
+        return RMQ_PASS
+    return RMQ_LATER if rc == 0 or rc == -ETIMEDOUT else RMQ_PASS
+
+
+cdef bint _arguments(Service *s, RecordArgs *a, rmq_connection *c, const rmq_frame *f, const rmq_send *h) noexcept nogil:
+    # All but topic, queue and properties. False: Python has to look.
+    if f.body_size > rmq_load(s.body_size_max) or (s.compat5 and f.body_size == 0):
+        return False
+    a[0] = s.plain
+    a.body, a.body_size = f.body, f.body_size
+    a.flag, a.reconsume_times, a.born_timestamp = h.flag, h.reconsume_times, h.born_timestamp
+    a.sys_flag |= h.sys_flag & ~(FLAG_BORN_V6 | FLAG_STORE_V6 | FLAG_TRANSACTION)
+    _born_host(a, rmq_connection_peer(c))
+    return h.sys_flag >= 0 and h.reconsume_times >= 0 and h.born_timestamp >= 0
+
+
+cdef int32_t _queue_id(Service *s, const TopicRow *t, int32_t wanted) noexcept nogil:
+    # A negative one leaves the choice to the broker. -1: Python has to look.
+    if wanted >= max(t.read_queues, t.write_queues) or t.write_queues <= 0:
+        return -1
+    if wanted >= 0:
+        return wanted
+    s.turn += 1
+    return <int32_t> (s.turn % t.write_queues)
+
+
+cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    cdef rmq_send h
+    cdef RecordArgs a
+    cdef Appended out
+    cdef Waiting w
+    cdef rmq_text unique
+    cdef bint waits = True
+    cdef TopicRow *t
+    cdef Queue *q
+    cdef int status
+    cdef int32_t queue_id
+    if rmq_load32(s.put_checks) != 0 or rmq_send_decode(f, &h) < 0 or h.batch or log_busy(s.log):
+        return RMQ_PASS
+    t = tables_topic(s.tables, h.topic)
+    if t == NULL or not t.perm & PERM_WRITE or not _arguments(s, &a, c, f, &h):
+        return RMQ_PASS
+    queue_id = _queue_id(s, t, h.queue_id)
+    unique.at, unique.size = NULL, 0
+    a.properties = s.properties
+    a.properties_size = _rewrite(s, h.properties, &waits, &unique)
+    if queue_id < 0 or a.properties_size < 0 or unique.size > UNIQUE_MAX or not _is_plain(unique.at, unique.size):
+        return RMQ_PASS
+    q = _queue(s, t, queue_id)
+    if q == NULL:
+        return RMQ_PASS
+    a.topic, a.topic_size, a.queue_id = t.name, t.size, queue_id
+    record_prepare(&a)
+    if a.properties_total > PROPERTIES_SIZE_MAX or a.size > rmq_load(s.record_size_max):
+        return RMQ_PASS
+    waits = waits and s.sync_mode
+    if waits and not _room_to_wait(s):
+        return RMQ_LATER
+    a.body_crc = body_crc32(a.body, a.body_size)
+    status = log_append(s.log, &a, q, log_lock_begin(s.log), &out)
+    if log_lock_end_quick(s.log):
+        s.dispatch_due = True
+    if status != APPEND_OK:
+        return _lacking(s, status, a.size)
+    rmq_count(&s.sends, 1)
+    w.end, w.offset, w.queue_offset, w.queue_id = out.offset + a.size, out.offset, out.queue_offset, queue_id
+    w.opaque, w.serialize = f.opaque, f.serialize
+    w.unique_size = unique.size if s.compat5 else 0
+    if w.unique_size > 0:
+        memcpy(w.unique, unique.at, w.unique_size)
+    if waits and not f.flag & RMQ_ONEWAY:
+        _wait(s, c, &w)
+    else:
+        s.nudge_due = True
+        if not f.flag & RMQ_ONEWAY:
+            _answer(s, c, &w, SENT)
+    return RMQ_DONE
+
+
+# ---- those that wait for the device
+
+cdef bint _room_to_wait(Service *s) noexcept nogil:
+    cdef Waiting *more
+    cdef int64_t i, room
+    if s.waiting_count < s.waiting_room:
+        return True
+    if s.waiting_room == WAITING_MAX:
+        return False
+    room = max(2 * s.waiting_room, <int64_t> 256)
+    more = <Waiting *> malloc(room * sizeof(Waiting))
+    if more == NULL:
+        return False
+    for i in range(s.waiting_count):
+        more[i] = s.waiting[(s.waiting_first + i) % s.waiting_room]
+    free(s.waiting)
+    s.waiting, s.waiting_room, s.waiting_first = more, room, 0
+    return True
+
+
+cdef void _wait(Service *s, rmq_connection *c, Waiting *w) noexcept nogil:
+    w.connection = rmq_connection_id(c)
+    w.since_ns = rmq_net_now(s.net)
+    s.waiting[(s.waiting_first + s.waiting_count) % s.waiting_room] = w[0]
+    s.waiting_count += 1
+
+
+cdef void _settle(Service *s, int32_t code) noexcept nogil:
+    # The first of those that wait.
+    cdef Waiting *w = &s.waiting[s.waiting_first]
+    cdef rmq_connection *c = rmq_net_find(s.net, w.connection)
+    s.waiting_first = (s.waiting_first + 1) % s.waiting_room
+    s.waiting_count -= 1
+    if c != NULL:
+        _answer(s, c, w, code)
+
+
+cdef void sends_flushed(Service *s) noexcept nogil:
+    cdef int64_t flushed
+    while s.waiting_count > 0:
+        rmq_publish32(&s.sink.armed, 1)
+        rmq_fence()                     # a flush that ends from here on signals, and what ended before is seen
+        flushed = rmq_load(&s.log.flushed)
+        if s.waiting[s.waiting_first].end > flushed:
+            if rmq_load32(&s.log.fence) == 0:
+                return
+            _settle(s, SERVICE_NOT_AVAILABLE)       # nothing becomes durable any more, and whoever was told is not untold
+            continue
+        while s.waiting_count > 0 and s.waiting[s.waiting_first].end <= flushed:
+            _settle(s, SENT)
+
+
+cdef void sends_turn(Service *s) noexcept nogil:
+    cdef int64_t wanted
+    if s.dispatch_due:
+        s.dispatch_due = False
+        log_dispatch(s.log)
+    if s.nudge_due:
+        s.nudge_due = False
+        if s.sync_mode and rmq_load32(&s.log.flush_asleep) != 0:
+            rmq_event_wake(&s.log.flush_wanted)
+    if s.waiting_count == 0:
+        return
+    wanted = s.waiting[(s.waiting_first + s.waiting_count - 1) % s.waiting_room].end
+    if wanted > s.ahead.wanted:
+        sends_flushed(s)                # arms
+        rmq_publish(&s.ahead.wanted, wanted)
+        rmq_fence()
+        if rmq_load32(&s.ahead.asleep) != 0:
+            rmq_event_wake(&s.ahead.more)
+
+
+cdef void sends_tick(Service *s) noexcept nogil:
+    # A device that does not answer: the message is stored, and RocketMQ says how far.
+    while s.waiting_count > 0 and rmq_net_now(s.net) - s.waiting[s.waiting_first].since_ns > s.flush_deadline_ns:
+        _settle(s, FLUSH_DISK_TIMEOUT)

@@ -1,0 +1,167 @@
+"""What the network thread answers by itself: which request goes where, and the begin and end of it. Contract in _service.pxd."""
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
+from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
+from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
+from rmq_store.network._sends cimport send_request, sends_flushed, sends_tick, sends_turn
+from rmq_store.network._tables cimport Tables, tables_free
+from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
+
+cdef extern from *:
+    """
+    static inline void *service_swap(void **at, void *value) { return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL); }
+    static inline void *service_look(void **at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+    """
+    void *service_swap(void **at, void *value) noexcept nogil
+    void *service_look(void **at) noexcept nogil
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)           # eventfds only: they are no part of a store
+
+cdef enum:
+    FLUSHED, ARRIVED            # eventfds of the network thread
+
+
+cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    if rmq_connection_listener(c) != 0:
+        return RMQ_PASS
+    if f.code == 310 or f.code == 10:
+        return send_request(<Service *> ctx, c, f)
+    if f.code == 11 or f.code == 361:
+        return pull_request(<Service *> ctx, c, f)
+    return RMQ_PASS
+
+
+cdef void _begin(void *ctx) noexcept nogil:
+    cdef Service *s = <Service *> ctx
+    if service_look(<void **> &s.next_tables) != NULL:
+        tables_free(s.tables)
+        s.tables = <Tables *> service_swap(<void **> &s.next_tables, NULL)
+
+
+cdef void _turn(void *ctx) noexcept nogil:
+    sends_turn(<Service *> ctx)
+
+
+cdef void _woken(void *ctx, int which) noexcept nogil:
+    if which == FLUSHED:
+        sends_flushed(<Service *> ctx)
+    else:
+        pulls_arrived(<Service *> ctx)
+
+
+cdef void _tick(void *ctx) noexcept nogil:
+    sends_tick(<Service *> ctx)
+    pulls_tick(<Service *> ctx)
+
+
+cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
+    pulls_closed(<Service *> ctx, c)
+
+
+cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
+    out.ctx = s
+    out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
+    out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
+
+
+cdef void service_publish(Service *s, Tables *tables) noexcept nogil:
+    tables_free(<Tables *> service_swap(<void **> &s.next_tables, tables))
+
+
+cdef bytes _plain(str name, value, int64_t most):
+    # Goes into JSON and into properties as it is.
+    text = str(value).encode()
+    if not text or len(text) > most or any(c < 33 or c > 126 or c in b'"\\\\' for c in text):
+        raise ValueError(f"{name} is {value!r}: the network thread takes 1 to {most} printable ASCII characters without quotes, "
+                         "backslashes and blanks")
+    return text
+
+
+cdef Service *service_new(StoreWait store, object facts) except NULL:
+    cdef Service *s = <Service *> calloc(1, sizeof(Service))
+    cdef int rc = 0
+    if s == NULL:
+        raise MemoryError("network thread")
+    s.sink.fd = s.hub_fd = -1
+    try:
+        _know_store(s, store)
+        _know_broker(s, facts)
+        s.sink.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        s.hub_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        s.hub = hub_new(s.queues, s.hub_fd, False)
+        if s.hub == NULL:
+            raise MemoryError("hub of arrivals")
+        s.ahead.log = s.log
+        ahead_add(&s.ahead, &s.sink)
+        if s.sync_mode:
+            rc = ahead_start(&s.ahead)
+            if rc < 0:
+                raise OSError(-rc, os.strerror(-rc), "the thread that flushes for sends")
+    except BaseException:
+        service_stop(s)
+        service_free(s)
+        raise
+    return s
+
+
+cdef int _know_store(Service *s, StoreWait store) except -1:
+    if store.readonly:
+        raise ValueError("the store is open read-only: a network thread serves a store that takes puts")
+    s.log, s.queues, s.dispatcher = store.log, store.queues, store.dispatcher
+    s.put_checks, s.flags = &store.put_checks, &store.flags
+    s.body_size_max, s.record_size_max = &store.body_size_max, &store.record_size_max
+    s.memory_bytes, s.scan_bytes_max = &store.memory_bytes, &store.scan_bytes_max
+    s.bytes_max_memory, s.count_max_memory = &store.bytes_max_memory, &store.count_max_memory
+    s.bytes_max_disk, s.count_max_disk = &store.bytes_max_disk, &store.count_max_disk
+    s.units_per_file, s.ext_enabled = store.units_per_file, store.ext_enabled
+    s.plain = store.plain
+    s.plain.trailing_separator = False      # the stored properties are whole
+    s.compat5, s.sync_mode, s.lights = store.compat5, store.sync_mode, store.lights.on
+    s.flush_deadline_ns = store.flush_deadline_ns
+    return 0
+
+
+cdef int _know_broker(Service *s, object facts) except -1:
+    cdef bytes region = _plain("region", facts.get("region", "DefaultRegion"), 63)
+    cdef bytes cluster = _plain("cluster", facts.get("cluster", "DefaultCluster"), 255)
+    cdef bytes stamp
+    s.version = facts.get("version", 479 if s.compat5 else 409)
+    s.trace_on = facts.get("trace_on", True)
+    s.long_polling = facts.get("long_polling", True)
+    s.short_polling_ns = facts.get("short_polling_ms", 1000) * 1_000_000
+    memcpy(s.region, PyBytes_AS_STRING(region), PyBytes_GET_SIZE(region))
+    s.region_size = len(region)
+    stamp = b"CLUSTER\x01" + cluster
+    if s.compat5:
+        stamp += b"\x02MSG_REGION\x01" + region + b"\x02TRACE_ON\x01" + (b"true" if s.trace_on else b"false")
+    memcpy(s.stamp, PyBytes_AS_STRING(stamp), PyBytes_GET_SIZE(stamp))
+    s.stamp_size = len(stamp)
+    return 0
+
+
+cdef void service_stop(Service *s) noexcept nogil:
+    if s.hub != NULL:
+        pulls_stop(s)
+        hub_free(s.hub)
+        s.hub = NULL
+    if s.ahead.running:
+        ahead_stop(&s.ahead)
+
+
+cdef void service_free(Service *s) noexcept nogil:
+    tables_free(s.tables)
+    tables_free(s.next_tables)
+    free(s.waiting)
+    if s.sink.fd >= 0:
+        close(s.sink.fd)
+    if s.hub_fd >= 0:
+        close(s.hub_fd)
+    free(s)

@@ -1,0 +1,141 @@
+"""Tables of topics and subscriptions for the network thread. Contract in _tables.pxd."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from rmq_store.network._net cimport rmq_text
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+
+cdef uint32_t text_hash(rmq_text t, uint32_t before) noexcept nogil:
+    # FNV-1a. The rows are the control plane's own names: a peer cannot choose them so that they meet.
+    cdef uint32_t h = before
+    cdef int32_t i
+    for i in range(t.size):
+        h = (h ^ <unsigned char> t.at[i]) * 16777619u
+    return h
+
+
+cdef uint32_t _mask(Py_ssize_t count):
+    cdef uint32_t size = 8
+    while size < 2 * count:
+        size *= 2
+    return size - 1
+
+
+cdef char *_copy(bytes text) except NULL:
+    cdef char *copy = <char *> malloc(PyBytes_GET_SIZE(text) + 1)
+    if copy == NULL:
+        raise MemoryError("table")
+    memcpy(copy, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text) + 1)
+    return copy
+
+
+cdef Tables *tables_new(object topics, object subscriptions) except NULL:
+    # topics: (name, perm, read queues, write queues); subscriptions: (group, topic, version, hash codes of tags, none for all).
+    cdef Tables *t = <Tables *> calloc(1, sizeof(Tables))
+    if t == NULL:
+        raise MemoryError("table")
+    topics, subscriptions = list(topics), list(subscriptions)
+    t.topics_mask, t.subscriptions_mask = _mask(len(topics)), _mask(len(subscriptions))
+    try:
+        t.topics = <TopicRow *> calloc(t.topics_mask + 1, sizeof(TopicRow))
+        t.subscriptions = <SubscriptionRow *> calloc(t.subscriptions_mask + 1, sizeof(SubscriptionRow))
+        if t.topics == NULL or t.subscriptions == NULL:
+            raise MemoryError("table")
+        for name, perm, read, write in topics:
+            _add_topic(t, name.encode(), perm, read, write)
+        for group, topic, version, codes in subscriptions:
+            _add_subscription(t, group.encode(), topic.encode(), version, tuple(codes))
+    except BaseException:
+        tables_free(t)
+        raise
+    return t
+
+
+cdef int _add_topic(Tables *t, bytes name, int32_t perm, int32_t read, int32_t write) except -1:
+    cdef rmq_text text
+    cdef TopicRow *row
+    cdef uint32_t at
+    text.at, text.size = PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name)
+    at = text_hash(text, 2166136261u) & t.topics_mask
+    while t.topics[at].name != NULL:
+        at = (at + 1) & t.topics_mask
+    row = &t.topics[at]
+    row.queues = <Queue **> calloc(max(read, write, 1), sizeof(Queue *))
+    if row.queues == NULL:
+        raise MemoryError("table")
+    row.perm, row.read_queues, row.write_queues, row.size = perm, read, write, text.size
+    row.name = _copy(name)
+    return 0
+
+
+cdef int _add_subscription(Tables *t, bytes group, bytes topic, version, tuple codes) except -1:
+    cdef rmq_text text
+    cdef SubscriptionRow *row
+    cdef uint32_t at
+    cdef int32_t i
+    text.at, text.size = PyBytes_AS_STRING(group), <int32_t> PyBytes_GET_SIZE(group)
+    at = text_hash(text, 2166136261u)
+    text.at, text.size = PyBytes_AS_STRING(topic), <int32_t> PyBytes_GET_SIZE(topic)
+    at = text_hash(text, at) & t.subscriptions_mask
+    while t.subscriptions[at].group != NULL:
+        at = (at + 1) & t.subscriptions_mask
+    row = &t.subscriptions[at]
+    row.version, row.codes_count = version, <int32_t> len(codes)
+    if codes:
+        row.codes = <int32_t *> malloc(len(codes) * sizeof(int32_t))
+        if row.codes == NULL:
+            raise MemoryError("table")
+        for i in range(row.codes_count):
+            row.codes[i] = codes[i]
+    row.group_size, row.topic_size = <int32_t> PyBytes_GET_SIZE(group), text.size
+    row.group = _copy(group + topic)
+    return 0
+
+
+cdef void tables_free(Tables *t) noexcept nogil:
+    cdef uint32_t i
+    if t == NULL:
+        return
+    if t.topics != NULL:
+        for i in range(t.topics_mask + 1):
+            free(t.topics[i].queues)
+            free(<void *> t.topics[i].name)
+    if t.subscriptions != NULL:
+        for i in range(t.subscriptions_mask + 1):
+            free(t.subscriptions[i].codes)
+            free(<void *> t.subscriptions[i].group)
+    free(t.topics)
+    free(t.subscriptions)
+    free(t)
+
+
+cdef TopicRow *tables_topic(const Tables *t, rmq_text name) noexcept nogil:
+    cdef uint32_t at
+    cdef TopicRow *row
+    if t == NULL:
+        return NULL
+    at = text_hash(name, 2166136261u) & t.topics_mask
+    while t.topics[at].name != NULL:
+        row = &t.topics[at]
+        if row.size == name.size and memcmp(row.name, name.at, name.size) == 0:
+            return row
+        at = (at + 1) & t.topics_mask
+    return NULL
+
+
+cdef SubscriptionRow *tables_subscription(const Tables *t, rmq_text group, rmq_text topic) noexcept nogil:
+    cdef uint32_t at
+    cdef SubscriptionRow *row
+    if t == NULL:
+        return NULL
+    at = text_hash(topic, text_hash(group, 2166136261u)) & t.subscriptions_mask
+    while t.subscriptions[at].group != NULL:
+        row = &t.subscriptions[at]
+        if (row.group_size == group.size and row.topic_size == topic.size and memcmp(row.group, group.at, group.size) == 0
+                and memcmp(row.group + group.size, topic.at, topic.size) == 0):
+            return row
+        at = (at + 1) & t.subscriptions_mask
+    return NULL

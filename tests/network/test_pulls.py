@@ -1,0 +1,161 @@
+"""Pulls that the network thread answers: at once, held and woken, expired, and what it leaves to Python."""
+import pytest
+
+from rmq_store.codec._codec import decode_record
+from rmq_store.codec._java_hash import java_hash
+from rmq_store.remoting.frame import BINARY, JSON
+from tests.network.conftest import PASSED
+from tests.network.peer import Peer
+
+HEAD = {"consumerGroup": "G", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "2",
+        "commitOffset": "0", "suspendTimeoutMillis": "15000", "subVersion": "3", "subscription": "", "expressionType": "TAG"}
+
+
+def bodies(answer):
+    found, at = [], 0
+    while at < len(answer.body):
+        record = decode_record(answer.body, at)
+        found.append(bytes(record.body))
+        at += record.size
+    return found
+
+
+def put(store, *found, **more):
+    for body in found:
+        store.put("T", body, queue_id=1, **more)
+    store.wait_dispatched()
+
+
+@pytest.mark.parametrize("serialize", [JSON, BINARY])
+@pytest.mark.parametrize("code", [11, 361])
+def test_messages_that_are_there_come_at_once(opened, passed, serialize, code):
+    store, front = opened()
+    put(store, *[b"%d" % n for n in range(40)])
+    answer = Peer(front.address).ask(code, HEAD | {"queueOffset": "5"}, serialize=serialize)
+    assert bodies(answer) == [b"%d" % n for n in range(5, 37)] and (answer.code, answer.remark) == (0, "FOUND")
+    assert answer.ext == {"suggestWhichBrokerId": "0", "nextBeginOffset": "37", "minOffset": "0", "maxOffset": "40"}
+    assert answer.body == b"".join(bytes(m.raw) for m in store.get("T", 1, 5, 32)) and passed == []
+
+
+def test_tags_of_the_heartbeat_and_of_the_request(opened):
+    store, front = opened(subscriptions=[("G", "", 0, ()), ("G", "T", 3, [java_hash("b")])])
+    for n, tag in enumerate("abcab"):
+        put(store, b"%d" % n, tags=tag)
+    peer = Peer(front.address)
+    assert bodies(peer.ask(11, HEAD)) == [b"1", b"4"]
+    own = HEAD | {"sysFlag": "6", "subVersion": "0"}
+    assert bodies(peer.ask(11, own | {"subscription": " a ||c "})) == [b"0", b"2", b"3"]
+    assert bodies(peer.ask(11, own | {"subscription": "*"})) == [b"%d" % n for n in range(5)]
+    answer = peer.ask(11, own | {"subscription": "none"})
+    assert (answer.code, answer.remark, answer.ext["nextBeginOffset"]) == (20, "NO_MATCHED_MESSAGE", "5")
+
+
+@pytest.mark.parametrize("change", [
+    {"topic": "unknown"}, {"topic": "W"}, {"queueId": "4"}, {"queueId": "-1"}, {"queueOffset": "7"}, {"queueOffset": "-1"},
+    {"subVersion": "4"}, {"consumerGroup": "other"}, {"sysFlag": "10"}, {"maxMsgNums": "x"},
+    {"sysFlag": "6", "expressionType": "SQL92", "subscription": "a > 1"},
+    {"sysFlag": "6", "subscription": "||".join(f"t{n}" for n in range(100))}])
+def test_what_is_not_ordinary_goes_to_python(opened, passed, change):
+    store, front = opened()
+    put(store, b"x")
+    assert Peer(front.address).ask(11, HEAD | change).code == PASSED
+    assert passed[0].ext == HEAD | change
+
+
+def test_a_pull_that_may_not_wait_is_answered_at_once(opened):
+    store, front = opened()
+    peer = Peer(front.address)
+    answer = peer.ask(11, HEAD | {"sysFlag": "0"})
+    assert (answer.code, answer.remark, answer.body) == (19, "NO_MESSAGE_IN_QUEUE", b"")
+    put(store, b"x")
+    answer = peer.ask(11, HEAD | {"sysFlag": "0", "queueOffset": "1"})
+    assert (answer.code, answer.remark, answer.ext["nextBeginOffset"]) == (19, "OFFSET_OVERFLOW_ONE", "1")
+
+
+def test_a_held_pull_is_woken_by_a_put_and_by_a_send(opened, passed):
+    store, front = opened()
+    waiting, sender = Peer(front.address), Peer(front.address)
+    for n in range(20):
+        opaque = waiting.send(11, HEAD | {"queueOffset": str(n)})
+        if n % 2:
+            store.put("T", b"%d" % n, queue_id=1)
+        else:
+            sender.ask(310, {"a": "P", "b": "T", "c": "", "d": "4", "e": "1", "f": "0", "g": "1", "h": "0", "i": ""}, b"%d" % n)
+        answer = waiting.receive()
+        assert answer.opaque == opaque and bodies(answer) == [b"%d" % n]
+    assert passed == []
+
+
+def test_many_held_pulls_of_one_queue_and_of_many(opened):
+    store, front = opened(topics=[("T", 6, 64, 64)])
+    peers = [Peer(front.address) for _ in range(20)]
+    for peer in peers:
+        for queue_id in range(64):
+            peer.send(11, HEAD | {"queueId": str(queue_id)})
+    peers.pop().close()                 # its pulls go with it
+    for queue_id in range(64):
+        store.put("T", b"%d" % queue_id, queue_id=queue_id)
+    for peer in peers:
+        assert sorted(int(bodies(peer.receive())[0]) for _ in range(64)) == list(range(64))
+        assert peer.ask(11, HEAD).code == 0
+
+
+def test_a_message_of_another_tag_does_not_wake(opened):
+    store, front = opened()
+    peer = Peer(front.address)
+    peer.send(11, HEAD | {"sysFlag": "6", "subscription": "right"})
+    put(store, *[b"no"] * 5, tags="wrong")
+    put(store, b"yes", tags="right")
+    answer = peer.receive()
+    assert bodies(answer) == [b"yes"] and answer.ext["nextBeginOffset"] == "6"
+
+
+def test_a_held_pull_expires(opened):
+    store, front = opened()
+    put(store, b"x")
+    peer = Peer(front.address)
+    answer = peer.ask(11, HEAD | {"queueOffset": "1", "suspendTimeoutMillis": "1"})
+    assert (answer.code, answer.remark, answer.ext["nextBeginOffset"]) == (19, "OFFSET_OVERFLOW_ONE", "1")
+
+
+def test_what_a_pull_commits_is_passed_on(opened, passed):
+    store, front = opened()
+    put(store, b"x")
+    peer = Peer(front.address)
+    for _ in range(10):
+        assert peer.ask(11, HEAD | {"sysFlag": "3", "commitOffset": "7"}).code == 0
+    assert peer.ask(1).code == PASSED
+    assert [(f.code, f.flag, f.ext) for f in passed[:-1]] == [
+        (15, 2, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "7"})]
+
+
+def test_a_peer_that_does_not_read_its_messages_holds_nothing(opened):
+    store, front = opened(segment_size_bytes=1 << 22)
+    put(store, *[b"x" * 30_000] * 100)
+    slow, quick = Peer(front.address), Peer(front.address)
+    for _ in range(200):
+        slow.send(11, HEAD)
+    for _ in range(20):
+        assert quick.ask(11, HEAD).code == 0
+    assert all(slow.receive().code in (0, 20) for _ in range(200))
+
+
+def test_a_store_that_closes_lets_held_pulls_go(opened):
+    store, front = opened()
+    peer = Peer(front.address)
+    for queue_id in range(4):
+        peer.send(11, HEAD | {"queueId": str(queue_id)})
+    assert peer.ask(11, HEAD | {"sysFlag": "0"}).code == 19
+    store.close()
+    assert peer.receive() is None
+
+
+def test_cleaning_beside_pulls(opened):
+    store, front = opened(segment_size_bytes=1 << 16)
+    peer = Peer(front.address)
+    for _ in range(20):
+        put(store, *[b"x" * 1000] * 50)
+        for _ in range(5):
+            peer.send(11, HEAD | {"queueOffset": str(store.min_offset("T", 1))})
+        store.clean(hours=0)
+        assert all(peer.receive().code in (0, 20, PASSED) for _ in range(5))
