@@ -22,7 +22,6 @@ from rmq_store.codec.timer import TIMER_NAMES as _TIMER_NAMES
 from rmq_store.codec.properties import decode_properties, delete_property
 
 cdef enum:
-    NUMBER_SIZE_MAX = 20        # of an offset and its comma
     NAME_SIZE_MAX = 255         # of a directory
 
 cdef bytes _NAMES = b"INNER_MULTI_DISPATCH"

@@ -146,6 +146,7 @@ def asked_many(hooks: Sequence[tuple[str, PutHook]], compat: Compat, messages: l
         if own.get("keys") is not None:
             own["keys"] = joined_keys(own["keys"])
         shown = common | own
+        shown.pop("light_queues", None)     # names, not properties yet: as a hook of put, it does not see them
         if "body" not in own or shown.keys() - common.keys() != {"body"}:
             found.append(message)       # put_many refuses it, and names what is wrong
             continue
