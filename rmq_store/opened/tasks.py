@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from rmq_store.errors import StoreClosed
 from rmq_store.events import Event, emit
+from rmq_store.filter._bitmap import FilterTable
 from rmq_store.log.recovery.places import Places
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 
-__all__ = ["known_offsets", "log_flusher", "tasks_of"]
+__all__ = ["filter_setter", "known_offsets", "log_flusher", "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -68,6 +69,19 @@ def _look(store: StoreServes, stop: threading.Event) -> None:
 def known_offsets(store: StoreServes) -> dict[tuple[str, str], dict[int, int]]:
     """For the cleaner: who has consumed how far."""
     return store.offsets.table()
+
+
+def filter_setter(store: StoreServes) -> Callable[[FilterTable | None], tuple[int, int]]:
+    """Hands dispatch a table of filters. Holds the store weakly; raises StoreClosed once that is gone."""
+    weak, path = weakref.ref(store), store.path
+
+    def set_table(table: FilterTable | None) -> tuple[int, int]:
+        found = weak()
+        if found is None:
+            raise StoreClosed(path)
+        return found._set_filters(table)
+
+    return set_table
 
 
 def log_flusher(store: StoreServes) -> Callable[[], object]:
