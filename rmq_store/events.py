@@ -45,6 +45,11 @@ class Event(Enum):
     OPTIONS_IGNORED = "config", _INFO, (
         "ignored %(count)d keys of %(source)s, which are options of the broker and not of the store: %(names)s")
 
+    # filters of groups
+    FILTERS_DROPPED = "consumer", _WARNING, (
+        "dropped the %(count)d filters of %(file)s: they are for a bloom filter of other parameters than %(bits)d bits and "
+        "%(hashes)d hash functions; the groups have to register again")
+
     # load and recovery
     RECOVERY_STARTED = "recovery", _INFO, "recovering %(path)s (%(kind)s) from %(file)s"
     RECOVERED = "recovery", _INFO, (

@@ -66,6 +66,7 @@ _COUNTERS = {
     "rmq_store_got_disk_messages": ("got_disk_messages", "Messages that gets returned from further behind the "
                                     "end of the log than memory_ratio_pct of the memory"),
     "rmq_store_got_disk_bytes": ("got_disk_bytes", "Bytes of the records of rmq_store_got_disk_messages"),
+    "rmq_store_bit_map_skips": ("bit_map_skips", "Messages that gets with a SQL92 filter skipped because of their bit map"),
     "rmq_store_commits": ("commits", "Commits from the pool to the file"),
     "rmq_store_flushes": ("flushes", "Flushes of the log to the device"),
     "rmq_store_pool_waits": ("pool_waits", "Puts that waited for room in the pool"),

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rmq_store.access.waiting.listeners import ArrivingListener, Listeners, MessageListener
@@ -41,9 +42,10 @@ from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
-from rmq_store.opened.tasks import known_offsets, log_flusher, policy_taker, tasks_of
+from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, tasks_of
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
+from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
 from rmq_store.services.dispatchers.dispatcher import Dispatchers
@@ -166,7 +168,10 @@ class MessageStore(StoreServes):
         self._hooks_lock = StoreLock(self.path, "the put hooks")
         self._rates = Rates(self.path)
         self._windows = Windows(self.path, "DefaultCluster")
-        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self),
+        ready = self._filters
+        filters = (lambda: ready) if ready is not None else partial(
+            open_filters, self._files, self.path, self.options, filter_setter(self))
+        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self), filters,
                                     light=self.options.enable_lmq, topics_changed=policy_taker(self))
         consuming = self._consuming
         self._transactions = Transactions(self.path, lambda: consuming.offsets)

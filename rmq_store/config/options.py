@@ -238,6 +238,18 @@ OPTIONS: tuple[Option, ...] = (
          "config/consumerOffset.json, and the positions of dispatchers to config/dispatchers.json.",
          "flushConsumerOffsetInterval"),
 
+    # SQL92 filters of groups (docs/filtering.md)
+    _bool("enable_calc_filter_bit_map", False, "Dispatch evaluates the SQL92 filters that groups have registered, and stores the "
+          "result with each queue entry as a bit map. A get with a registered expression then skips messages without reading "
+          "the log. It has an effect only if consumequeue_ext_enabled is true.", "enableCalcFilterBitMap"),
+    _int("bloom_filter_error_pct", 20, "%", 1, 99, "The share of messages that may pass a bit map although they do not fulfil "
+         "the filter. The get then evaluates the filter. With another value than the one of before, all registered filters are "
+         "dropped, as in RocketMQ.", "maxErrorRateOfBloomFilter"),
+    _int("bloom_filter_groups", 32, "groups", 1, 1000, "The number of groups with a filter of one topic for which "
+         "bloom_filter_error_pct holds. A change drops all registered filters too.", "expectConsumerNumUseFilter"),
+    _int("filter_data_clean_span_ms", 86_400_000, "ms", 0, 1 << 40, "How long the filter of a group that has gone stays "
+         "registered.", "filterDataCleanTimeSpan"),
+
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "
          "`.stats.json` under the root, for `rmqstore stat --watch` and other processes. RocketMQ does not read this file.",

@@ -148,6 +148,14 @@ class OpenOptions(LiveOptions, total=False):
     guard_maps: bool | str
     offsets_flush_interval_ms: int | str
     flushConsumerOffsetInterval: int | str
+    enable_calc_filter_bit_map: bool | str
+    enableCalcFilterBitMap: bool | str
+    bloom_filter_error_pct: int | str
+    maxErrorRateOfBloomFilter: int | str
+    bloom_filter_groups: int | str
+    expectConsumerNumUseFilter: int | str
+    filter_data_clean_span_ms: int | str
+    filterDataCleanTimeSpan: int | str
     stats_file_interval_ms: int | str | None
     retention_hours: int | str | None
     fileReservedTime: int | str

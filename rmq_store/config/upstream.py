@@ -39,7 +39,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "combineCQLoadingCQTypes": "default;defaultRocksDB", "combineCQEnableCheckSelf": False,
         "combineCQMaxExtraSearchCommitLogFiles": 3},
     _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
-    "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
+    "the length of a bit map follows from bloom_filter_error_pct and bloom_filter_groups": {"bitMapLengthConsumeQueueExt": 64},
     "a put spins briefly before it sleeps on the put lock; learning the time to spin gained nothing": {
         "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
     "one put lock orders all queues": {"topicQueueLockNum": 32},

@@ -33,12 +33,14 @@ from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.serving import StoreServes
+from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
+from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.integrity.manifest import drop_stale
 
 __all__ = ["open_store"]
@@ -157,6 +159,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean,
                   checkpoint.read(files, places.checkpoint))
+    if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
+        store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
     return found.times
 

@@ -15,6 +15,7 @@ from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
+from rmq_store.services.consumer.filters import ConsumerFilters
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
@@ -35,6 +36,7 @@ class StoreServes(StoreTimers):
     checkpoint_fd: int = -1
     open_begun: float = 0.0         # time.monotonic
     _cleaner: Cleaner
+    _filters: ConsumerFilters | None = None     # since the store opened, where it makes bit maps
     _transactions: Transactions
     _checker: Checker
     _entering: Entering | None = None
@@ -157,6 +159,12 @@ class StoreServes(StoreTimers):
         """config/topics.json: TopicTable. Raises CorruptionError."""
         self._check_open()
         return self._consuming.topics
+
+    @property
+    def consumer_filters(self) -> ConsumerFilters:
+        """config/consumerFilter.json, the SQL92 filters that groups have registered: ConsumerFilters. Raises CorruptionError."""
+        self._check_open()
+        return self._consuming.filters
 
     def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None,
                  sql: str | SqlFilter | None = None, start: str = "first", ordered: bool = False,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from rmq_store.errors import StoreClosed
 from rmq_store.events import Event, emit
+from rmq_store.filter._bitmap import FilterTable
 from rmq_store.log.recovery.places import Places
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
@@ -15,7 +16,7 @@ from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["known_offsets", "log_flusher", "policy_taker", "tasks_of"]
+__all__ = ["filter_setter", "known_offsets", "log_flusher", "policy_taker", "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -95,6 +96,19 @@ def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:
             found._take_policies(compacted)
 
     return take
+
+
+def filter_setter(store: StoreServes) -> Callable[[FilterTable | None], tuple[int, int]]:
+    """Hands dispatch a table of filters. Holds the store weakly; raises StoreClosed once that is gone."""
+    weak, path = weakref.ref(store), store.path
+
+    def set_table(table: FilterTable | None) -> tuple[int, int]:
+        found = weak()
+        if found is None:
+            raise StoreClosed(path)
+        return found._set_filters(table)
+
+    return set_table
 
 
 def log_flusher(store: StoreServes) -> Callable[[], object]:

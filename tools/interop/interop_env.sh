@@ -82,7 +82,7 @@ rmq_prepare_broker() { # $1: version; the same for a whole broker
   lib="$rmq_cache/lib-broker-$ver"
   [ -f "$lib/.complete" ] ||
     rmq_fetch_jars "$rmq_here/broker/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-store "-Drocketmq.broker.version=$broker"
-  sources=("$rmq_here"/broker/Transactions.java "$rmq_here"/src/{Stores,Json}.java)
+  sources=("$rmq_here"/broker/{BitMaps,Transactions}.java "$rmq_here"/src/{Stores,Json}.java)
   cls="$(rmq_classes "broker-$ver" "${sources[@]}")"
   rmq_compile "$lib" "$cls" "${sources[@]}"
   JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED

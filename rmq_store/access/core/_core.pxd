@@ -44,6 +44,7 @@ cdef class StoreCore:
     cdef Checkpointer *checkpointer
     cdef object queues_owner            # keep the table and the index alive
     cdef object index_owner
+    cdef object filter_table            # FilterTable of the dispatcher; None: none
     cdef object backend_owner           # the capsule of another package's back end
     cdef int *alive                     # 0 in a child of fork
     cdef int state

@@ -80,6 +80,7 @@ cdef class StoreCore:
             Py_INCREF(self.queues_owner)
             Py_INCREF(self.index_owner)
             Py_INCREF(self.backend_owner)
+            Py_INCREF(self.filter_table)
         rmq_fork_word_free(self.alive)
 
     cdef int _refuse(self) except -1:

@@ -78,6 +78,7 @@ class StoreStats(TypedDict):
     got_bytes: int
     got_disk_messages: int      # of them, those far from the log's end (memory_ratio_pct): see GetResult
     got_disk_bytes: int
+    bit_map_skips: int
     durations: dict[str, Durations]
 
 
