@@ -104,10 +104,13 @@ class _ByHand:
 class Cleaner:
     """Made when a store is opened; of a readonly one only `due` is asked. `used` measures a disk: tests put their own there."""
 
-    def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known) -> None:
+    def __init__(self, files: ControlFiles, root: str, log_dir: str, queue_dir: str, known: Known,
+                 before: Callable[[Any], object] = lambda store: None) -> None:
+        """before: called with the store before log files are deleted: it saves what must outlive them, or raises."""
         self._files = files
         self._log_dir, self._queue_dir = log_dir, queue_dir
         self._known = known
+        self._before = before
         self._clock = AgeClock(files, root)
         self._lock = StoreLock(root, "cleaning")
         self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
@@ -198,6 +201,7 @@ class Cleaner:
             if stop.is_set() or (done.log_files and stop.wait(pace_ms / 1000)):
                 break
             if not synced:
+                self._before(store)
                 _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
                 synced = True
             self._held = _clean.withdraw(store, start)
