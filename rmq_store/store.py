@@ -351,6 +351,7 @@ class MessageStore(StoreServes):
                     part.stop()
             self._completer.close()
             self._stop_following()
+        self._compactions.close()
         return [], None
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
@@ -369,6 +370,7 @@ class MessageStore(StoreServes):
         if self._watch is not None:
             self._watch.stop()
         self._completer.close()
+        self._compactions.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
@@ -423,6 +425,8 @@ class MessageStore(StoreServes):
                 part.stop()
         if self._delay is not None:
             self._delay.stop()
+        if hasattr(self, "_compactions"):
+            self._compactions.close()
         self._end_failed_open()
         self._let_go([], ControlFiles(io))
 

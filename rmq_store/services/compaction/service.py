@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction.log import CompactionLog
@@ -53,6 +53,7 @@ class Compactions:
         self._stop = threading.Event()
         self._busy = StoreLock(store.path, "compacting")
         self._failed: dict[str, str] = {}
+        self._closed = False
         self.thread: threading.Thread | None = None
 
     # ---- which there are
@@ -70,6 +71,8 @@ class Compactions:
     def _log(self, topic: str, queue_id: int, make: bool) -> CompactionLog | None:
         """make: also where there are no files yet. Raises CorruptionError, OSError."""
         with self._lock:
+            if self._closed:
+                raise StoreClosed(self._path)
             found = self._logs.get((topic, queue_id))
             if found is None:
                 places = disk.Places(self._path, topic, queue_id)
@@ -188,15 +191,18 @@ class Compactions:
 
     def finish(self, store: "StoreWait") -> None:
         """close(): feeds what is left. Raises OSError."""
-        try:
-            if self._topics and self._services:
-                store._flush()
-                store._wait_dispatched(None)
-                self.feed(store)
-        finally:
-            with self._lock:
-                for log in self._logs.values():
-                    log.end()
+        if self._topics and self._services:
+            store._flush()
+            store._wait_dispatched(None)
+            self.feed(store)
+
+    def close(self) -> None:
+        """Lets go of the files; views keep those that they show."""
+        with self._lock:
+            self._closed = True
+            for log in self._logs.values():
+                log.end()
+            self._logs.clear()
 
 
 class _Pause:
