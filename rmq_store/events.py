@@ -175,6 +175,12 @@ class Event(Enum):
     LOG_DIRECTORY_BACK = "cleaning", _INFO, (
         "the disk of %(directory)s is %(used)d %% full: it gets new commit-log files of %(path)s again")
 
+    # compaction topics
+    COMPACTED = "compaction", _INFO, (
+        "compacted topic %(topic)s, queue %(queue_id)d of %(path)s: %(kept)d of %(count)d messages are the newest of their keys")
+    COMPACTION_FILE_ASIDE = "compaction", _WARNING, (
+        "a file of a compaction log does not agree with the queue or lacks its other half; it was moved or copied to %(path)s")
+
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (
         "a put held the put lock for %(ms)d ms or more, in phase %(phase)s (none; encode: copying the message; roll: taking "

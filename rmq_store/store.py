@@ -45,6 +45,7 @@ from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, tasks_of
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
+from rmq_store.services.compaction.service import Compactions
 from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
@@ -174,11 +175,12 @@ class MessageStore(StoreServes):
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self), filters,
                                     light=self.options.enable_lmq, topics_changed=policy_taker(self))
         consuming = self._consuming
+        self._compactions = Compactions(self, self._files, services)
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
         self._checker = Checker(self, self._transactions)
         self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
-        self._cleaner = Cleaner(self._files, places, known_offsets)
+        self._cleaner = Cleaner(self._files, places, known_offsets, self._compactions.feed)
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
         elif self.options.follow:
@@ -190,8 +192,8 @@ class MessageStore(StoreServes):
             self._timer = TimerService(self, self._files)
         if self.options.signals:
             close_on_signals()
-        self._take_policies_of_file()
         self._opened()
+        self._take_policies_of_file()
         if services and not self.readonly:
             self._entering = Entering(self)
         if services and not self.readonly:
@@ -350,7 +352,7 @@ class MessageStore(StoreServes):
     def _own_thread(self) -> bool:
         """True in a thread that close() joins."""
         here = threading.current_thread()
-        parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker)
+        parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker, self._compactions)
         return (any(part is not None and part.thread is here for part in parts) or self._dispatchers.own_thread()
                 or self._completer.in_callback())
 
@@ -363,15 +365,17 @@ class MessageStore(StoreServes):
                     part.stop()
             self._completer.close()
             self._stop_following()
+        self._compactions.close()
         return [], None
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        for part in (self._sealer, self._publisher, self._checker, self._dispatchers):
+        for part in (self._sealer, self._publisher, self._checker, self._dispatchers, self._compactions):
             if part is not None:
                 part.stop()
         early: list[BaseException] = []
         self._attempt(early, "writing op messages", self._transactions.end_all, self)
+        self._attempt(early, "feeding compaction logs", self._compactions.finish, self)
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()
@@ -382,6 +386,7 @@ class MessageStore(StoreServes):
         if self._watch is not None:
             self._watch.stop()
         self._completer.close()
+        self._compactions.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
@@ -435,7 +440,7 @@ class MessageStore(StoreServes):
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
-        for part in (self._publisher, self._sealer, self._watch, getattr(self, "_dispatchers", None)):
+        for part in (self._publisher, self._sealer, self._watch, *(getattr(self, n, None) for n in ("_dispatchers", "_compactions"))):
             if part is not None:
                 part.stop()
         if self._delay is not None:
@@ -443,6 +448,8 @@ class MessageStore(StoreServes):
         if self._timer is not None:
             self._timer.stop()
             self._timer.end(False)
+        if hasattr(self, "_compactions"):
+            self._compactions.close()
         self._end_failed_open()
         self._let_go([], ControlFiles(io))
 

@@ -96,6 +96,12 @@ class OpenOptions(LiveOptions, total=False):
     enableConsumeQueueExt: bool | str
     consumequeue_ext_file_size_bytes: int | str
     mappedFileSizeConsumeQueueExt: int | str
+    compaction_enabled: bool | str
+    enableCompaction: bool | str
+    compaction_file_size_bytes: int | str
+    compactionMappedFileSize: int | str
+    compaction_cq_file_size_bytes: int | str
+    compactionCqMappedFileSize: int | str
     index_enabled: bool | str
     messageIndexEnable: bool | str
     index_slots: int | str
@@ -184,6 +190,10 @@ class OpenOptions(LiveOptions, total=False):
     deleteCommitLogFilesInterval: int | str
     clean_queue_pace_ms: int | str
     deleteConsumeQueueFilesInterval: int | str
+    compaction_interval_ms: int | str
+    compactionScheduleInternal: int | str
+    compaction_map_bytes: int | str
+    maxOffsetMapSize: int | str
     pool_window_size_bytes: int | str
     pool_window_count: int | str
     transientStorePoolSize: int | str

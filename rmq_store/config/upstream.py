@@ -10,7 +10,7 @@ from collections.abc import Mapping
 _NO_REPLICATION = "this store does not replicate"
 _NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
-_NO_COMPACTION = "there is no compaction"
+_ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
 _NO_COLD_DATA = "cold reads are not throttled"
@@ -93,9 +93,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
         "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",
         "storePathBrokerIdentity": ""},
-    _NO_COMPACTION: {
-        "enableCompaction": True, "compactionScheduleInternal": 900_000, "maxOffsetMapSize": 104_857_600,
-        "compactionThreadNum": 6, "compactionMappedFileSize": 104_857_600, "compactionCqMappedFileSize": 10_485_760},
+    _ONE_COMPACTION: {"compactionThreadNum": 6},
 }
 
 

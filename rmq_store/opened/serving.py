@@ -4,15 +4,17 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.access.writer.keyed import need_key
-from rmq_store.errors import CorruptionError, StoreNotWriteable, illegal
+from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.entering import Entering
 from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
+from rmq_store.services.compaction.service import Compacted, Compactions
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.filters import ConsumerFilters
@@ -37,6 +39,7 @@ class StoreServes(StoreTimers):
     open_begun: float = 0.0         # time.monotonic
     _cleaner: Cleaner
     _filters: ConsumerFilters | None = None     # since the store opened, where it makes bit maps
+    _compactions: Compactions
     _transactions: Transactions
     _checker: Checker
     _entering: Entering | None = None
@@ -129,8 +132,37 @@ class StoreServes(StoreTimers):
 
     def _take_policies(self, compacted: frozenset[str]) -> None:
         """Topics whose cleanup policy is COMPACTION from now on."""
-        if not self.readonly:
+        if not self.readonly and self.options.compaction_enabled:
             self._set_keyed(compacted)
+            self._compactions.take(compacted)
+
+    def _older(self, topic: str, queue_id: int, offset: int, limit: int, count_max: int,
+               bytes_max: int) -> tuple[list[Message], int, int, int] | None:
+        """For get: what the log of the store has no more of a queue."""
+        return self._compactions.read(self, topic, queue_id, offset, limit, count_max, bytes_max)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset that can be read: int; -1 if there is no such queue. Of a compaction topic it may be that of a
+        message in the compaction log. RocketMQ: getMinOffsetInQueue."""
+        low = super().min_offset(topic, queue_id)
+        first = self._compactions.first(topic, queue_id) if low > 0 else -1
+        return min(low, first) if first >= 0 else low
+
+    def compact(self, topic: str | None = None) -> list[Compacted]:
+        """Compacts the queues of a compaction topic, or of all, now: of all messages but those in the newest file of a queue's
+        compaction log, the newest of each key stays. Returns what was compacted: list of (topic, queue_id, messages, kept).
+
+        The store does the same every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
+        Raises StoreStateError if the topic has another cleanup policy, CorruptionError if the compaction log is damaged,
+        OSError. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
+        """
+        self._check_writable()
+        if topic is not None and topic not in self._compactions.topics:
+            raise StoreStateError(f"topic {topic} of {self.path} is not compacted: its cleanup policy is not COMPACTION, or the "
+                                  "store is open with compaction_enabled=False")
+        self._flush()
+        self._wait_dispatched(None)
+        return self._compactions.compact(self, topic)
 
     def _take_policies_of_file(self) -> None:
         """While the store opens. A topics.json that cannot be read is no reason to refuse the messages."""
@@ -220,7 +252,7 @@ class StoreServes(StoreTimers):
         """Removes the queues whose messages are all deleted by cleaning. The next message of such a queue has queue offset 0,
         and groups with a higher offset begin there. Durable. Thread-safety: any. RocketMQ: cleanExpiredConsumerQueue."""
         self._check_writable()
-        return remove_expired(self, self._consuming, self._files)
+        return remove_expired(self, self._consuming, self._files, self._compactions.topics)
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
         """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
@@ -231,6 +263,8 @@ class StoreServes(StoreTimers):
             if not isinstance(topic, str):
                 raise illegal("topic", topic, "give each as a str")
         removed = remove_topics(self, self._consuming, self._files, topics)
+        for gone in removed.removed:
+            self._compactions.remove(*gone)
         self._forget_arrivals(topics)
         return removed
 

@@ -296,6 +296,32 @@ cpdef SqlFilter chosen_filter(object sql, object tags):
     return filter_of(sql)
 
 
+cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const GetRequest *r, set wanted) except -1:
+    # The log has no more of the queue there: its compaction log may. That has no tags code of its own to look at first.
+    cdef Message m
+    cdef object older = getattr(self, "_older", None)      # of the class that has the services
+    found = None if older is None else older(topic, queue_id, r.offset, r.min_offset, min(r.count_max, r.count_max_disk),
+                                            min(r.bytes_max, r.bytes_max_disk))
+    if found is None:
+        return 0
+    messages, result.next_offset, first, result.unreadable = found
+    result.min_offset = min(<int64_t> first, r.min_offset)
+    result.messages = [m for m in messages if (wanted is None or m.tags in wanted)
+                       and (r.filter == NULL or _passes(r.filter, &(<Message> m).v))]
+    result.code = FOUND if result.messages else NO_MATCHED_MESSAGE
+    for m in result.messages:
+        result.total_bytes += m.v.size
+    result.disk_messages, result.disk_bytes = len(result.messages), result.total_bytes
+    if result.messages:
+        self.gets_missed -= 1
+        self.gets_found += 1
+        self.got_messages += len(result.messages)
+        self.got_bytes += result.total_bytes
+        self.got_disk_messages += len(result.messages)
+        self.got_disk_bytes += result.total_bytes
+    return 0
+
+
 cdef class StoreGet(StoreLook):
     """The reading half of a store."""
 
@@ -445,13 +471,11 @@ cdef class StoreGet(StoreLook):
         result.code = r.status
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
-        result.next_offset = r.next_offset
-        result.min_offset = r.min_offset
-        result.max_offset = r.max_offset
-        result.unreadable = r.unreadable
-        result.total_bytes = r.found_bytes
-        result.disk_messages = r.disk_count
-        result.disk_bytes = r.disk_bytes
+        result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset
+        result.unreadable, result.total_bytes = r.unreadable, r.found_bytes
+        result.disk_messages, result.disk_bytes = r.disk_count, r.disk_bytes
+        if r.status == OFFSET_TOO_SMALL:
+            _take_older(self, result, topic, queue_id, &r, wanted)
         return result
 
     cdef list _views(self, GetRequest *r, set wanted):
