@@ -45,6 +45,9 @@ cdef char *text_copy(const char *text) noexcept nogil
 cdef char *path_join(const char *dir, const char *name) noexcept nogil
 cdef void offset_name(int64_t start, char *out) noexcept nogil          # 20 digits and a NUL
 
+# Opens an existing file of the right size; of what cannot be written, for reading. NULL: *error is -errno.
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil
 # Opens the existing file of the row's size at `start`, in whichever of its directories it lies. NULL: *error is -errno.
 cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil
 # Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.

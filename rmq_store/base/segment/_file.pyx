@@ -63,8 +63,8 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
     return f
 
 
-cdef LogFile *_open_in(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
-                       int *error) noexcept nogil:
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil:
     cdef char[21] name
     cdef char *path
     cdef int fd
@@ -100,7 +100,7 @@ cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil:
     cdef LogFile *f = NULL
     cdef int i
     for i in range(row.dir_count):
-        f = _open_in(row.io, row.dirs[i], start, row.file_size, row.writable, error)
+        f = log_file_open(row.io, row.dirs[i], start, row.file_size, row.writable, error)
         if f != NULL or error[0] != -ENOENT:
             break
     return f
