@@ -104,7 +104,7 @@ def _avoid_full(store: StoreServes, places: Places) -> None:
 def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
     for place in (*places.commitlogs, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
-        if os.path.lexists(place) and not os.path.isdir(place):
+        if os.path.lexists(place) and not os.path.isdir(place) and not (places.several and place in places.missing_links()):
             raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:
         if os.path.islink(place):       # what is in it is deleted
@@ -176,7 +176,7 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     if clean:
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)
-        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), queued_end)
+        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), max(queued_end, times[5]))
         cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])

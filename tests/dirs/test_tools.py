@@ -41,7 +41,7 @@ def test_cleaning_stops_at_a_directory_that_cannot_be_written(two, monkeypatch, 
 
 def test_manifests_scrub_and_repair_know_the_directories(two):
     two.fill(100)
-    rmq_store.scrub(two.root, adopt=True, **two.options())
+    rmq_store.scrub(two.root, make_manifests=True, **two.options())
     assert len(os.listdir(two.root / ".manifest")) >= 3
     assert errors_of(two) == []
     path = two.logs[1] / f"{SEGMENT:020d}"
@@ -52,7 +52,7 @@ def test_manifests_scrub_and_repair_know_the_directories(two):
     kinds = {f.kind: f.path for f in errors_of(two)}
     assert kinds["manifest_mismatch"] == str(path)
     done = repair(two.root, dry_run=False, open_store=MessageStore.open, **two.options())
-    assert [s.action for s in done.steps if s.action == "bridge"] and done.left == []
+    assert [s.path for s in done.steps if s.kind == "bridge"] == [str(path)] and done.left == []
     assert path.exists() and not (two.logs[0] / path.name).exists()
     with two.open() as store:
         assert len(numbers(store.scan("T", 0))) == 100 and store.max_offset("T", 0) == 100
@@ -68,7 +68,7 @@ def test_a_backup_and_a_copy_have_all_of_it(two, tmp_path):
         assert numbers(store.scan("T", 0)) == list(range(130))
     result = rmq_store.copy_messages(two.root, tmp_path / "copy", source_options=two.options(),
                                      commitlog_path=f"{tmp_path}/c1,{tmp_path}/c2", **SIZES)
-    assert result.messages == 130 and os.listdir(tmp_path / "c1") and os.listdir(tmp_path / "c2")
+    assert result.copied == 130 and os.listdir(tmp_path / "c1") and os.listdir(tmp_path / "c2")
     assert len(Source(two.root, two.options()).parts()) == sum(map(len, two.files().values()))
     with pytest.raises(errors.ConfigError, match="or in it, where nothing is written"):
         rmq_store.copy_messages(two.root, tmp_path / "other", source_options=two.options(), commitlog_path=str(two.logs[1]))
@@ -97,10 +97,10 @@ def test_the_metric_has_each_directory(two):
 def test_the_doctor_names_what_is_missing(two):
     two.fill(10)
     said = doctor(two.root, measure=False, **two.options())
-    assert not [v for v in said.items if v.what == "log directories"]
+    assert not [v for v in said.items if v.subject == "log directories"]
     two.lose("b")
-    (told,) = [v for v in doctor(two.root, measure=False, **two.options()).items if v.what == "log directories"]
-    assert str(two.logs[1]) in told.found
+    (told,) = [v for v in doctor(two.root, measure=False, **two.options()).items if v.subject == "log directories"]
+    assert str(two.logs[1]) in told.fact
 
 
 def test_commands(two, rmqstore):
@@ -117,7 +117,8 @@ def test_commands(two, rmqstore):
     two.lose("b")
     code, out, err = rmqstore("verify", two.root, *given)
     assert code != 0 and "log_directory" in out
-    code, out, err = rmqstore("put", two.root, "-t", "T", "-b", "x", *given)
+    (two.place / "lines").write_text("x\n")
+    code, out, err = rmqstore("put", two.root, two.place / "lines", "-t", "T", *given)
     assert code != 0 and str(two.logs[1]) in err and "mount the disk" in err
     code, out, err = rmqstore("get", two.root, "-t", "T", "-q", "0", "-i", "0", "--json", *given)
     assert code == 0 and out

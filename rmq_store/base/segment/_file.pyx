@@ -4,7 +4,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen, strrchr
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
-from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._sync cimport (EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock,
+                                      rmq_publish)
 
 
 cdef extern from *:
