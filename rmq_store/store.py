@@ -440,7 +440,8 @@ class MessageStore(StoreServes):
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
-        for part in (self._publisher, self._sealer, self._watch, *(getattr(self, n, None) for n in ("_dispatchers", "_compactions"))):
+        later = [getattr(self, name, None) for name in ("_dispatchers", "_compactions")]
+        for part in (self._publisher, self._sealer, self._watch, *later):
             if part is not None:
                 part.stop()
         if self._delay is not None:

@@ -149,8 +149,8 @@ OPTIONS: tuple[Option, ...] = (
           "enableCompaction"),
     _int("compaction_file_size_bytes", 100 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a file of a compaction log: the least "
          "multiple of the size of its file of entries, at least five times that.", "compactionMappedFileSize"),
-    _int("compaction_cq_file_size_bytes", 10 * MIB, "bytes", 460, INT_MAX // 8, "Size of a file of entries of a compaction log, rounded "
-         "down to entries of 46 bytes.", "compactionCqMappedFileSize"),
+    _int("compaction_cq_file_size_bytes", 10 * MIB, "bytes", 460, INT_MAX // 8, "Size of a file of entries of a compaction log, "
+         "rounded down to entries of 46 bytes.", "compactionCqMappedFileSize"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
     _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
     _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // values.INDEX_ENTRY_SIZE,
@@ -354,8 +354,8 @@ OPTIONS: tuple[Option, ...] = (
     # speed: compaction topics
     _int("compaction_interval_ms", 900_000, "ms", 1000, 24 * _HOUR_MS, "How often the store compacts compaction topics "
          "(docs/compaction-topics.md).", "compactionScheduleInternal", group=_SPEED),
-    _int("compaction_map_bytes", 100 * MIB, "bytes", 4 * KIB, 1 << 40, "Memory for the newest offset of each key while a queue is "
-         "compacted. If it ends, later messages stay until the next compaction.", "maxOffsetMapSize", group=_SPEED),
+    _int("compaction_map_bytes", 100 * MIB, "bytes", 4 * KIB, 1 << 40, "Memory for the newest offset of each key while a queue "
+         "is compacted. If it ends, later messages stay until the next compaction.", "maxOffsetMapSize", group=_SPEED),
 
     # speed: memory and files
     _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool. A window is never larger "

@@ -152,14 +152,14 @@ class StoreServes(StoreTimers):
         """Compacts the queues of a compaction topic, or of all, now: of all messages but those in the newest file of a queue's
         compaction log, the newest of each key stays. Returns what was compacted: list of (topic, queue_id, messages, kept).
 
-        The store does the same every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
+        The store does this every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
         Raises StoreStateError if the topic has another cleanup policy, CorruptionError if the compaction log is damaged,
         OSError. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
         """
         self._check_writable()
         if topic is not None and topic not in self._compactions.topics:
-            raise StoreStateError(f"topic {topic} of {self.path} is not compacted: its cleanup policy is not COMPACTION, or the "
-                                  "store is open with compaction_enabled=False")
+            raise StoreStateError(f"topic {topic} of {self.path} is not compacted: its cleanup policy is not COMPACTION, or "
+                                  "the store is open with compaction_enabled=False")
         self._flush()
         self._wait_dispatched(None)
         return self._compactions.compact(self, topic)

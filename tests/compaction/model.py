@@ -12,7 +12,8 @@ SMALL = {"segment_size_bytes": 4096, "index_slots": 20, "index_entries_max": 40,
 def messages(count, seed=1):
     """(key, body); no body deletes the key."""
     rnd = random.Random(seed)
-    return [(f"k{rnd.randrange(8)}", b"" if rnd.random() < 0.1 else b"%04d" % i + bytes(rnd.randrange(80))) for i in range(count)]
+    return [(f"k{rnd.randrange(8)}", b"" if rnd.random() < 0.1 else b"%04d" % i + bytes(rnd.randrange(80)))
+            for i in range(count)]
 
 
 def newest(some):

@@ -300,8 +300,10 @@ cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const Get
     # The log has no more of the queue there: its compaction log may. That has no tags code of its own to look at first.
     cdef Message m
     cdef object older = getattr(self, "_older", None)      # of the class that has the services
-    found = None if older is None else older(topic, queue_id, r.offset, r.min_offset, min(r.count_max, r.count_max_disk),
-                                            min(r.bytes_max, r.bytes_max_disk))
+    if older is None:
+        return 0
+    found = older(topic, queue_id, r.offset, r.min_offset, min(r.count_max, r.count_max_disk),
+                  min(r.bytes_max, r.bytes_max_disk))
     if found is None:
         return 0
     messages, result.next_offset, first, result.unreadable = found

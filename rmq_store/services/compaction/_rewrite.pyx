@@ -136,7 +136,7 @@ cdef class PairWriter:
         return self.count
 
     def close_pair(self):
-        """The pair is full: its blank record and its end marker, as RocketMQ writes them when a record does not fit. Durable."""
+        """The pair is full: its blank record and its end marker, where RocketMQ writes them. Durable."""
         cdef unsigned char[ENTRY_SIZE] marker
         cdef unsigned char[BLANK_ROOM] blank
         cdef int rc
@@ -306,7 +306,7 @@ cdef class Compaction:
         # Nothing is written over a log that has lost a value: what is left of it stays as it is.
         if self.damaged:
             raise errors.CorruptionError(
-                self.path, self.segments.pairs[self.pair].log.start, "a record of the compaction log at the place of each entry",
+                self.path, self.segments.pairs[self.pair].log.start, "the record of the entry in the compaction log",
                 f"something else at the entry of queue offset {self.segments.offset_at(self.pair, self.index)}")
         return 0
 
@@ -339,7 +339,7 @@ cdef class Compaction:
         return more
 
     def copy_some(self, PairWriter writer not None, size):
-        """Copies what stays of about `size` bytes of records. Returns "more", "end", or "full": call again with another pair."""
+        """Copies what stays of about `size` bytes of records. Returns "more", "end", or "full": it needs another pair."""
         cdef RecordView v
         cdef PropertyView p
         cdef int64_t left = size

@@ -117,7 +117,11 @@ def pairs_of(files: ControlFiles, places: Places) -> list[Pair]:
         new = [Pair(at, *(_where(directory, at) for directory in (places.log, places.entries))) for at in before.new]
         if read_replacing(files, places) == before:
             return new + found
-    raise StoreRefusesToLoad(places.log, None, "files of a compaction topic that stay for a moment", "files that change each time")
+    raise _restless(places)
+
+
+def _restless(places: Places) -> StoreRefusesToLoad:
+    return StoreRefusesToLoad(places.log, None, "files that stay for a moment", "files that another process changes each time")
 
 
 def replace_all(files: ControlFiles, places: Places) -> bool:
@@ -156,7 +160,8 @@ def sweep(files: ControlFiles, places: Places) -> None:
 
 
 def load(files: ControlFiles, places: Places, log_size: int, entry_size: int, guarded: bool) -> Segments:
-    """The pairs that count, opened. Files of other sizes than asked for are taken as they are. Raises CorruptionError, OSError."""
+    """The pairs that count, opened. Files of other sizes than asked for are taken as they are. Raises CorruptionError,
+    OSError."""
     for _ in range(TRIES):
         try:
             pairs = pairs_of(files, places)
@@ -170,12 +175,12 @@ def load(files: ControlFiles, places: Places, log_size: int, entry_size: int, gu
                 return made
         except FileNotFoundError:       # moved or deleted meanwhile by the process that compacts
             continue
-    raise StoreRefusesToLoad(places.log, None, "files of a compaction topic that stay for a moment", "files that change each time")
+    raise _restless(places)
 
 
 def _identity(pairs: list[Pair]) -> list[tuple[int, ...]]:
     """Inode and size of each file, log file first."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for pair in pairs:
         log, entries = (os.stat(_path(directory, pair.start)) for directory in (pair.log_dir, pair.entry_dir))
         found.append((log.st_ino, log.st_size, entries.st_ino, entries.st_size))
@@ -255,7 +260,7 @@ def remove(files: ControlFiles, places: Places) -> None:
 
 @dataclass
 class Positions:
-    """compaction/position-checkpoint: the queue offset up to which each queue is compacted (RocketMQ: CompactionPositionMgr)."""
+    """compaction/position-checkpoint: the queue offset up to which each queue is compacted. RocketMQ: CompactionPositionMgr."""
 
     file: ConfigFile
     known: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The compaction log of one queue: messages of the queue are fed to its last pair of files, and the pairs before it are compacted.
+"""The compaction log of one queue: its last pair of files is fed with messages of the queue, the pairs before it are compacted.
 
-RocketMQ: kv.CompactionLog. It feeds in the dispatch of each message; here a thread does (service.py), behind the flush of the log:
-nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one thread
+RocketMQ: kv.CompactionLog. It feeds in the dispatch of each message; here a thread does (service.py), behind the flush of the
+log: nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one thread
 at a time compacts.
 """
 import os
@@ -140,7 +140,7 @@ class CompactionLog:
         try:
             for directory in (log_dir, entry_dir):
                 fds.append(self._files.open(os.path.join(directory, f"{start:020d}"), os.O_RDWR))
-            return (fds[0], fds[1]), PairWriter(self._files.table, os.path.join(log_dir, f"{start:020d}"), *fds, start,
+            return (fds[0], fds[1]), PairWriter(self._files.table, os.path.join(log_dir, f"{start:020d}"), fds[0], fds[1], start,
                                                 self.segments.log_size, self.segments.entry_size, count, end)
         except BaseException:
             for fd in fds:
@@ -155,8 +155,8 @@ class CompactionLog:
         self._fds = (-1, -1)
 
     def _trim(self, high: int) -> None:
-        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have (any more): other messages
-        will get their offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
+        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have: other messages get their
+        offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
         found = self.segments.place(high)
         if found is None:
             return
@@ -229,8 +229,8 @@ class CompactionLog:
     @contextmanager
     def _pair_under_way(self, start: int) -> Iterator[PairWriter]:
         disk.new_pair(self._files, self.places, start, self.segments.log_size, self.segments.entry_size, under_way=True)
-        fds, writer = self._writer_of(*(os.path.join(d, disk.COMPACTING) for d in (self.places.log, self.places.entries)), start,
-                                      0, 0)
+        fds, writer = self._writer_of(os.path.join(self.places.log, disk.COMPACTING),
+                                      os.path.join(self.places.entries, disk.COMPACTING), start, 0, 0)
         try:
             yield writer
         finally:

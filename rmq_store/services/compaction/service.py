@@ -1,5 +1,5 @@
-"""The compaction logs of a store: which there are, the thread that feeds and compacts them, and reading what the log of the store
-has no more (RocketMQ: kv.CompactionStore, CompactionService).
+"""The compaction logs of a store: which there are, the thread that feeds and compacts them, and reading what the log of the
+store has no more (RocketMQ: kv.CompactionStore, CompactionService).
 
 The thread starts with the first compaction topic. It feeds each queue of those topics once a second, and compacts every
 compaction_interval_ms; between slices of the work it pauses for as long as the last slice took. close() feeds what is left, so

@@ -26,8 +26,8 @@ class Table(Mapping[str, Message]):
     """A topic as a read-only mapping: key -> newest Message with that key. `MessageStore.table` makes it.
 
     A key is all of a message's KEYS, as for RocketMQ's compaction; messages without a key are left out. A message without a
-    body deletes its key. In one queue the message with the higher queue offset is newer; between queues the store time decides,
-    so keep a key in one queue. A key whose newest message cleaning has deleted is no longer in the table.
+    body deletes its key. In one queue the message with the higher queue offset is newer; between queues the store time is what
+    counts, so keep a key in one queue. A key whose newest message cleaning has deleted is no longer in the table.
 
     Every call except `offsets` first takes in what the store has dispatched since the last call. A table of a store that is
     open with readonly=True, follow=True follows the other process. Iteration goes over the keys that were there when it began;

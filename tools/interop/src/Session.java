@@ -23,6 +23,10 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  *   append  DIR OUT COUNT SEED                    puts messages into the open store DIR (see Append), writes OUT, settles
  *   light   DIR TOPIC COUNT LIST ...              puts messages that are in the light queues of these lists, by turns
  *   read    DIR TOPIC                             "messages": what queue 0 of the topic has, see Light
+ *   topic   TOPIC                                 stores that are opened from now on have this compaction topic (5.x)
+ *   keyed   DIR TOPIC FIRST COUNT KEYS            puts messages of a compaction topic, see Compacted
+ *   compact DIR                                   compacts every queue that has a compaction log
+ *   newest  DIR TOPIC                             "messages": what queue 0 of a compaction topic has
  *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
  *   lock    DIR                                   "locked" tells whether another process holds the lock of DIR
  *
@@ -93,6 +97,19 @@ public final class Session {
                 break;
             case "read":
                 answer.put("messages", Light.get(held(f[1]), f[2]));
+                break;
+            case "topic":
+                Compacted.know(f[1]);
+                break;
+            case "keyed":
+                Compacted.put(held(f[1]), f[2], Integer.parseInt(f[3]), Integer.parseInt(f[4]), Integer.parseInt(f[5]));
+                Stores.settle(held(f[1]));
+                break;
+            case "compact":
+                Compacted.compact(held(f[1]));
+                break;
+            case "newest":
+                answer.put("messages", Compacted.get(held(f[1]), f[2]));
                 break;
             case "close":
                 held(f[1]).shutdown();
