@@ -263,6 +263,10 @@ OPTIONS: tuple[Option, ...] = (
     _int("filter_data_clean_span_ms", 86_400_000, "ms", 0, 1 << 40, "How long the filter of a group that has gone stays "
          "registered.", "filterDataCleanTimeSpan"),
 
+    _int("cold_read_bytes_max", None, "bytes", 1, 1 << 50, "How many bytes of older messages (see `memory_ratio_pct`) the "
+         "consumer of one group gets in a second. A read may exceed it, and the group's next reads of older messages then wait "
+         "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
+
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "
          "`.stats.json` under the root, for `rmqstore stat --watch` and other processes. RocketMQ does not read this file.",

@@ -13,7 +13,7 @@ _NO_TIMER = "there is no timer wheel"
 _ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
-_NO_COLD_DATA = "cold reads are not throttled"
+_NO_COLD_DATA = "cold_read_bytes_max limits reads of older messages"
 _UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {

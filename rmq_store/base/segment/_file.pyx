@@ -370,7 +370,7 @@ cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept
         i += 1
         if rmq_load32(&f.used) == 2:
             rmq_publish32(&f.used, 1)
-        elif rmq_load32(&f.used) == 1 and not f.locked:
+        elif rmq_load32(&f.used) == 1 and not f.locked and rmq_load(<const int64_t *> &f.map) != 0:
             rmq_publish32(&f.used, 0)
             rc = f.io.release(f.io.ctx, f.fd, f.map, f.size)
             n += 1
