@@ -42,7 +42,7 @@ from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
-from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, tasks_of
+from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, release_task, tasks_of
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.compaction.service import Compactions
@@ -184,7 +184,8 @@ class MessageStore(StoreServes):
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
         elif self.options.follow:
-            self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files)])
+            self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files),
+                                       *release_task(self.options)])
         if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
         self._timer_serves = services

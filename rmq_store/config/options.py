@@ -229,6 +229,13 @@ OPTIONS: tuple[Option, ...] = (
     _bool("manifest_enabled", True, "Each sealed commit-log file gets a manifest of block checksums in `.manifest/`. RocketMQ "
           "does not read this directory."),
     _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check for sealed files that lack a manifest."),
+    _bool("map_release_enabled", True, "Give back the memory of old files of the log that nobody reads: what this process has in "
+          "its page tables, and what the page cache keeps of the file. The files stay mapped, and a reader reads them from the "
+          "device again.", "mappedFileSwapEnable"),
+    _int("map_release_interval_ms", 3_600_000, "ms", 100, 24 * _HOUR_MS, "How often to check for such files. A file is idle if "
+         "nobody has read it between two checks.", "commitLogSwapMapInterval"),
+    _int("map_release_reserve_files", 100, "files", 2, INT_MAX, "How many of the newest files of the log always keep their "
+         "memory.", "commitLogSwapMapReserveFileNum"),
     _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch. If dispatch is not done by then, "
          "the abort file stays and the next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
@@ -255,6 +262,10 @@ OPTIONS: tuple[Option, ...] = (
          "bloom_filter_error_pct holds. A change drops all registered filters too.", "expectConsumerNumUseFilter"),
     _int("filter_data_clean_span_ms", 86_400_000, "ms", 0, 1 << 40, "How long the filter of a group that has gone stays "
          "registered.", "filterDataCleanTimeSpan"),
+
+    _int("cold_read_bytes_max", None, "bytes", 1, 1 << 50, "How many bytes of older messages (see `memory_ratio_pct`) the "
+         "consumer of one group gets in a second. A read may exceed it, and the group's next reads of older messages then wait "
+         "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
 
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "

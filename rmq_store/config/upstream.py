@@ -13,8 +13,7 @@ _NO_TIMER = "there is no timer wheel"
 _ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
-_NO_COLD_DATA = "cold reads are not throttled"
-_NO_SWAP = "files of the log stay mapped while the store is open; queues are not mapped"
+_NO_COLD_DATA = "cold_read_bytes_max limits reads of older messages"
 _UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
@@ -71,10 +70,11 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the first entry of a queue moves with the log": {
         "correctLogicMinOffsetSleepInterval": 1, "correctLogicMinOffsetForceInterval": 300_000},
     "the limits apply to the whole disk": {"replicasPerDiskPartition": 1, "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
-    _NO_SWAP: {
-        "mappedFileSwapEnable": True, "commitLogForceSwapMapInterval": 43_200_000, "commitLogSwapMapInterval": 3_600_000,
-        "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,
-        "logicQueueSwapMapInterval": 3_600_000, "logicQueueSwapMapReserveFileNum": 20, "cleanSwapedMapInterval": 300_000},
+    "the memory of a file is given back only while nobody reads it": {"commitLogForceSwapMapInterval": 43_200_000},
+    "a map stays where it is when its memory is given back": {"cleanSwapedMapInterval": 300_000},
+    "queues are not mapped": {
+        "logicQueueForceSwapMapInterval": 43_200_000, "logicQueueSwapMapInterval": 3_600_000,
+        "logicQueueSwapMapReserveFileNum": 20},
     _NO_DELIVERY: {
         "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},

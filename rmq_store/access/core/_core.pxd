@@ -52,6 +52,7 @@ cdef class StoreCore:
     cdef bint sync_mode
     cdef bint compat5
     cdef int64_t flush_deadline_ns
+    cdef int64_t released_maps          # files of the log whose memory was given back
     cdef int64_t calls                  # calls that run without the GIL; close waits for them
     cdef int64_t last_flushed           # what a call that close() overtook still asks for
     cdef int last_fence

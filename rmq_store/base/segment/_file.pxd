@@ -18,6 +18,7 @@ cdef struct LogFile:
     int direct_fd           # opened with O_DIRECT; -1: none
     int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
     int refs
+    int used                # atomic: 2: a reader has found it since the last row_release, 1: not since then, 0: released
     bint writable
     bint locked             # in memory; the allocator's thread only
     int forked              # atomic: a child of fork may have it mapped, as only this process knows
@@ -78,6 +79,9 @@ cdef LogFile *row_pop(FileRow *row) noexcept nogil                      # hands 
 cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the same for the first file
 # The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).
 cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil
+# Gives back the memory of files that end at or before log offset `before`, without the last `reserve` ones, and that nobody has
+# found in the row since the call before. Their maps stay, and so do views of them. How many, or -errno.
+cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept nogil
 cdef int row_guard(FileRow *row) noexcept nogil                         # guards every map of the row: 0 or -errno
 cdef int64_t row_count(FileRow *row) noexcept nogil
 cdef int64_t row_start(FileRow *row) noexcept nogil                     # -1: no file

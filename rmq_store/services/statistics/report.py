@@ -66,6 +66,7 @@ class StoreStats(TypedDict):
     pool_bytes: int
     slow_put_locks: int
     waiting_readers: int
+    released_maps: int          # how often the memory of an idle file of the log was given back
     errno: int
     message_view_leases: int
     disk_full: bool
