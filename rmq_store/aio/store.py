@@ -284,9 +284,9 @@ class AsyncMessageStore(AsyncFilters):
         consumer = await in_own_thread(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
         return AsyncConsumer(self.store, consumer)
 
-    async def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+    async def lag(self, group: str | None = None, topic: str | None = None, **filters: Any) -> list[Lag]:
         """As MessageStore.lag."""
-        return await in_own_thread(lambda: self.store.lag(group, topic))
+        return await in_own_thread(lambda: self.store.lag(group, topic, **filters))
 
     async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
         """As MessageStore.reset_offset."""

@@ -49,7 +49,7 @@ _NAMES = """
     popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
     printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums pullMessageThreadPoolNums
     pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums
+    queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable
     regionId registerBrokerTimeoutMills registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
     reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums

@@ -260,12 +260,20 @@ OPTIONS: tuple[Option, ...] = (
          "dropped, as in RocketMQ.", "maxErrorRateOfBloomFilter"),
     _int("bloom_filter_groups", 32, "groups", 1, 1000, "The number of groups with a filter of one topic for which "
          "bloom_filter_error_pct holds. A change drops all registered filters too.", "expectConsumerNumUseFilter"),
+    _int("count_scan_max", 20_000, "entries", 1, INT_MAX, "How many queue entries a count with a filter examines at most. It "
+         "estimates the rest from these.", "maxConsumeQueueScan", change=_LIVE),
+    _int("count_matches_max", 5000, "messages", 0, INT_MAX, "A count with a filter stops when more messages than this have "
+         "passed, and estimates the rest.", "sampleCountThreshold", change=_LIVE),
     _int("filter_data_clean_span_ms", 86_400_000, "ms", 0, 1 << 40, "How long the filter of a group that has gone stays "
          "registered.", "filterDataCleanTimeSpan"),
 
     _int("cold_read_bytes_max", None, "bytes", 1, 1 << 50, "How many bytes of older messages (see `memory_ratio_pct`) the "
          "consumer of one group gets in a second. A read may exceed it, and the group's next reads of older messages then wait "
          "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
+    _bool("recover_concurrently", True, "An open examines and mends the queues of a store with more than 500 queues in several "
+          "threads.", "recoverConcurrently", group=_SPEED),
+    _int("recover_thread_pool_nums", 8, "threads", 1, 1024, "How many threads recover_concurrently uses at most. A number above 8 "
+         "counts as 8.", "recoverThreadPoolNums", group=_SPEED),
 
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "

@@ -32,6 +32,10 @@ class LiveOptions(TypedDict, total=False):
     flush_deadline_ms: int | str
     syncFlushTimeout: int | str
     close_timeout_ms: int | str
+    count_scan_max: int | str
+    maxConsumeQueueScan: int | str
+    count_matches_max: int | str
+    sampleCountThreshold: int | str
     get_bytes_max_memory: int | str
     maxTransferBytesOnMessageInMemory: int | str
     get_count_max_memory: int | str
@@ -162,6 +166,10 @@ class OpenOptions(LiveOptions, total=False):
     expectConsumerNumUseFilter: int | str
     filter_data_clean_span_ms: int | str
     filterDataCleanTimeSpan: int | str
+    recover_concurrently: bool | str
+    recoverConcurrently: bool | str
+    recover_thread_pool_nums: int | str
+    recoverThreadPoolNums: int | str
     stats_file_interval_ms: int | str | None
     retention_hours: int | str | None
     fileReservedTime: int | str

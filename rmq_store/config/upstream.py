@@ -56,7 +56,6 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the lag of a consumer group is always counted": {"diskFallRecorded": True},
     "get() always corrects offsets as a master does": {"offsetCheckInSlave": False},
     "one get reads one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
-    "accumulation is counted, not estimated": {"maxConsumeQueueScan": 20_000, "sampleCountThreshold": 5000},
     "the store does not change the kernel's read-ahead": {"dataReadAheadEnable": True},
     _UNREAD: {
         "maxAsyncPutMessageRequests": 5000, "maxRecoveryCommitlogFiles": 30, "dispatchCqThreads": 10,

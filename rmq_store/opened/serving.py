@@ -19,7 +19,7 @@ from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.filters import ConsumerFilters
 from rmq_store.services.consumer.offsets import ConsumerOffsets
-from rmq_store.services.consumer.progress import Lag, lag_of, reset
+from rmq_store.services.consumer.progress import Lag, MessageCount, count_messages, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.services.delay.service import DelayLevel, delay_levels
 from rmq_store.services.transaction.checking import Check, Checker
@@ -213,9 +213,25 @@ class StoreServes(StoreTimers):
         return self._consuming.consumer(self, group, topics, tags=tags, sql=sql, start=start, ordered=ordered,
                                         max_retries=max_retries)
 
-    def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue."""
-        return lag_of(self, self.offsets, group, topic)
+    def lag(self, group: str | None = None, topic: str | None = None, *, tags: str | None = None,
+            sql: str | SqlFilter | None = None) -> list[Lag]:
+        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue. With tags or sql `matching` is
+        how many of the messages behind pass this filter, counted or estimated as by estimate_message_count. Raises
+        FilterIllegal, ArgumentIllegal, OSError."""
+        return lag_of(self, self.offsets, group, topic, tags, sql)
+
+    def estimate_message_count(self, topic: str, queue_id: int, begin: int, end: int, *, tags: str | None = None,
+                               sql: str | SqlFilter | None = None) -> MessageCount:
+        """Counts the messages of a queue from offset `begin` to before `end` that pass a filter: MessageCount(count, exact).
+
+        tags: "A || B", compared by hash code; sql: a SQL92 filter in place of tags. Offsets outside of the queue are moved into
+        it. The call examines at most count_scan_max entries from `begin` on, and stops when more than count_matches_max have
+        passed. If entries are left then, `count` is the same share of all entries, and `exact` is False. Thread-safety: any.
+        Raises FilterIllegal, ArgumentIllegal, OSError. RocketMQ: MessageStore.estimateMessageCount, which does not evaluate
+        SQL92 filters over messages without a bit map.
+        """
+        self._check_open()
+        return count_messages(self, topic, queue_id, begin, end, tags, sql)
 
     def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
                      queue_id: int | None = None) -> dict[int, int]:

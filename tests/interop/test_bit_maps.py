@@ -91,7 +91,7 @@ def agrees(store: MessageStore, answer: dict[str, Any]) -> None:
 def test_takes_over_filters_and_maps_of_a_broker(version: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
     answer = broker(version, "write", path)
-    assert len(numbers(answer["skipped"]["late"])) > 10
+    assert numbers(answer["skipped"]["late"]) == list(range(56, 100, 7))      # a text, which is no number
     with opened(path, version) as store:
         agrees(store, answer)
         put(store, 20)

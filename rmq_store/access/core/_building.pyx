@@ -207,7 +207,9 @@ def make_dispatcher(StoreCore store not None, delays_ms, with_log):
 
 def queue_recovery(StoreCore store not None):
     queues = QueueRecovery()
-    (<QueueRecovery> queues).attach(store.queues_owner, store.row)
+    options = store.options
+    (<QueueRecovery> queues).attach(store.queues_owner, store.row,
+                                    options.recover_thread_pool_nums if options.recover_concurrently else 1)
     return queues
 
 
