@@ -50,6 +50,11 @@ class Core:
     def version(self) -> int:
         return VERSIONS[self.store.options.compat]
 
+    @property
+    def held_count(self) -> int:
+        """Pulls that wait for a message, in Python or in the network thread."""
+        return self.held.count + self.front.held()
+
     def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"", *, oneway: bool = True) -> bool:
         """Sends a request of the broker's own; nobody reads its answer. False: the connection has ended."""
         return connection.send(encode(Frame(code, next(self._opaque) & 0x7FFFFFFF, ext, body, ONEWAY if oneway else 0,

@@ -59,6 +59,10 @@ class NativeFront:
         """Requests that the network thread has answered, by code."""
         return self._network.requests()
 
+    def held(self) -> int:
+        """Pulls that the network thread holds."""
+        return self._network.held()
+
     def serve(self) -> None:
         self._thread = start_thread(self._network.serve, "rmq-broker-front")
 

@@ -29,6 +29,8 @@ class Known:
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
                   cluster=options["brokerClusterName"])
         self.keep()
+        for table in (core.store.topic_table, core.store.group_table):      # a program changes them without a request
+            table.listeners.append(self.look)
 
     def look(self) -> None:
         """Tells what changed. Behind whatever may have changed something, and before anybody hears of it. Any thread."""
