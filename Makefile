@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
-        test-slow test-spark test-spark-slow fuzz fuzz-campaign figures bench bench-full bench-micro soak docs wheel clean
+        test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames figures bench bench-full bench-micro soak docs wheel clean
 
 build:
 	tools/bootstrap
@@ -75,6 +75,10 @@ test-spark-slow:
 fuzz:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m "" tests/fuzz -s $(ARGS)
+
+# RMQ_FRAMES (5 million) mutated frames of remoting through the decoder, under the address and undefined-behaviour sanitizers.
+fuzz-frames:
+	RMQ_FRAMES=$${RMQ_FRAMES:-5000000} $(MAKE) -s -C native/tests KINDS=asan TESTS=frame_test
 
 fuzz-campaign:
 	tools/bootstrap --dev

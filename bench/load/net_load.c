@@ -52,23 +52,22 @@ static void die(const char *what) {
 static size_t frame(connection *c, unsigned char *to) {
     char *header = (char *)to + 8;
     int n;
+    static const char end[] = "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
     if (strcmp(kind, "send") == 0)
         n = sprintf(header,
-                    "{\"code\":310,\"extFields\":{\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\",\"f\":\"0\",\"g\":"
-                    "\"1700000000000\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F00000100002A9F0000000000%06x\\u0002WAIT\\u0001true\\u0002"
-                    "TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
-                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-                    topic, c->queue, c->opaque & 0xFFFFFF, c->opaque);
+                    "{\"code\":310,\"extFields\":{\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\","
+                    "\"f\":\"0\",\"g\":\"1700000000000\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F00000100002A9F0000000000%06x"
+                    "\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"",
+                    topic, c->queue, c->opaque & 0xFFFFFF);
     else if (strcmp(kind, "pull") == 0)
         n = sprintf(header,
-                    "{\"code\":11,\"extFields\":{\"consumerGroup\":\"load\",\"topic\":\"%s\",\"queueId\":\"%d\",\"queueOffset\":\"%ld\","
-                    "\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"15000\",\"subVersion\":"
-                    "\"0\",\"subscription\":\"*\",\"expressionType\":\"TAG\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
-                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-                    topic, c->queue, (long)c->next_offset, batch, c->opaque);
+                    "{\"code\":11,\"extFields\":{\"consumerGroup\":\"load\",\"topic\":\"%s\",\"queueId\":\"%d\","
+                    "\"queueOffset\":\"%ld\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\","
+                    "\"suspendTimeoutMillis\":\"15000\",\"subVersion\":\"0\",\"subscription\":\"*\",\"expressionType\":\"TAG\"",
+                    topic, c->queue, (long)c->next_offset, batch);
     else
-        n = sprintf(header, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,"
-                    "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}", topic, c->opaque);
+        n = sprintf(header, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"", topic);
+    n += sprintf(header + n, end, c->opaque);
     int size = strcmp(kind, "send") == 0 ? body_size : 0;
     memcpy(header + n, body, (size_t)size);
     uint32_t total = htonl((uint32_t)(4 + n + size)), mark = htonl((uint32_t)n);
@@ -197,8 +196,8 @@ int main(int argc, char **argv) {
         }
     }
     double took = (double)(now_ns() - begun) / 1e9;
-    printf("{\"requests\":%ld,\"bad\":%ld,\"messages\":%ld,\"bytes\":%ld,\"seconds\":%.3f,\"per_s\":%.0f,\"p50_us\":%.0f,\"p99_us\":%.0f,"
-           "\"p999_us\":%.0f}\n", (long)requests, (long)bad, (long)messages, (long)received, took, (double)requests / took,
+    printf("{\"requests\":%ld,\"bad\":%ld,\"messages\":%ld,\"bytes\":%ld,\"seconds\":%.3f,\"per_s\":%.0f,"
+           "\"p50_us\":%.0f,\"p99_us\":%.0f,\"p999_us\":%.0f}\n", (long)requests, (long)bad, (long)messages, (long)received, took, (double)requests / took,
            percentile(0.5), percentile(0.99), percentile(0.999));
     return 0;
 }

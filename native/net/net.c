@@ -193,7 +193,8 @@ static void *run(void *arg) {
         if (net->now >= net->sweep_at) sweep(net);
         end_round(net);
     }
-    queue_outside(net);             /* the last answers */
+    if (net->service.ending) net->service.ending(net->service.ctx);
+    queue_outside(net);
     end_round(net);
     each_connection(net, close_now);
     end_round(net);

@@ -35,6 +35,7 @@ typedef struct rmq_service {
     void (*woken)(void *ctx, int which);    /* fds[which], an eventfd, was signalled, and is read already */
     void (*tick)(void *ctx);                /* once a second, while there are connections */
     void (*closed)(void *ctx, rmq_connection *c);
+    void (*ending)(void *ctx);              /* no request comes any more; what is answered now is still sent */
     int fds[RMQ_NET_FDS];                   /* the owner's; -1: none */
 } rmq_service;
 

@@ -66,6 +66,7 @@ class Clients:
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
         self._lock = threading.RLock()
+        self.changes = 0        # of the topics that groups read
         self._producers: dict[str, dict[int, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._of: dict[int, tuple[set[str], set[str]]] = {}     # connection -> its groups, of producers and of consumers
@@ -110,6 +111,11 @@ class Clients:
                         return client
         return None
 
+    def subscribed(self) -> list[tuple[str, str, list[Subscription]]]:
+        """(name, model, subscriptions) of each consumer group."""
+        with self._lock:
+            return [(group.name, group.model, list(group.subscriptions.values())) for group in self._consumers.values()]
+
     # ---- life of connections
 
     def add_producer(self, group: str, client: Client) -> None:
@@ -124,6 +130,7 @@ class Clients:
         """how: its type, model, and where it begins. subscriptions: None where this heartbeat does not tell them."""
         with self._lock:
             group = self._consumers.setdefault(name, ConsumerGroup(name))
+            before = group.model, list(group.subscriptions.values())
             group.type, group.model, group.start = (new or old for new, old in zip(how, (group.type, group.model, group.start),
                                                                                    strict=True))
             changed = client.connection.id not in group.clients
@@ -131,6 +138,7 @@ class Clients:
             self._groups_of(client.connection.id)[1].add(name)
             if subscriptions is not None:
                 changed = _subscribe(group, subscriptions) or changed
+            self.changes += before != (group.model, list(group.subscriptions.values()))
         if changed:
             self._on_change(name)
 
@@ -177,6 +185,7 @@ class Clients:
             return False
         if not found.clients:
             del self._consumers[group]
+            self.changes += 1
         return True
 
 

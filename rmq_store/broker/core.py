@@ -33,6 +33,8 @@ class Core:
     held: HeldPulls
     workers: Workers
     processors: "Processors"
+    front: "NativeFront"
+    known: "Known"
     address: str            # host:port that routes and message ids name
     started_ms: int
 
@@ -47,6 +49,11 @@ class Core:
     @property
     def version(self) -> int:
         return VERSIONS[self.store.options.compat]
+
+    @property
+    def held_count(self) -> int:
+        """Pulls that wait for a message, in Python or in the network thread."""
+        return self.held.count + self.front.held()
 
     def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"", *, oneway: bool = True) -> bool:
         """Sends a request of the broker's own; nobody reads its answer. False: the connection has ended."""
@@ -79,7 +86,8 @@ class Processors:
 
     def counts(self) -> dict[int, int]:
         """Requests by code; those that no processor has are under -1."""
-        return dict(self._counts)
+        answered = self._core.front.requests()
+        return {code: self._counts.get(code, 0) + answered.get(code, 0) for code in {*self._counts, *answered}}
 
     def answer(self, connection: Handle, frame: Frame) -> Frame | None:
         """The answer to a request; None: it comes later, by connection.send, or not at all."""
@@ -103,7 +111,12 @@ class Processors:
             self._core.reply(request, answer)
 
     def run(self, processor: Processor, request: Request) -> Frame | None:
-        """Whatever a processor raises becomes an answer."""
+        """Whatever a processor raises becomes an answer. What it changed is told to the network thread first."""
+        answer = self._run(processor, request)
+        self._core.known.look()
+        return None if answer is None else self._core.dressed(answer)
+
+    def _run(self, processor: Processor, request: Request) -> Frame | None:
         try:
             answer = processor(request)
         except Refused as refused:
@@ -118,7 +131,7 @@ class Processors:
         except Exception as error:
             log.exception("request %d of %s failed", request.frame.code, request.connection.peer)
             answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        return None if answer is None else self._core.dressed(answer)
+        return answer
 
 
 def _not_supported(request: Request) -> Frame:

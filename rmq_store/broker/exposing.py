@@ -97,7 +97,7 @@ def _page(core: Core) -> str:
         lines += [f"# HELP {name} {what}", f"# TYPE {name} gauge"]
         lines += [f'{name}{{group="{_escaped(group)}"}} {count}' for group, count in sorted(rows.items())]
     held = "rmq_store_broker_held_pulls"
-    lines += [f"# HELP {held} Pulls that wait for a message", f"# TYPE {held} gauge", f"{held} {core.held.count}"]
+    lines += [f"# HELP {held} Pulls that wait for a message", f"# TYPE {held} gauge", f"{held} {core.held_count}"]
     requests = "rmq_store_broker_requests_total"
     lines += [f"# HELP {requests} Requests, by request code", f"# TYPE {requests} counter"]
     lines += [f'{requests}{{code="{code}"}} {count}' for code, count in sorted(core.processors.counts().items())]

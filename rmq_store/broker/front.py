@@ -1,17 +1,19 @@
-"""What carries requests to the processors: the interface of a front, and the front in Python (RocketMQ: NettyRemotingServer).
+"""What carries requests to the processors: the interface of a front, and the native one (RocketMQ: NettyRemotingServer).
 
 A front listens, reads frames, calls on_request(connection, frame) in a thread of its own, sends the answer that comes back, and
-calls on_close(connection) once for each connection that ended. A native front may answer requests itself; every other request
-takes this way.
+calls on_close(connection) once for each connection that ended. The native one answers ordinary sends and pulls itself, by
+what `tell` says of topics and subscriptions; every other request takes this way.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from rmq_store.base.io.threads import start_thread
+from rmq_store.network._front import Front as NetworkThread
 from rmq_store.remoting.frame import Frame
-from rmq_store.remoting.loop import Loop, address_text
+from rmq_store.remoting.loop import address_text
+from rmq_store.store import MessageStore
 
-__all__ = ["Front", "LoopFront"]
+__all__ = ["Front", "NativeFront"]
 
 CONNECTIONS_MAX = 10_000
 
@@ -25,27 +27,47 @@ class Front(Protocol):
     def stop(self) -> None: ...
 
 
-class LoopFront:
-    """One Python thread for all listeners of a broker: its own, and that of the embedded name server."""
+class NativeFront:
+    """One native thread for all listeners of a broker, its own and that of the embedded name server, and one Python thread for
+    what the native one passes on."""
 
     def __init__(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None],
                  on_close: Callable[[Any], None]) -> None:
         """Listens at once; connections wait until `serve`. Raises OSError."""
-        self._loop = Loop(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX)
-        self.address = address_text(self._loop.address)
+        self._network = NetworkThread(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX)
+        self.address = address_text(self._network.address)
         self._thread: Any = None
 
     def listen(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None]) -> str:
         """One address more. Before `serve`. Returns it. Raises OSError."""
-        return address_text(self._loop.listen(*listen, on_request))
+        return address_text(self._network.listen(*listen, on_request))
+
+    def use(self, store: MessageStore, **facts: object) -> None:
+        """Before `serve`: ordinary sends and pulls on the first address are answered without Python."""
+        self._network.use(store, **facts)
+
+    def tell(self, topics: Iterable[tuple[str, int, int, int]],
+             subscriptions: Iterable[tuple[str, str, int, Iterable[int]]]) -> None:
+        """What the network thread may take as known from the next request on."""
+        self._network.publish(topics, subscriptions)
+
+    def counts(self) -> dict[str, int]:
+        """What the network thread has done."""
+        return self._network.counts()
+
+    def requests(self) -> dict[int, int]:
+        """Requests that the network thread has answered, by code."""
+        return self._network.requests()
+
+    def held(self) -> int:
+        """Pulls that the network thread holds."""
+        return self._network.held()
 
     def serve(self) -> None:
-        self._thread = start_thread(self._loop.serve, "rmq-broker-front")
+        self._thread = start_thread(self._network.serve, "rmq-broker-front")
 
     def stop(self) -> None:
-        if self._thread is None:
-            self._loop.close()
-            return
-        self._loop.stop()
-        self._thread.join()
-        self._thread = None
+        self._network.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None

@@ -53,6 +53,7 @@ class BrokerOptions:
     def __init__(self, given: Mapping[str, object]) -> None:
         """Raises ConfigError."""
         self._values = {**DEFAULTS, **{name: _checked(name, value) for name, value in given.items()}}
+        self.changes = 0
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -66,6 +67,7 @@ class BrokerOptions:
             if name not in LIVE and _checked(name, value) != self._values[name]:
                 raise ConfigError(f"option {name} cannot change while the broker serves: start it again with the new value")
         self._values = {**self._values, **{name: _checked(name, value) for name, value in given.items()}}
+        self.changes += 1
 
 
 def _checked(name: str, value: object) -> Any:

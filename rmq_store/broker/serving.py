@@ -16,9 +16,10 @@ from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
 from rmq_store.broker.exposing import Exposing
-from rmq_store.broker.front import LoopFront
+from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.known import Known
 from rmq_store.broker.locks import Locks
 from rmq_store.broker.offsets import Offsets
 from rmq_store.broker.options import BrokerOptions, split
@@ -59,7 +60,7 @@ class Broker:
     fast_address: str | None = None     # two ports lower, where slaves ask for topics; None where that port is taken
     _core: Core
     _processors: Processors
-    _front: LoopFront
+    _front: NativeFront
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
@@ -102,7 +103,7 @@ class Broker:
         self._core = core = Core()
         core.options, core.started_ms = broker_options, int(time.time() * 1000)
         self._processors = Processors(core)
-        self._front = LoopFront(_address(listen, "listen"), self._processors.answer, self._gone)
+        self._front = core.front = NativeFront(_address(listen, "listen"), self._processors.answer, self._gone)
         try:
             self._listen(namesrv_listen)
             core.address = self._address_in_records()
@@ -180,6 +181,7 @@ class Broker:
         for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core)):
             add(part.processors(), slow=True)
         transactions.begin()
+        core.known = Known(core, self._front)
         if servers:
             self._registration = Registration(core, servers)
 
@@ -195,6 +197,7 @@ class Broker:
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
             self._core.held.drop(connection.id)
             self._core.clients.gone(connection)
+            self._core.known.look()
 
     def _keep(self) -> None:
         """Writes topics and groups soon after they change, and ends silent connections."""
@@ -208,6 +211,7 @@ class Broker:
                 core.store.topic_table.flush()
                 core.store.group_table.flush()
                 core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
+                core.known.keep()
             except Exception as error:      # of whatever kind: the next round tries again
                 log.error("keeping the tables of the broker failed: %s", error)
             self._ended.wait(PAUSE_S)       # one write for many topics that are made at once

@@ -19,7 +19,8 @@ from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_addr
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
                                      rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
                                      rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
-from rmq_store.network._service cimport Service, service_free, service_new, service_publish, service_serve, service_stop
+from rmq_store.network._service cimport (Service, service_begin, service_free, service_new, service_publish, service_serve,
+                                         service_stop)
 from rmq_store.network._tables cimport tables_new
 
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
@@ -81,6 +82,7 @@ cdef class FrontConnection:
             raise MemoryError("frame")
 
 
+@cython.no_gc_clear         # __dealloc__ needs the store
 cdef class Front:
     """Serves listening sockets: frames are read and written by a thread of its own, without the GIL. `serve` gives the requests
     to Python; several threads may serve. on_request(connection, frame) returns the answer, or None if it is sent later;
@@ -165,7 +167,9 @@ cdef class Front:
         cdef int rc
         if not self._started and not self._ended():
             self._started = True
-            rc = rmq_net_start(self.net)
+            rc = service_begin(self.service) if self.service != NULL else 0
+            if rc == 0:
+                rc = rmq_net_start(self.net)
             if rc < 0:
                 raise OSError(-rc, os.strerror(-rc), "the network thread")
 
@@ -253,6 +257,16 @@ cdef class Front:
         n = rmq_net_counts_of(self.net)
         return {"accepted": n.accepted, "refused": n.refused, "requests": n.requests, "passed": n.passed, "bad": n.bad,
                 "bytes_in": n.bytes_in, "bytes_out": n.bytes_out, "connections": n.connections, "stalls": n.stalls}
+
+    def requests(self):
+        """Requests that were answered without Python, by code: dict of int to int."""
+        if self.service == NULL:
+            return {}
+        return {10: self.service.sends_long, 310: self.service.sends, 11: self.service.pulls, 361: self.service.pulls_lite}
+
+    def held(self):
+        """Pulls that are held: int."""
+        return self.service.held_count if self.service != NULL else 0
 
     def _forked(self):
         # The thread and its locks did not come along; the sockets did, and a peer must see them closed by its parent.

@@ -134,7 +134,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     status = _try(s, c, &p, (h.sys_flag & SUSPEND) != 0, True)
     if status < 0:
         return RMQ_PASS
-    rmq_count(&s.pulls, 1)
+    rmq_count(&s.pulls_lite if f.code == 361 else &s.pulls, 1)
     if h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0:
         _note_offset(s, c, &h)
     return RMQ_DONE

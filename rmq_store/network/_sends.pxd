@@ -7,3 +7,4 @@ cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) no
 cdef void sends_turn(Service *s) noexcept nogil         # after the requests that one read brought
 cdef void sends_flushed(Service *s) noexcept nogil      # the log is durable further than before, or failed
 cdef void sends_tick(Service *s) noexcept nogil
+cdef void sends_ending(Service *s) noexcept nogil       # the last ones are made durable and answered

@@ -14,7 +14,8 @@ from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq
 from rmq_store.codec._text cimport Property, property_next
 from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, Log, log_append, log_busy,
                                            log_dispatch, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
-from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_BAD, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
+from rmq_store.log.flush._flush cimport flush_all
+from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
                                      rmq_answer, rmq_answer_begin, rmq_answer_end, rmq_answer_integer, rmq_answer_text,
                                      rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
                                      rmq_connection_room, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send,
@@ -248,7 +249,7 @@ cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) no
         s.dispatch_due = True
     if status != APPEND_OK:
         return _lacking(s, status, a.size)
-    rmq_count(&s.sends, 1)
+    rmq_count(&s.sends_long if f.code == 10 else &s.sends, 1)
     w.end, w.offset, w.queue_offset, w.queue_id = out.offset + a.size, out.offset, out.queue_offset, queue_id
     w.opaque, w.serialize = f.opaque, f.serialize
     w.unique_size = unique.size if s.compat5 else 0
@@ -339,3 +340,9 @@ cdef void sends_tick(Service *s) noexcept nogil:
     # A device that does not answer: the message is stored, and RocketMQ says how far.
     while s.waiting_count > 0 and rmq_net_now(s.net) - s.waiting[s.waiting_first].since_ns > s.flush_deadline_ns:
         _settle(s, FLUSH_DISK_TIMEOUT)
+
+
+cdef void sends_ending(Service *s) noexcept nogil:
+    if s.waiting_count > 0:
+        flush_all(s.log)        # an error is a fence, which is what those who wait are told
+        sends_flushed(s)

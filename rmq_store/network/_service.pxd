@@ -121,8 +121,8 @@ cdef struct Service:
     int64_t next_expiry         # monotonic ns, before which none expires
     int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
     # ---- counts: rmq_count
-    int64_t sends
-    int64_t pulls
+    int64_t sends, sends_long
+    int64_t pulls, pulls_lite
     int64_t pulled_messages
     int64_t pulled_bytes
     # ---- of the request at hand
@@ -130,10 +130,11 @@ cdef struct Service:
     char properties[1 << 16]    # of the send at hand
 
 
-# facts: version (of answers), region, trace_on, cluster, long_polling, short_polling_ms. Raises ValueError, MemoryError, OSError.
+# facts: version (of answers), region, trace_on, cluster, long_polling, short_polling_ms. Raises ValueError, OSError.
 cdef Service *service_new(StoreWait store, object facts) except NULL
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil
 cdef void service_publish(Service *s, Tables *tables) noexcept nogil
+cdef int service_begin(Service *s) noexcept nogil       # before the network thread: 0 or -errno
 # Behind the network thread, and before the store goes: lets go of everything that is the store's.
 cdef void service_stop(Service *s) noexcept nogil
 cdef void service_free(Service *s) noexcept nogil

@@ -10,7 +10,7 @@ from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
-from rmq_store.network._sends cimport send_request, sends_flushed, sends_tick, sends_turn
+from rmq_store.network._sends cimport send_request, sends_ending, sends_flushed, sends_tick, sends_turn
 from rmq_store.network._tables cimport Tables, tables_free
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
 
@@ -66,9 +66,14 @@ cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
     pulls_closed(<Service *> ctx, c)
 
 
+cdef void _ending(void *ctx) noexcept nogil:
+    sends_ending(<Service *> ctx)
+
+
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.ctx = s
     out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
+    out.ending = _ending
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
 
 
@@ -87,7 +92,6 @@ cdef bytes _plain(str name, value, int64_t most):
 
 cdef Service *service_new(StoreWait store, object facts) except NULL:
     cdef Service *s = <Service *> calloc(1, sizeof(Service))
-    cdef int rc = 0
     if s == NULL:
         raise MemoryError("network thread")
     s.sink.fd = s.hub_fd = -1
@@ -101,10 +105,6 @@ cdef Service *service_new(StoreWait store, object facts) except NULL:
             raise MemoryError("hub of arrivals")
         s.ahead.log = s.log
         ahead_add(&s.ahead, &s.sink)
-        if s.sync_mode:
-            rc = ahead_start(&s.ahead)
-            if rc < 0:
-                raise OSError(-rc, os.strerror(-rc), "the thread that flushes for sends")
     except BaseException:
         service_stop(s)
         service_free(s)
@@ -145,6 +145,10 @@ cdef int _know_broker(Service *s, object facts) except -1:
     memcpy(s.stamp, PyBytes_AS_STRING(stamp), PyBytes_GET_SIZE(stamp))
     s.stamp_size = len(stamp)
     return 0
+
+
+cdef int service_begin(Service *s) noexcept nogil:
+    return ahead_start(&s.ahead) if s.sync_mode else 0
 
 
 cdef void service_stop(Service *s) noexcept nogil:

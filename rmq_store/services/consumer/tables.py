@@ -46,6 +46,7 @@ class _Table:
         self._entries: dict[str, dict[str, Any]] = {}
         self._more: dict[str, Any] = {}
         self._dirty = self._ended = False
+        self.listeners: list[Callable[[], None]] = []       # called after a change, in its thread, before the change returns
         self.changes = 0            # how often an entry came, changed or went: whoever keeps a copy asks for it first
         found = file.load(self._take)
         if found is not None:
@@ -86,7 +87,7 @@ class _Table:
                 self._dirty = True
                 self.changes += 1
         if entry != before:
-            self._tell()
+            self._changed()
         return dict(entry)
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
@@ -102,8 +103,13 @@ class _Table:
             self._dirty = self._dirty or found
             self.changes += found
         if found:
-            self._tell()
+            self._changed()
         return found
+
+    def _changed(self) -> None:
+        self._tell()
+        for listener in self.listeners:
+            listener()
 
     def _tell(self) -> None:
         """Entries changed; without the lock."""

@@ -1,0 +1,94 @@
+"""The broker's network thread under net_load.c: requests a second, round trips and processor time for each request.
+
+Sends of 1 KiB and pulls of 32, one at a time and pipelined, then with a Python thread beside them that never rests, which must
+not be seen: `other` are requests that Python answers, for comparison. The generator is one thread of another process, so on two
+processors the two share what there is. The processor time is that of the server's threads, user and system, by name.
+
+    python -m bench.load.network --dir DIR --out bench/results/network.json
+"""
+import json
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from bench.load.driver import keep, parser
+from rmq_store import MessageStore
+from rmq_store.bench.runner import scratch
+from rmq_store.network._front import Front
+
+TOPIC, QUEUES, BODY = "T", 8, 1024
+# what, connections, window
+LOADS = (("send", 1, 1), ("send", 16, 1), ("send", 16, 16), ("send", 64, 32), ("pull", 1, 1), ("pull", 16, 4), ("other", 1, 1))
+BESIDE_BUSY = (("send", 1, 1), ("send", 16, 16), ("pull", 1, 1), ("other", 1, 1))
+
+Row = dict[str, Any]
+
+
+def threads() -> dict[str, float]:
+    """Seconds of processor time of this process's threads, by name."""
+    found: dict[str, float] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            text = (task / "stat").read_text()
+        except OSError:
+            continue
+        name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
+        found[name] = found.get(name, 0.0) + (int(rest[11]) + int(rest[12])) / 100
+    return found
+
+
+def run(program: Path, front: Front, what: str, connections: int, window: int, seconds: float, busy: bool) -> Row:
+    before = threads()
+    out = subprocess.check_output([program, front.address[0], str(front.address[1]), what, str(connections), str(window),
+                                   str(seconds), str(BODY), TOPIC, str(QUEUES)], text=True)
+    row: Row = {"what": what, "connections": connections, "window": window, "busy_python": busy, **json.loads(out)}
+    after = threads()
+    row["cpu_us"] = {name: round((after[name] - before.get(name, 0.0)) * 1e6 / max(row["requests"], 1), 2)
+                     for name in sorted(after) if name.startswith("rmq-") and after[name] - before.get(name, 0.0) > 0.01}
+    beside = " busy" if busy else "     "
+    print(f"{what:6} {connections:3} x {window:3}{beside} {row['per_s']:9,.0f}/s  p50 {row['p50_us']:6.0f}"
+          f"  p99 {row['p99_us']:7.0f} µs  CPU {row['cpu_us']} µs", flush=True)
+    return row
+
+
+def measure(base: Path, seconds: float) -> list[Row]:
+    program = base / "net_load"
+    source = Path(__file__).with_name("net_load.c")
+    subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    stop = threading.Event()
+
+    def never_rests() -> None:
+        while not stop.is_set():
+            pass
+
+    with MessageStore.open(base / "store", write_path="pool") as store:
+        front = Front("127.0.0.1", 0, lambda _connection, frame: frame.answer(), lambda _connection: None)
+        front.use(store)
+        front.publish([(TOPIC, 6, QUEUES, QUEUES)], [("load", "", 0, ())])
+        server = threading.Thread(target=front.serve)
+        server.start()
+        try:
+            rows = [run(program, front, *load, seconds, False) for load in LOADS]
+            busy = threading.Thread(target=never_rests)
+            busy.start()
+            try:
+                return rows + [run(program, front, *load, seconds, True) for load in BESIDE_BUSY]
+            finally:
+                stop.set()
+                busy.join()
+        finally:
+            front.stop()
+            server.join()
+
+
+def main(argv: list[str] | None = None) -> None:
+    p = parser(__doc__, seconds=3.0)
+    args = p.parse_args(argv)
+    with scratch(args.dir) as base:
+        rows = measure(Path(base), 0.1 if args.quick else args.seconds)
+    keep(args, rows, lambda r: (f"{r['what']}_{r['connections']}x{r['window']}{'_busy' if r['busy_python'] else ''}", "native"))
+
+
+if __name__ == "__main__":
+    main()

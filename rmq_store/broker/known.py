@@ -1,0 +1,89 @@
+"""What the network thread may answer by itself: topics, groups and subscriptions as a table that is told anew when they change.
+
+Whatever is not in the table goes to the processors, so a table that lacks something costs time only. One that has too much would
+be wrong, so a change is told before the request that made it is answered.
+"""
+import threading
+from collections.abc import Iterator
+
+from rmq_store.broker.codes import DEAD, NO_SEND, PERM_READ, RETRY
+from rmq_store.broker.core import Core
+from rmq_store.broker.front import NativeFront
+from rmq_store.broker.topics import NAME_MAX
+from rmq_store.codec._java_hash import java_hash
+
+__all__ = ["Known"]
+
+AT_ONCE = 2000      # entries of a table that a request waits for; a larger one is emptied at once, and made by the keeper
+
+
+class Known:
+    def __init__(self, core: Core, front: NativeFront) -> None:
+        """The front has no thread yet."""
+        self._core, self._front = core, front
+        self._lock = threading.Lock()
+        self._seen: tuple[object, ...] = ()
+        self._emptied = False
+        self._answers = self._in_answers()
+        options = core.options
+        front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
+                  cluster=options["brokerClusterName"])
+        self.keep()
+        for table in (core.store.topic_table, core.store.group_table):      # a program changes them without a request
+            table.listeners.append(self.look)
+
+    def look(self) -> None:
+        """Tells what changed. Behind whatever may have changed something, and before anybody hears of it. Any thread."""
+        if self._state() != self._seen:
+            self._tell(AT_ONCE)
+
+    def keep(self) -> None:
+        """As `look`, however much there is. The keeper's thread."""
+        if self._state() != self._seen or self._emptied:
+            self._tell(None)
+
+    def _state(self) -> tuple[object, ...]:
+        core = self._core
+        return (core.store.topic_table.changes, core.store.group_table.changes, core.clients.changes, core.options.changes)
+
+    def _in_answers(self) -> tuple[object, ...]:
+        """Options that the network thread has as they were when the broker began."""
+        return self._core.options["regionId"], self._core.options["traceOn"]
+
+    def _tell(self, most: int | None) -> None:
+        with self._lock:
+            state = self._state()
+            core = self._core
+            size = len(core.topics.snapshot()) + len(core.groups.snapshot())
+            self._emptied = most is not None and size > most
+            if self._emptied or self._in_answers() != self._answers:
+                self._front.tell([], [])
+            else:
+                self._front.tell(self._topics(), self._subscriptions())
+            self._seen = state
+
+    def _topics(self) -> Iterator[tuple[str, int, int, int]]:
+        allowed = self._core.options["brokerPermission"]
+        for topic in self._core.topics.snapshot().values():
+            perm = topic.perm & allowed
+            if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):
+                perm &= PERM_READ
+            if len(topic.name) <= NAME_MAX and 0 < topic.queues <= 65536 and topic.read >= 0 and topic.write >= 0:
+                yield topic.name, perm, topic.read, topic.write
+
+    def _subscriptions(self) -> Iterator[tuple[str, str, int, list[int]]]:
+        if not self._core.options["longPollingEnable"]:
+            return
+        groups = self._core.groups.snapshot()
+        for group in groups.values():
+            if group.consume:
+                yield group.name, "", 0, []
+        for name, model, subscriptions in self._core.clients.subscribed():
+            config = groups.get(name)
+            if config is None or not config.consume or (model == "BROADCASTING" and not config.broadcast):
+                continue
+            for sub in subscriptions:
+                if sub.sql is None:
+                    tags = {tag.strip() for tag in sub.tags.split("||")} - {""} if sub.tags else set()
+                    if tags or not sub.tags:
+                        yield name, sub.topic, sub.version, [java_hash(tag) for tag in sorted(tags)]
