@@ -44,7 +44,7 @@ def until(what):
 
 
 def taken(store, count):
-    until(lambda: store._timer.wheel.position(durable=False)[2] >= count)
+    until(lambda: store._timer.wheel.position()[2] >= count)
 
 
 def bodies(store, topic, count):
@@ -53,7 +53,7 @@ def bodies(store, topic, count):
 
 
 def read_to(store, ms):
-    until(lambda: store._timer.wheel.position(durable=False)[0] >= ms)
+    until(lambda: store._timer.wheel.position()[0] >= ms)
 
 
 @pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
@@ -109,7 +109,7 @@ def test_the_files_have_upstreams_layout(tmp_path):
         file.seek((NOW + 3000) // 1000 % 1_209_600 * 32)
         assert struct.unpack(">qqqii", file.read(32)) == ((NOW + 3000) // 1000, 0, 52, 2, 0)
     check = (tmp_path / "s" / "config" / "timercheck").read_bytes()
-    assert len(check) == 4096 and struct.unpack_from(">qqq", check) == (NOW, 104, 2)
+    assert len(check) == 4096 and struct.unpack_from(">qqqq", check) == (NOW, 104, 2, 2)
 
 
 @pytest.mark.parametrize("damage", ["gone", "zeros", "short"])

@@ -6,5 +6,5 @@ set -u
 . "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"
 ver=4.9.8
 [ "${1:-}" != --rocketmq ] || { ver="$2"; shift 2; }
-rmq_prepare_broker "$ver"
+rmq_prepare_broker "$ver" BitMaps
 exec "${JAVA_CMD[0]}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g "${JAVA_CMD[@]:1}" BitMaps "$@"

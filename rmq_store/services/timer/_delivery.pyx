@@ -76,6 +76,8 @@ cdef int _copy(Wheel *t, const RecordView *v, RecordArgs *a, int64_t entered, bi
     cdef Py_ssize_t size = 0
     cdef int64_t number = 0
     memset(a, 0, sizeof(RecordArgs))
+    if v.topic_size != 19 or memcmp(v.topic, b"rmq_sys_wheel_timer", 19) != 0:
+        return SKIPPED          # the log was cut there once, and is another record's now
     if rolled:
         a.topic = v.topic
         a.topic_size = <int32_t> v.topic_size

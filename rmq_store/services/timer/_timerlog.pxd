@@ -14,7 +14,7 @@ cdef enum:
     WHEEL_SLOTS = 1209600           # upstream's 2 x 7 days of seconds
     WHEEL_PAGE = 4096
     WHEEL_PAGES = 9450
-    FILES_MAX = 4096
+    TOPICS_MAX = 4096               # topics that are counted each by itself
     MAGIC_DEFAULT = 1
     MAGIC_ROLL = 2
     MAGIC_DELETE = 4
@@ -24,6 +24,13 @@ cdef struct Due:
     int64_t entered                 # ms: when it came into the timer log
     int32_t size
     int32_t magic
+    int32_t topic                   # hash of it
+
+cdef struct TopicCount:
+    int32_t hash                    # of the topic, as its units have it
+    int used                        # atomic
+    int64_t count                   # atomic: messages that wait
+    int64_t physical                # of one of its records
 
 cdef struct Wheel:
     Log *log
@@ -33,12 +40,18 @@ cdef struct Wheel:
     const rmq_io *io
     const bint *refused
     unsigned char *slots            # the wheel; pages that nothing was put into take no memory
-    unsigned char *dirty            # atomic bytes, one a page
+    int *dirty                      # atomic, one a page: the file has another page
+    int *used                       # one a page: something was put there
+    TopicCount *topics
     char *directory                 # of the timer log
-    int fds[FILES_MAX]
-    int files                       # atomic
-    int64_t first                   # start of the first file
     int64_t file_size
+    int64_t first                   # atomic: start of the first file
+    int64_t limit                   # end of the last file
+    int64_t keep                    # atomic: no message waits in files before it
+    int fd                          # of the file that is written, which begins at fd_start
+    int64_t fd_start
+    int read_fd                     # of another one
+    int64_t read_start
     int64_t end                     # atomic: where the next unit goes
     int64_t offset                  # atomic: next entry of the queue
     int64_t read_ms                 # atomic: the next slot to deliver
@@ -48,13 +61,16 @@ cdef struct Wheel:
     int64_t skipped
     int64_t failures
     int last_error
+    int64_t base_ms                 # where reading began: what was due before is due then
     int64_t known_offset            # entries below, due before known_ms, were delivered before the log was lost
     int64_t known_ms
     int64_t precision
-    int64_t roll
+    int64_t roll_ms
     int64_t congest
     int arrivals_fd
     int clock_fd
+    bint scattered                  # a slot's units are not all in its chain: gather them by a walk over the log
+    int dead                        # atomic: errno of a failed sync, after which nothing here can be trusted
     bint compat5
     bint record_crc
     bint sync_mode
@@ -90,8 +106,17 @@ cdef extern from * nogil:
 
 cdef unsigned char *wheel_slot(Wheel *t, int64_t time_ms) noexcept nogil
 cdef bint wheel_holds(Wheel *t, int64_t time_ms) noexcept nogil
-cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, int32_t magic) noexcept nogil
+cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil
+cdef void topic_add(Wheel *t, int32_t hash, int64_t physical, int64_t n) noexcept nogil
+# A unit that is in the log: counted, and its slot leads to it.
+cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsigned char *u) noexcept nogil
+# The slot that a unit is in: that of its time, the first one where that is past, or one on the way to it.
+cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u) noexcept nogil
+# Descriptor of the file that has this position, and the place in it. -errno. The timer's thread, or no thread yet.
 cdef int timerlog_fd(Wheel *t, int64_t position, int64_t *at) noexcept nogil
+cdef void timerlog_close(Wheel *t) noexcept nogil
 cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept nogil
 cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil
-cdef int timerlog_scan(Wheel *t, int64_t *last) noexcept nogil
+# Makes the wheel from the log, and finds its end. known_ms: units before were delivered; known_end: units before are there, or
+# the log is damaged. last: physical offset of the last unit's record, or -1. 1: damaged at t.end; 0; -errno.
+cdef int timerlog_scan(Wheel *t, int64_t known_ms, int64_t known_end, int64_t *last) noexcept nogil

@@ -8,7 +8,7 @@ it again.
 import os
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
@@ -26,9 +26,10 @@ from rmq_store.log.flush._flush cimport flush_wait
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 from rmq_store.services.timer._delivery cimport timer_deliver, timer_number
-from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, WHEEL_PAGE,
-                                                 WHEEL_PAGES, WHEEL_SLOTS, Due, Wheel, be32, be64, put32, put64,
-                                                 timerlog_append, timerlog_fd, timerlog_good, timerlog_scan, wheel_holds,
+from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, TOPICS_MAX,
+                                                 WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Due, TopicCount, Wheel, be32, be64,
+                                                 put32, put64, timerlog_append, timerlog_close, timerlog_fd, timerlog_good,
+                                                 timerlog_scan, topic_add, unit_slot_ms, wheel_clear, wheel_holds,
                                                  wheel_revise, wheel_slot)
 
 from rmq_store.errors import no_thread
@@ -70,7 +71,6 @@ cdef extern from * nogil:
         return (int32_t)h;
     }
     """
-    enum: O_RDWR
     void rmq_wake_fd(int fd)
     int rmq_clock_fd()
     void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms)
@@ -79,93 +79,220 @@ cdef extern from * nogil:
 cdef enum:
     UNITS_AT_ONCE = 64
     RETRY_MS = 100
+    READ_SIZE = 4096
+    LOG_TAIL = 16
+    DELAY_MAX = 2147483000
 
 cdef int64_t SLICE_NS = 100_000_000
 
 
-# ---- one slot
+# ---- the recalls of a slot
 
-cdef bint _deleted(Wheel *t, const RecordView *v, const Due *dues, int64_t n) noexcept nogil:
-    # Whether a unit of the slot deletes this message: TIMER_DEL_UNIQKEY is topic_key (buildDeleteKey).
+cdef struct Gone:
+    uint64_t hash               # of the value of TIMER_DEL_UNIQKEY: topic_key (buildDeleteKey)
+    int64_t physical            # of the record that has it; 0 and size 0: a free place
+    int32_t size
+
+cdef struct Slot:
+    Due *dues
+    int64_t n
+    int64_t room
+    int64_t deletes
+    Gone *gone                  # an open table, at most half full
+    int64_t places
+
+cdef uint64_t HASH_BEGIN = 0xCBF29CE484222325U
+
+
+cdef uint64_t _hash(uint64_t h, const char *text, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        h = (h ^ <unsigned char> text[i]) * <uint64_t> 0x100000001B3U
+    return h
+
+
+cdef int _learn_recalls(Wheel *t, Slot *s) noexcept nogil:
+    # Fills the table. 0 or -errno.
+    cdef RecordView d
+    cdef LogFile *f = NULL
+    cdef const char *key = NULL
+    cdef Py_ssize_t size = 0
+    cdef int64_t i, at
+    cdef int rc
+    if s.deletes == 0:
+        return 0
+    s.places = 2 * s.deletes
+    s.gone = <Gone *> calloc(s.places, sizeof(Gone))
+    if s.gone == NULL:
+        return -ENOMEM
+    for i in range(s.n):
+        if not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
+            continue
+        rc = record_at(t.log, s.dues[i].physical, s.dues[i].size, &d, &f)
+        if rc == 0:
+            if find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key, &size):
+                at = <int64_t> (_hash(HASH_BEGIN, key, size) % <uint64_t> s.places)
+                while s.gone[at].size != 0:
+                    at = (at + 1) % s.places
+                s.gone[at].hash = _hash(HASH_BEGIN, key, size)
+                s.gone[at].physical, s.gone[at].size = s.dues[i].physical, s.dues[i].size
+            log_file_release(f)
+            f = NULL
+        elif rc != -1:
+            return rc
+    return 0
+
+
+cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
+    # 1 where a recall of the slot names this message, 0, -errno.
     cdef const char *topic = NULL
     cdef const char *key = NULL
     cdef const char *gone = NULL
     cdef Py_ssize_t topic_size = 0, key_size = 0, gone_size = 0
     cdef RecordView d
     cdef LogFile *f = NULL
-    cdef bint found = False
-    cdef int64_t i
-    if (not find_property(v.properties, v.properties_size, b"UNIQ_KEY", 8, &key, &key_size)
+    cdef uint64_t h
+    cdef int64_t at
+    cdef bint found
+    cdef int rc
+    if (s.places == 0 or not find_property(v.properties, v.properties_size, b"UNIQ_KEY", 8, &key, &key_size)
             or not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &topic_size)):
-        return False
-    for i in range(n):
-        if dues[i].magic & MAGIC_DELETE and record_at(t.log, dues[i].physical, dues[i].size, &d, &f) == 0:
-            found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
-                     and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
-                     and gone[topic_size] == 95 and memcmp(gone + topic_size + 1, key, key_size) == 0)
-            log_file_release(f)
-            f = NULL
-            if found:
-                return True
-    return False
+        return 0
+    h = _hash(_hash(_hash(HASH_BEGIN, topic, topic_size), b"_", 1), key, key_size)
+    at = <int64_t> (h % <uint64_t> s.places)
+    while s.gone[at].size != 0:
+        if s.gone[at].hash == h:
+            rc = record_at(t.log, s.gone[at].physical, s.gone[at].size, &d, &f)
+            if rc == 0:
+                found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
+                         and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
+                         and gone[topic_size] == 95 and memcmp(gone + topic_size + 1, key, key_size) == 0)
+                log_file_release(f)
+                f = NULL
+                if found:
+                    return 1
+            elif rc != -1:
+                return rc
+        at = (at + 1) % s.places
+    return 0
 
 
-cdef int64_t _gather(Wheel *t, int64_t time_ms, Due **out, int64_t *deletes) noexcept nogil:
-    # The units of a slot, newest first; their number or -errno. The chain leads back, so it ends.
-    cdef unsigned char[LOG_UNIT] u
-    cdef int64_t n = 0, room = 0, at = 0, got, position = be64(wheel_slot(t, time_ms) + 16)
+# ---- one slot
+
+cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u) noexcept nogil:
     cdef Due *more
-    cdef int fd
-    while position >= t.first:
-        fd = timerlog_fd(t, position, &at)
-        got = rmq_pread_all(t.io, fd, u, LOG_UNIT, at) if fd >= 0 else fd
-        if got != LOG_UNIT or not timerlog_good(t, u, position):
-            return got if got < 0 else -EIO
-        if n == room:
-            room = room * 2 + 64
-            more = <Due *> realloc(out[0], room * sizeof(Due))
-            if more == NULL:
-                return -ENOMEM
-            out[0] = more
-        out[0][n].physical = be64(u + 28)
-        out[0][n].size = be32(u + 36)
-        out[0][n].magic = be32(u + 12)
-        out[0][n].entered = be64(u + 16)
-        deletes[0] += 1 if be32(u + 12) & MAGIC_DELETE else 0
-        n += 1
+    cdef int32_t magic = be32(u + 12)
+    if s.n == s.room:
+        more = <Due *> realloc(s.dues, (s.room * 2 + 64) * sizeof(Due))
+        if more == NULL:
+            return -ENOMEM
+        s.dues, s.room = more, s.room * 2 + 64
+    if be64(u + 16) + be32(u + 24) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision:
+        magic |= MAGIC_ROLL             # this slot is on the way to its time
+    s.dues[s.n].physical, s.dues[s.n].size = be64(u + 28), be32(u + 36)
+    s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + 16), be32(u + 40)
+    if magic & MAGIC_DELETE and not magic & MAGIC_ROLL:
+        s.deletes += 1
+    s.n += 1
+    return 0
+
+
+cdef int _gather_chain(Wheel *t, int64_t position, Slot *s) noexcept nogil:
+    # The units of a chain, newest first. It leads back, so it ends. Neighbours come with one read.
+    cdef unsigned char[READ_SIZE] some
+    cdef int64_t begin = 0, end = 0, at = 0, got
+    cdef const unsigned char *u
+    cdef int fd, rc
+    while position >= rmq_load(&t.first):
+        if position < begin or position + LOG_UNIT > end:
+            fd = timerlog_fd(t, position, &at)
+            if fd < 0:
+                return fd
+            begin = position - (at if at < READ_SIZE - LOG_UNIT else READ_SIZE - LOG_UNIT)
+            got = rmq_pread_all(t.io, fd, some, position - begin + LOG_UNIT, at - (position - begin))
+            if got != position - begin + LOG_UNIT:
+                return <int> got if got < 0 else -EIO
+            end = begin + got
+        u = some + (position - begin)
+        if not timerlog_good(t, u, position):
+            return -EIO
+        rc = _add_due(t, s, u)
+        if rc < 0:
+            return rc
         position = be64(u + 4)
-    return n
+    return 0
+
+
+cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last, Slot *s) noexcept nogil:
+    # The units of a slot by a walk from its first to its last one, newest first as well.
+    cdef unsigned char[LOG_UNIT] u
+    cdef int64_t at = 0, got, i
+    cdef int fd, rc
+    cdef Due other
+    while position <= last:
+        fd = timerlog_fd(t, position, &at)
+        if fd < 0:
+            return fd
+        if t.file_size - at < LOG_UNIT + LOG_TAIL:
+            position += t.file_size - at
+            continue
+        got = rmq_pread_all(t.io, fd, u, LOG_UNIT, at)
+        if got != LOG_UNIT or not timerlog_good(t, u, position):
+            return <int> got if got < 0 else -EIO
+        if unit_slot_ms(t, u) == time_ms:
+            rc = _add_due(t, s, u)
+            if rc < 0:
+                return rc
+        position += LOG_UNIT
+    for i in range(s.n // 2):
+        other = s.dues[i]
+        s.dues[i] = s.dues[s.n - 1 - i]
+        s.dues[s.n - 1 - i] = other
+    return 0
+
+
+cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
+    cdef RecordView v
+    cdef LogFile *f = NULL
+    cdef int rc = record_at(t.log, due.physical, due.size, &v, &f)
+    if rc == -1:
+        rmq_add(&t.skipped, 1)          # cleaned away, or damaged
+        return 0
+    if rc == 0:
+        rc = 0 if due.magic & MAGIC_DELETE else _recalled(t, &v, s)
+        if rc == 0:
+            rc = timer_deliver(t, &v, due.entered, due.magic & MAGIC_ROLL)
+        log_file_release(f)
+    return rc if rc < 0 else 0
 
 
 cdef int _dequeue(Wheel *t, int64_t time_ms) noexcept nogil:
     # Delivers a slot in the order of its units.
-    cdef Due *dues = NULL
-    cdef RecordView v
-    cdef LogFile *f = NULL
-    cdef int64_t deletes = 0, n = _gather(t, time_ms, &dues, &deletes), i
-    cdef int rc = <int> n if n < 0 else 0
-    i = n - 1
+    cdef Slot s
+    cdef int64_t i
+    cdef int rc
+    memset(&s, 0, sizeof(s))
+    if t.scattered:
+        rc = _gather_walk(t, time_ms, be64(wheel_slot(t, time_ms) + 8), be64(wheel_slot(t, time_ms) + 16), &s)
+    else:
+        rc = _gather_chain(t, be64(wheel_slot(t, time_ms) + 16), &s)
+    if rc == 0:
+        rc = _learn_recalls(t, &s)
+    i = s.n - 1
     while i >= 0 and rc == 0:
         if rmq_load32(&t.stop) != 0:
             rc = -ETIMEDOUT
-        elif not dues[i].magic & MAGIC_DELETE or dues[i].magic & MAGIC_ROLL:
-            rc = record_at(t.log, dues[i].physical, dues[i].size, &v, &f)
-            if rc == 0:
-                if deletes == 0 or dues[i].magic & MAGIC_DELETE or not _deleted(t, &v, dues, n):
-                    rc = timer_deliver(t, &v, dues[i].entered, dues[i].magic & MAGIC_ROLL)
-                log_file_release(f)
-                f = NULL
-            elif rc == -1:
-                rmq_add(&t.skipped, 1)      # cleaned away, or damaged
-                rc = 0
+        elif not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
+            rc = _deliver_due(t, &s, &s.dues[i])
         i -= 1
-    free(dues)
     if rc == 0:
-        rmq_add(&t.pending, -n)
-        put64(wheel_slot(t, time_ms), -1)
-        memset(wheel_slot(t, time_ms) + 8, 255, 16)
-        memset(wheel_slot(t, time_ms) + 24, 0, 8)
-        t.dirty[(wheel_slot(t, time_ms) - t.slots) // WHEEL_PAGE] = 1
+        rmq_add(&t.pending, -s.n)
+        for i in range(s.n):
+            if not s.dues[i].magic & MAGIC_DELETE:
+                topic_add(t, s.dues[i].topic, s.dues[i].physical, -1)
+        wheel_clear(t, time_ms)
+    free(s.dues)
+    free(s.gone)
     return rc
 
 
@@ -187,12 +314,12 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
         magic |= MAGIC_DELETE
     if due < now or due < t.read_ms:
         return 0 if magic & MAGIC_DELETE else timer_deliver(t, v, now, False)
-    if due - now >= t.roll * t.precision:
+    if due - now >= t.roll_ms:
         magic |= MAGIC_ROLL
-        if due - now - t.roll * t.precision < t.roll // 3 * t.precision:
-            due = now + t.roll // 2 * t.precision       # so that the last way is not too short
+        if due - now - t.roll_ms < t.roll_ms // t.precision // 3 * t.precision:
+            due = now + t.roll_ms // t.precision // 2 * t.precision     # so that the last way is not too short
         else:
-            due = now + t.roll * t.precision
+            due = now + t.roll_ms
     if not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &text, &n):
         n = 0
     put32(u, LOG_UNIT)
@@ -206,7 +333,7 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     put64(u + 44, 0)
     rc = timerlog_append(t, u, &where)
     if rc == 0:
-        wheel_revise(t, due, where, magic)
+        wheel_revise(t, due, where, u)
     return rc
 
 
@@ -247,10 +374,13 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Wheel *t = <Wheel *> arg
     cdef Queue *some[4]
     cdef int64_t now
+    cdef bint behind
     cdef int rc
     while rmq_load32(&t.stop) == 0:
         hub_take(t.hub, some, 4)
-        rc = _take(t)
+        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        behind = now - t.read_ms > WHEEL_SLOTS // 2 * t.precision      # the clock was set: the wheel has to turn first
+        rc = 0 if behind else _take(t)
         now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
         while rc == 0 and t.read_ms < now and rmq_load32(&t.stop) == 0:
             if wheel_holds(t, t.read_ms):
@@ -265,8 +395,9 @@ cdef void *_run(void *arg) noexcept nogil:
         if rc < 0:
             rmq_add(&t.failures, 1)
             rmq_publish32(&t.last_error, -rc)
-            rmq_clock_sleep(t.arrivals_fd, t.clock_fd, -1 if rmq_load32(&t.log.fence) != 0 else RETRY_MS)
-        else:
+            rmq_clock_sleep(t.arrivals_fd, t.clock_fd,
+                            -1 if rmq_load32(&t.log.fence) != 0 or rmq_load32(&t.dead) != 0 else RETRY_MS)
+        elif not behind:
             rmq_clock_sleep(t.arrivals_fd, t.clock_fd, -1 if rmq_load(&t.pending) == 0
                             else t.precision - t.io.wall_ms(t.io.ctx) % t.precision)
     return NULL
@@ -277,15 +408,14 @@ cdef void *_run(void *arg) noexcept nogil:
 @cython.final
 @cython.no_gc_clear
 cdef class TimerWheel:
-    """The timer of one store. files: starts of the files of the timer log. known: (queue offset, time): entries before both
-    were delivered. Control thread and close only, but count."""
+    """The timer of one store. files: starts of the files of the timer log. known: (reading time, end of the timer log, queue
+    offset) of config/timercheck. Control thread and close only, but for `count` and `pending`.
+
+    `damaged_at`: where the timer log has no good unit though one was there, or None; what is behind is copied and cut before
+    `start`."""
 
     def __init__(self, StoreWait store not None, directory, files, known):
         cdef Wheel *t
-        cdef int64_t last = -1, at = 0
-        cdef RecordView v
-        cdef LogFile *f = NULL
-        cdef int rc
         options = store.options
         self.alive = store.alive
         self.store = store
@@ -293,51 +423,62 @@ cdef class TimerWheel:
         t = self.wheel = <Wheel *> calloc(1, sizeof(Wheel))
         if t == NULL:
             raise MemoryError("timer")
-        t.arrivals_fd = t.clock_fd = -1
+        t.arrivals_fd = t.clock_fd = t.fd = t.read_fd = -1
         t.slots = <unsigned char *> calloc(WHEEL_SLOTS, SLOT_SIZE)
-        t.dirty = <unsigned char *> calloc(1, WHEEL_PAGES)
+        t.dirty = <int *> calloc(WHEEL_PAGES, sizeof(int))
+        t.used = <int *> calloc(WHEEL_PAGES, sizeof(int))
+        t.topics = <TopicCount *> calloc(TOPICS_MAX, sizeof(TopicCount))
         t.scratch = <unsigned char *> calloc(1, 1 << 16)
-        if t.slots == NULL or t.dirty == NULL or t.scratch == NULL:
+        if t.slots == NULL or t.dirty == NULL or t.used == NULL or t.topics == NULL or t.scratch == NULL:
             raise MemoryError("timer wheel")
         t.directory = self.path
         t.log, t.queues, t.io, t.refused = store.log, store.queues, store.log.io, &store.refuses_puts
         t.compat5, t.record_crc, t.sync_mode = options.compat == "5.x", options.record_crc, store.sync_mode
-        t.precision, t.roll = options.timer_precision_ms, options.timer_roll_window_slot
-        t.congest, t.file_size = options.timer_congest_num_each_slot, options.timer_log_file_bytes
+        t.precision, t.file_size = options.timer_precision_ms, options.timer_log_file_bytes
+        # A unit has its delay in 32 bits, and a wheel has room for what it holds and what is read late.
+        t.roll_ms = min(options.timer_roll_window_slot, WHEEL_SLOTS // 2 - 60, (DELAY_MAX // t.precision)) * t.precision
         t.first = files[0] if files else 0
+        t.limit = files[len(files) - 1] + t.file_size if files else 0
         t.queue = queues_find(t.queues, b"rmq_sys_wheel_timer", 19, 0, True)
         if t.queue == NULL:
             raise MemoryError("timer queue")
-        for start in files:
-            fd = t.io.open(t.io.ctx, self.path + b"/%020d" % start, O_RDWR, 0)
-            if fd < 0:
-                raise OSError(-fd, os.strerror(-fd), f"{directory}/{start:020d}")
-            t.fds[t.files] = fd
-            t.files += 1
-        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
-        t.read_ms = max(known[1] // t.precision * t.precision, now - (WHEEL_SLOTS // 2) * t.precision)
-        with nogil:
-            rc = timerlog_scan(t, &last)
-        if rc < 0:
-            raise OSError(-rc, os.strerror(-rc), directory)
-        t.offset = known[0]
-        if last >= 0 and record_at(t.log, last, 0, &v, &f) == 0:
-            at = v.queue_offset + 1
-            log_file_release(f)
-        if rc == 1 or (last < 0 and known[0] > 0):      # units are lost: their messages come once more
-            t.known_offset, t.known_ms = known[0], known[1]
-            t.offset = at
-        else:
-            t.offset = max(t.offset, at)
-        t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
+        self._load(known[0], known[1], known[2])
         t.arrivals_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        rc = rmq_clock_fd()
-        if rc < 0:
-            raise OSError(-rc, f"{os.strerror(-rc)}: making a timer on the wall clock", store.path)
-        t.clock_fd = rc
+        t.clock_fd = rmq_clock_fd()
+        if t.clock_fd < 0:
+            raise OSError(-t.clock_fd, f"{os.strerror(-t.clock_fd)}: making a timer on the wall clock", store.path)
         t.hub = hub_new(t.queues, t.arrivals_fd, False)
         if t.hub == NULL or hub_watch(t.hub, t.queue) < 0:
             raise MemoryError("timer")
+
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset) except -1:
+        # Wheel and positions, from the files.
+        cdef Wheel *t = self.wheel
+        cdef int64_t last = -1, after = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        cdef RecordView v
+        cdef LogFile *f = NULL
+        cdef int rc
+        known_ms = known_ms // t.precision * t.precision
+        t.base_ms = t.read_ms = max(known_ms, now - WHEEL_SLOTS // 2 * t.precision)
+        with nogil:
+            rc = timerlog_scan(t, known_ms, known_end, &last)
+            if rc >= 0 and last >= 0 and record_at(t.log, last, 0, &v, &f) == 0:
+                after = v.queue_offset + 1
+                log_file_release(f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
+        if rc == 1:             # units are lost: their messages come once more, but for those that were delivered
+            t.known_offset, t.known_ms = known_offset, known_ms
+        self.damaged_at = t.end if rc == 1 else None
+        t.offset = after if rc == 1 else max(known_offset, after)
+        t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
+        return 0
+
+    def cut(self):
+        """Behind the last good unit: the files from there on were cut."""
+        cdef Wheel *t = self.wheel
+        timerlog_close(t)
+        t.limit = t.end if t.end == t.first else t.first + ((t.end - t.first - 1) // t.file_size + 1) * t.file_size
 
     def start(self):
         """Begins to deliver."""
@@ -369,31 +510,32 @@ cdef class TimerWheel:
         """How many messages are due in the slot of this time. Any thread."""
         return be32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
 
-    def position(self, bint durable=True):
-        """(reading time, end of the timer log, queue offset), all of it on the device where durable. OSError."""
+    def position(self):
+        """(reading time, end of the timer log, queue offset)."""
+        cdef Wheel *t = self.wheel
+        return rmq_load(&t.read_ms), rmq_load(&t.end), rmq_load(&t.offset)
+
+    def sync_delivered(self):
+        """Waits until what was delivered is on the device. Raises OSError."""
         cdef Wheel *t = self.wheel
         cdef StoreWait store = self.store
-        cdef int64_t read_ms = rmq_load(&t.read_ms), offset = rmq_load(&t.offset), end = rmq_load(&t.end), copies
-        cdef int rc = 0
-        cdef int32_t i
-        copies = rmq_load(&t.delivered_end)
-        if durable:
-            if store.log != NULL:
-                store.calls += 1
-                with nogil:
-                    rc = -ETIMEDOUT
-                    while rc == -ETIMEDOUT and rmq_load32(&t.stop) == 0:
-                        rc = flush_wait(t.log, copies, SLICE_NS)
-                    if rc == -ETIMEDOUT:
-                        rc = flush_wait(t.log, copies, SLICE_NS)
-                store.calls -= 1
-            for i in range(max(0, rmq_load32(&t.files) - 2), rmq_load32(&t.files)):
-                if rc == 0:
-                    with nogil:
-                        rc = t.io.fdatasync(t.io.ctx, t.fds[i])
-            if rc < 0:
-                raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
-        return read_ms, end, offset
+        cdef int64_t copies = rmq_load(&t.delivered_end)
+        cdef int rc = -ETIMEDOUT
+        if store.log == NULL:
+            return
+        store.calls += 1
+        with nogil:
+            while rc == -ETIMEDOUT and rmq_load32(&t.stop) == 0:
+                rc = flush_wait(t.log, copies, SLICE_NS)
+            if rc == -ETIMEDOUT:
+                rc = flush_wait(t.log, copies, SLICE_NS)
+        store.calls -= 1
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), store.path)
+
+    def died(self, code):
+        """A sync failed with this errno: nothing goes into the timer log any more."""
+        rmq_publish32(&self.wheel.dead, code)
 
     def dirty_pages(self):
         """[(place in the file of the wheel, bytes)] of what changed since the last call."""
@@ -401,10 +543,48 @@ cdef class TimerWheel:
         cdef int32_t i
         found = []
         for i in range(WHEEL_PAGES):
-            if t.dirty[i]:
-                t.dirty[i] = 0
+            if rmq_load32(&t.dirty[i]):
+                rmq_publish32(&t.dirty[i], 0)
                 found.append((i * WHEEL_PAGE, (<char *> t.slots)[i * WHEEL_PAGE:(i + 1) * WHEEL_PAGE]))
         return found
+
+    def topics(self):
+        """[(log offset of a waiting message, how many wait)] for each topic."""
+        cdef Wheel *t = self.wheel
+        cdef int32_t i
+        return [(t.topics[i].physical, rmq_load(&t.topics[i].count)) for i in range(TOPICS_MAX)
+                if rmq_load32(&t.topics[i].used)]
+
+    def topic_of(self, int64_t physical):
+        """The real topic of a timer message at this log offset, or None."""
+        cdef Wheel *t = self.wheel
+        cdef RecordView v
+        cdef LogFile *f = NULL
+        cdef const char *topic = NULL
+        cdef Py_ssize_t size = 0
+        found = None
+        if (<StoreWait> self.store).log != NULL and record_at(t.log, physical, 0, &v, &f) == 0:
+            if find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &size):
+                found = topic[:size].decode("utf-8", "replace")
+            log_file_release(f)
+        return found
+
+    def mark_dirty(self, places):
+        """Pages that could not be written."""
+        for place in places:
+            rmq_publish32(&self.wheel.dirty[<int> place // WHEEL_PAGE], 1)
+
+    def first(self):
+        """Where the first file of the timer log begins."""
+        return rmq_load(&self.wheel.first)
+
+    def unneeded(self):
+        """Where the first file begins that a waiting message needs, as of the last new file."""
+        return rmq_load(&self.wheel.keep)
+
+    def forget(self, first):
+        """The timer log begins there from now on."""
+        rmq_publish(&self.wheel.first, first)
 
     def state(self):
         """(pending, delivered, skipped, failed tries, errno of the last one)."""
@@ -418,15 +598,13 @@ cdef class TimerWheel:
 
     cdef int _free(self) except -1:
         cdef Wheel *t = self.wheel
-        cdef int32_t i
         if t == NULL:
             return 0
         if t.hub != NULL and (<StoreWait> self.store).queues != NULL:
             hub_free(t.hub)
         t.hub = NULL
-        for i in range(t.files):
-            t.io.close(t.io.ctx, t.fds[i])
-        t.files = 0
+        if t.io != NULL:
+            timerlog_close(t)
         for fd in (t.arrivals_fd, t.clock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -439,5 +617,7 @@ cdef class TimerWheel:
         self._free()
         free(self.wheel.slots)
         free(self.wheel.dirty)
+        free(self.wheel.used)
+        free(self.wheel.topics)
         free(self.wheel.scratch)
         free(self.wheel)
