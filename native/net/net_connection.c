@@ -48,10 +48,14 @@ unsigned char *rmq_connection_room(rmq_connection *c, size_t n) {
     return out + c->out_size;
 }
 
-void rmq_connection_filled(rmq_connection *c, size_t n) { c->out_size += n; }
+void rmq_connection_filled(rmq_connection *c, size_t n) {
+    c->out_size += n;
+    c->net->unread += (int64_t)n;
+}
 
 static void sent(rmq_connection *c, size_t n) {
     rmq_count(&c->net->counts.bytes_out, (int64_t)n);
+    c->net->unread -= (int64_t)n;
     c->out_from += n;
     if (c->out_from < c->out_size) return;
     c->out_from = c->out_size = 0;
@@ -116,6 +120,7 @@ static void bury(rmq_connection *c) {
     net->generations[slot]++;
     net->unused[net->unused_count++] = slot;
     net->buffered -= (int64_t)c->in_size;
+    net->unread -= (int64_t)unsent(c);
     net->stalled -= c->stalled;
     rmq_count(&net->counts.connections, -1);
     c->fd = -1;
@@ -130,6 +135,7 @@ void connection_settle(rmq_connection *c) {
         struct iovec part = {c->out + c->out_from, unsent(c)};
         ssize_t n = send_parts(c, &part, 1);
         if (n > 0) sent(c, (size_t)n);
+        if (unsent(c) && c->net->unread > c->net->limits.unread_all) c->dead = 1;     /* slow peers would take all memory */
     }
     if (!c->dead) watch(c);
     if (c->dead || (c->ending && unsent(c) == 0)) {
