@@ -11,7 +11,7 @@ __all__ = ["AsyncFilters"]
 
 
 class AsyncFilters(AsyncReports):
-    """For tasks of one event loop. The calls write config/consumerFilter.json or read much, so each runs in a thread of its own."""
+    """For tasks of one event loop. The calls write config/consumerFilter.json or read much, so each runs in its own thread."""
 
     async def register_filter(self, group: str, topic: str, sql: str | SqlFilter, **how: Any) -> bool:
         """As ConsumerFilters.register."""

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _show(out: Output, one: ConsumerFilter) -> None:
     if out.as_json:
-        out.record({"kind": "filter", "group": one.group, "topic": one.topic, "sql": one.sql, "born": one.born, "died": one.died,
-                    "dead": one.dead, "version": one.version})
+        out.record({"kind": "filter", "group": one.group, "topic": one.topic, "sql": one.sql, "born": one.born,
+                    "died": one.died, "dead": one.dead, "version": one.version})
         return
     since = f"gone since {time_text(one.died)}" if one.dead else f"since {time_text(one.born)}"
     out.line(f"{one.group}  {one.topic}  {since}: {one.sql}")

@@ -74,7 +74,8 @@ def _show(args: argparse.Namespace, out: Output) -> int:
     elif lag:
         counted = args.tags is not None or args.sql is not None
         out.table(("group", "topic", "queue", "offset", "min", "max", "behind", "lost", *(["matching"] if counted else [])), [
-            (r.group, r.topic, r.queue_id, r.offset, r.min_offset, r.max_offset, r.behind, r.lost, *_matching(r)) for r in rows])
+            (r.group, r.topic, r.queue_id, r.offset, r.min_offset, r.max_offset, r.behind, r.lost, *_matching(r))
+            for r in rows])
         matching = f", {sum(r.matching or 0 for r in rows)} of them pass the filter" if counted else ""
         if not all(r.exact for r in rows):
             matching += " (an estimate: see count_scan_max)"

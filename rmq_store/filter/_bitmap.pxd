@@ -1,8 +1,8 @@
 # Bit maps of messages: for each group with a SQL92 filter of the topic, whether the message fulfils it (RocketMQ:
 # CommitLogDispatcherCalcBitMap, and the queue's half of ExpressionMessageFilter). bloom.py says which bits a group has.
 #
-# A FilterTable never changes: the control plane makes another one. The dispatcher evaluates it for each record, without the GIL;
-# readers look at one GroupFilter of it.
+# A FilterTable never changes: the control plane makes another one. The dispatcher evaluates it for each record, without the
+# GIL; readers look at one GroupFilter of it.
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.filter._program cimport FilterProgram, SqlFilter

@@ -1,7 +1,7 @@
 """The bloom filter over consumer groups that a bit map of the queue extension is (RocketMQ: BloomFilter, BloomFilterData).
 
-A message's bit map has the bits of each group whose SQL92 filter the message fulfils. Where one of a group's bits is 0, the message
-does not fulfil the group's filter; where all are 1, it may. Pure functions, control plane.
+A message's bit map has the bits of each group whose SQL92 filter the message fulfils. Where one of a group's bits is 0, the
+message does not fulfil the group's filter; where all are 1, it may. Pure functions, control plane.
 """
 import math
 from dataclasses import dataclass

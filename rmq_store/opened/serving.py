@@ -194,7 +194,8 @@ class StoreServes(StoreTimers):
 
     @property
     def consumer_filters(self) -> ConsumerFilters:
-        """config/consumerFilter.json, the SQL92 filters that groups have registered: ConsumerFilters. Raises CorruptionError."""
+        """The SQL92 filters that groups have registered, config/consumerFilter.json: ConsumerFilters. Raises
+        CorruptionError."""
         self._check_open()
         return self._consuming.filters
 
@@ -215,18 +216,18 @@ class StoreServes(StoreTimers):
 
     def lag(self, group: str | None = None, topic: str | None = None, *, tags: str | None = None,
             sql: str | SqlFilter | None = None) -> list[Lag]:
-        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue. With tags or sql `matching` is
-        how many of the messages behind pass this filter, counted or estimated as by estimate_message_count. Raises
+        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue. With tags or sql `matching`
+        is how many of the messages behind pass this filter, counted or estimated as by estimate_message_count. Raises
         FilterIllegal, ArgumentIllegal, OSError."""
         return lag_of(self, self.offsets, group, topic, tags, sql)
 
     def estimate_message_count(self, topic: str, queue_id: int, begin: int, end: int, *, tags: str | None = None,
                                sql: str | SqlFilter | None = None) -> MessageCount:
-        """Counts the messages of a queue from offset `begin` to before `end` that pass a filter: MessageCount(count, exact).
+        """Counts the messages of a queue from offset `begin` to before `end` that pass a filter: MessageCount(messages, exact).
 
         tags: "A || B", compared by hash code; sql: a SQL92 filter in place of tags. Offsets outside of the queue are moved into
         it. The call examines at most count_scan_max entries from `begin` on, and stops when more than count_matches_max have
-        passed. If entries are left then, `count` is the same share of all entries, and `exact` is False. Thread-safety: any.
+        passed. If entries are left then, `messages` is the same share of all entries, and `exact` is False. Thread-safety: any.
         Raises FilterIllegal, ArgumentIllegal, OSError. RocketMQ: MessageStore.estimateMessageCount, which does not evaluate
         SQL92 filters over messages without a bit map.
         """

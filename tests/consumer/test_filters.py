@@ -1,4 +1,5 @@
-"""ConsumerFilters: the rules of RocketMQ's ConsumerFilterManager (FLT-17), its file, and what a crash between two steps leaves."""
+"""ConsumerFilters: the rules of RocketMQ's ConsumerFilterManager (FLT-17), its file, and what a crash between two steps
+leaves."""
 import errno
 import json
 import os
@@ -18,6 +19,7 @@ from rmq_store.services.consumer.filters import ConsumerFilters, open_filters
 
 VECTORS = Path(__file__).parents[1] / "filter" / "vectors"
 DAY = 86_400_000
+BLOOM = BloomFilter(20, 32)
 
 
 class Dispatch:
@@ -42,8 +44,8 @@ def clock(monkeypatch):
     return now
 
 
-def made(root, dispatch=None, bit_maps=True, readonly=False, bloom=BloomFilter(20, 32)):
-    return ConsumerFilters(ConfigFile(ControlFiles(IoTable()), str(root), "consumerFilter.json"), bloom,
+def made(root, dispatch=None, bit_maps=True, readonly=False):
+    return ConsumerFilters(ConfigFile(ControlFiles(IoTable()), str(root), "consumerFilter.json"), BLOOM,
                            dispatch or Dispatch(root), makes_bit_maps=bit_maps, readonly=readonly, clean_span_ms=DAY)
 
 
@@ -204,6 +206,35 @@ def test_a_failed_write_changes_nothing(tmp_path, clock, monkeypatch):
             change()
         assert filters.get("G", "T").sql == "a > 1"
         assert len(dispatch.tables) == 1
+
+
+def test_a_backup_of_the_file_is_not_believed_about_times(tmp_path, clock):
+    """It may say of a filter that has been replaced since when messages have its bits."""
+    filters = made(tmp_path)
+    filters.register("G", "T", "a > 1")
+    filters.flush()
+    filters.register("H", "T", "a > 2")
+    filters.flush()
+    (tmp_path / "config" / "consumerFilter.json").write_text("{")
+    for _ in range(2):          # a crash before the next write, and a second one
+        dispatch = Dispatch.__new__(Dispatch)
+        dispatch.path, dispatch.tables, dispatch.files, dispatch.at, dispatch.newest = tmp_path / "none", [], [], 0, 5000
+        again = made(tmp_path, dispatch)
+        assert [(f.group, f.born) for f in again.list()] == [("G", 5001)]
+    again.flush()
+    assert [(f.group, f.born) for f in made(tmp_path).list()] == [("G", 5001)]
+
+
+def test_bits_of_another_group_are_not_believed(tmp_path, clock):
+    filters = made(tmp_path)
+    filters.register("G", "T", "a > 1")
+    filters.flush()
+    path = tmp_path / "config" / "consumerFilter.json"
+    content = json.loads(path.read_text())
+    content["filterDataByTopic"]["T"]["groupFilterData"]["G"]["bloomFilterData"]["bitPos"] = [1, 2, 3]
+    path.write_text(json.dumps(content))
+    assert made(tmp_path).list() == []
+    assert json.loads(path.read_text()) == {"filterDataByTopic": {}}
 
 
 def test_what_is_not_understood_stays(tmp_path, clock):

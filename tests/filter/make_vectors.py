@@ -1,7 +1,8 @@
 """Writes tests/filter/vectors: what the real RocketMQ says of bloom filters and bit maps. `python -m tests.filter.make_vectors`
 
-bloom.json: k, m and bit positions of the filter module of 5.3.3 (tools/interop/filter/FilterEval.java, `bloom`). bit_maps-VERSION.json:
-what a broker of that version has in its queue after `write` of tools/interop/broker/BitMaps.java, and its consumerFilter.json.
+bloom.json: k, m and bit positions of the filter module of 5.3.3 (tools/interop/filter/FilterEval.java, `bloom`).
+bit_maps-VERSION.json: what a broker of that version has in its queue after `write` of tools/interop/broker/BitMaps.java, and
+its consumerFilter.json.
 """
 import json
 import random
@@ -26,7 +27,8 @@ def bloom() -> dict[str, object]:
         return [int(number) for number in child.stdout.readline().split()]
 
     chance = random.Random(20)
-    parameters = [[error, groups, *ask(error, groups, "x")[:2]] for error in range(1, 100) for groups in (1, 2, 7, 20, 32, 300, 1000)]
+    parameters = [[error, groups, *ask(error, groups, "x")[:2]]
+                  for error in range(1, 100) for groups in (1, 2, 7, 20, 32, 300, 1000)]
     texts = ["", "CID_abc_efg", "CID_abc_123", "CID_9#topic9", "GroupA#TopicTest", "组#主题", "𝟛#é"] + [
         "".join(chance.choices("aZ%_#é日𝟛", k=length)) for length in range(1, 41)]
     positions = [[error, groups, text, ask(error, groups, text)[2:]] for text in texts

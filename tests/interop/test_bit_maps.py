@@ -1,5 +1,5 @@
-"""Bit maps of SQL92 filters of a real broker (4.9 and 5.3.3): this library continues with its filters and maps, and the other way
-round (tools/interop/broker/BitMaps.java)."""
+"""Bit maps of SQL92 filters of a real broker (4.9 and 5.3.3): this library continues with its filters and maps, and the other
+way round (tools/interop/broker/BitMaps.java)."""
 import json
 import subprocess
 from pathlib import Path

@@ -354,7 +354,7 @@ cdef class StoreGet(StoreLook):
         records from there on are evaluated with it, and what is stored later than that is."""
         cdef int64_t at, newest = 0
         cdef const FilterSet *filters = NULL if table is None else &table.set
-        if self.dispatcher == NULL:
+        if self.dispatcher == NULL or self.alive[0] != 1:
             self._refuse()
         self.calls += 1
         with nogil:

@@ -50,8 +50,8 @@ cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far record
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 # Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.
 cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil
-# From here on the records are evaluated with `filters`; the ones before are not used any more. Returns the log offset of the first
-# such record, and in *newest the latest store time there is so far.
+# From here on the records are evaluated with `filters`; the ones before are not used any more. Returns the log offset of the
+# first such record, and in *newest the latest store time there is so far.
 cdef int64_t dispatch_filters(Dispatcher *d, const FilterSet *filters, int64_t *newest) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind

@@ -24,7 +24,7 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
 # The bit map's size; -ENOENT: no unit there.
 cdef int64_t ext_read(FileCache *c, UnitFiles *f, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                       unsigned char *bit_map, int64_t bit_map_max) noexcept nogil
-# The same by a window, one read for many units. *bit_map: into the window, valid until the next call; NULL: it is larger than that.
+# The same by a window, one read for many units. *bit_map: into the window, valid until the next call; NULL: it is larger.
 cdef int64_t ext_look(FileCache *c, UnitFiles *f, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                       const unsigned char **bit_map) noexcept nogil
 # The end of the unit that `address` leads to: nothing refers to what lies behind. address 1 (or no unit there): the end of all

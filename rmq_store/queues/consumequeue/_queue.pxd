@@ -73,8 +73,8 @@ cdef void queues_let_sync(QueueTable *t) noexcept nogil
 # -EINVAL: the topic cannot be a directory. What failed changed nothing: the same call can be repeated.
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
-# The filter bit map of the record at log offset `physical`, for its ext unit where the table has ConsumeQueueExt: of the puts that
-# follow, until the next call. size 0: none. The bytes are the caller's.
+# The filter bit map of the record at log offset `physical`, for its ext unit where the table has ConsumeQueueExt: of the puts
+# that follow, until the next call. size 0: none. The bytes are the caller's.
 cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil
 cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
 cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than they say, or not at all
@@ -96,8 +96,8 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
 cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                             unsigned char *bit_map, int64_t bit_map_max) noexcept nogil
 # The same by a window, for entries in their order; *bit_map: see ext_look.
-cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
-                            const unsigned char **bit_map) noexcept nogil
+cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code,
+                            int64_t *store_timestamp, const unsigned char **bit_map) noexcept nogil
 # Start and modification time of the file that holds the queue offset / the n-th file: for the 4.9 time search.
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,

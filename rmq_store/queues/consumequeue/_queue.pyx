@@ -330,8 +330,8 @@ cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *t
     return ext_read(t.state.cache, &state_of(q).ext, address, tags_code, store_timestamp, bit_map, bit_map_max)
 
 
-cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
-                            const unsigned char **bit_map) noexcept nogil:
+cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code,
+                            int64_t *store_timestamp, const unsigned char **bit_map) noexcept nogil:
     if t.state.ext_file_size == 0:
         return -ENOENT
     return ext_look(t.state.cache, &state_of(q).ext, w, address, tags_code, store_timestamp, bit_map)

@@ -26,6 +26,7 @@ class ConfigFile:
         self.name = name
         self.path = os.path.join(self.directory, name)
         self._text: bytes | None = None         # what X holds, as far as it is known to be good
+        self.from_backup = False                # whether what was loaded is X.bak's, so older than what X was
 
     def load(self, take: Callable[[Any], Any]) -> Any:
         """What `take` makes of the content; None where there is neither X nor X.bak.
@@ -48,6 +49,7 @@ class ConfigFile:
             if path == self.path:
                 self._text = text
             elif problems or os.path.exists(self.path + ".bak"):
+                self.from_backup = True
                 emit(Event.CONFIG_BACKUP_USED, file=path, reason=problems[0][1] if problems else f"{self.name} is missing")
             return found
         if problems:

@@ -1,12 +1,13 @@
 """The SQL92 filters that consumer groups have registered: config/consumerFilter.json (RocketMQ: ConsumerFilterManager,
 ConsumerFilterData).
 
-    {"filterDataByTopic":{topic:{"groupFilterData":{group:{…,"bornTime":ms,"deadTime":ms,"expression":"a > 5"},…},"topic":topic},…}}
+    {"filterDataByTopic":{topic:{"groupFilterData":{group:{…,"bornTime":ms,"deadTime":ms,"expression":"a > 5"},…},
+                                 "topic":topic},…}}
 
-Where the store makes bit maps, dispatch evaluates every filter of this table for each message of its topic, and a read with the
-same expression passes over messages whose map says no. That holds for messages stored after bornTime, so the file must never say
-an earlier time than is true: a filter leaves the file, durably, before dispatch ceases to evaluate it, and bornTime is taken when
-dispatch has begun to. Thread-safety: every method, one lock; no put and no read waits for it.
+Where the store makes bit maps, dispatch evaluates every filter of this table for each message of its topic, and a read with
+the same expression passes over messages whose map says no. That holds for messages stored after bornTime, so the file must
+never say an earlier time than is true: a filter leaves the file, durably, before dispatch ceases to evaluate it, and bornTime
+is taken when dispatch has begun to. Thread-safety: every method, one lock; no put and no read waits for it.
 """
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -89,10 +90,11 @@ class ConsumerFilters:
 
     def _loaded(self, beans: dict[Key, dict[str, Any]], more: dict[str, Any]) -> None:
         self._more = more
-        if self.makes_bit_maps and not all(self._is_ours(bean.get("bloomFilterData")) for bean in beans.values()):
+        if self.makes_bit_maps and not all(self._is_ours(key, bean.get("bloomFilterData")) for key, bean in beans.items()):
             # Their bits are those of other parameters: as RocketMQ, all begin anew. The file first, as another process that has
             # the old parameters would believe it of what is dispatched here.
-            emit(Event.FILTERS_DROPPED, file=self._file.path, count=len(beans), bits=self._bloom.bits, hashes=self._bloom.hashes)
+            emit(Event.FILTERS_DROPPED, file=self._file.path, count=len(beans), bits=self._bloom.bits,
+                 hashes=self._bloom.hashes)
             self._save({})
             return
         now = _now()
@@ -105,12 +107,21 @@ class ConsumerFilters:
                 made = self._made(key, _program(bean["expression"]), bean["bornTime"])
             self._entries[key] = _Entry(bean, made)
         if self.makes_bit_maps and self._entries:
-            self._set_table(self._table(self._entries))
+            at, newest = self._set_table(self._table(self._entries))
+            if self._file.from_backup:      # it may know filters that others have replaced meanwhile: they begin anew
+                for entry in self._entries.values():
+                    self._begin(entry, at, newest)
 
-    def _is_ours(self, bloom: Any) -> bool:
-        """BloomFilter.isValid, and that these are the bits of the group."""
+    def _begin(self, entry: _Entry, at: int, newest: int) -> None:
+        entry.bean["bornTime"] = newest
+        if entry.made is not None:
+            entry.made.begin(at, newest)
+        self._dirty = True
+
+    def _is_ours(self, key: Key, bloom: Any) -> bool:
+        """BloomFilter.isValid, and whether these are the bits of the group."""
         return (isinstance(bloom, dict) and bloom.get("bitNum") == self._bloom.bits
-                and len(bloom.get("bitPos", ())) == self._bloom.hashes)
+                and bloom.get("bitPos") == self._bloom.group_positions(key[1], key[0]))
 
     def _made(self, key: Key, program: SqlFilter | None, born: int) -> GroupFilter:
         topic, group = key
@@ -149,7 +160,7 @@ class ConsumerFilters:
             if version is None:
                 version = _now() if old is None else max(_now(), old.bean["clientVersion"] + 1)
             text = sql.sql if isinstance(sql, SqlFilter) else sql
-            if old is not None and old.bean["expression"] == text and self._is_ours(old.bean.get("bloomFilterData")):
+            if old is not None and old.bean["expression"] == text and self._is_ours(key, old.bean.get("bloomFilterData")):
                 return self._revive(old, version)
             try:
                 program = filter_of(sql)
@@ -184,7 +195,8 @@ class ConsumerFilters:
                     self._dirty = True
 
     def remove(self, group: str, topic: str | None = None) -> int:
-        """Forgets the filters of a group, or the one of a topic. Returns how many. Durable. Raises StoreNotWriteable, OSError."""
+        """Forgets the filters of a group, or the one of a topic. Returns how many. Durable. Raises StoreNotWriteable,
+        OSError."""
         self._check(group, "topic" if topic is None else topic)
         with self._lock:
             self._refuse_ended()
@@ -229,11 +241,8 @@ class ConsumerFilters:
             "topic": key[0]}, made)
         entries = {**self._entries, key: entry}
         at, newest = self._set_table(self._table(entries) if self.makes_bit_maps else None)
-        entry.bean["bornTime"] = newest
-        if made is not None:
-            made.begin(at, newest)
+        self._begin(entry, at, newest)
         self._entries = entries
-        self._dirty = True
 
     # ---- looking
 
@@ -309,7 +318,7 @@ def _take(content: Any) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
         for group, bean in of_topic.get("groupFilterData", {}).items():
             if not isinstance(bean, dict):
                 raise ValueError(f"the filter of {group} over {topic} is {bean!r}, not an entry")
-            bean = {"clientVersion": 0, "deadTime": 0, "expressionType": SQL92} | bean | {"consumerGroup": group, "topic": topic}
+            bean = {"clientVersion": 0, "deadTime": 0, "expressionType": SQL92, **bean, "consumerGroup": group, "topic": topic}
             for name in ("bornTime", "clientVersion", "deadTime"):
                 if isinstance(bean[name], bool) or not isinstance(bean[name], int) or not -_LATER <= bean[name] <= _LATER:
                     raise ValueError(f"{name} of {group} over {topic} is {bean[name]!r}, not a number")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq_store.access.reader._count import count_matches
 
 if TYPE_CHECKING:
-    from rmq_store.filter._program import SqlFilter
     from rmq_store.access.reader._query import StoreQuery
+    from rmq_store.filter._program import SqlFilter
     from rmq_store.services.consumer.offsets import ConsumerOffsets
 
 __all__ = ["Lag", "MessageCount", "count_messages", "lag_of", "reset"]
@@ -18,7 +18,7 @@ __all__ = ["Lag", "MessageCount", "count_messages", "lag_of", "reset"]
 class MessageCount(NamedTuple):
     """How many messages of a part of a queue pass a filter. exact: False where the rest of the part is estimated."""
 
-    count: int
+    messages: int
     exact: bool
 
 
@@ -68,7 +68,7 @@ def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = 
             lag = Lag(who, name, queue_id, committed.get(queue_id, -1), low, high)
             if tags is not None or sql is not None:
                 counted = count_messages(store, name, queue_id, lag.offset, high, tags, sql)
-                lag = replace(lag, matching=counted.count, exact=counted.exact)
+                lag = replace(lag, matching=counted.messages, exact=counted.exact)
             found.append(lag)
     return sorted(found, key=lambda x: (x.group, x.topic, x.queue_id))
 

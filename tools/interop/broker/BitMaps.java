@@ -17,15 +17,16 @@ import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.store.*;
 
 /**
- * The real broker's bit maps of SQL92 filters over a store directory, without a network: its controller with its filter manager and
- * its dispatcher of bit maps. One JSON line says what it did.
+ * The real broker's bit maps of SQL92 filters over a store directory, without a network: its controller with its filter manager
+ * and its dispatcher of bit maps. One JSON line says what it did.
  *
  *   write DIR [name=value ...]   registers filters over topic T, and puts 100 messages meanwhile, as `expressions` says
  *   put   DIR [name=value ...]   puts 20 messages more
  *   read  DIR [name=value ...]   puts nothing
  *
- * All say in "entries" the store time and the bit map of each entry, and of each registered group in "matched" which queue offsets
- * its filter returns, and in "skipped" those that its bit map leaves out. They close the store as a broker that stops does.
+ * All say in "entries" the store time and the bit map of each entry, and of each registered group in "matched" which queue
+ * offsets its filter returns, and in "skipped" those that its bit map leaves out. They close the store as a broker that stops
+ * does.
  */
 public final class BitMaps {
     private static final InetSocketAddress HOST = new InetSocketAddress("127.0.0.1", 10911);
