@@ -18,7 +18,7 @@ from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_bit_map, queues_find,
-                                                    queues_have_place, queues_publish)
+                                                   queues_have_place, queues_publish)
 from rmq_store.queues.index._index cimport Index, index_put
 
 
