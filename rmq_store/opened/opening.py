@@ -225,7 +225,7 @@ def _refuse_version(store: StoreServes, places: Places, recovery: Any, outcome: 
     if start < 0 or outcome.end >= end or (magic := other_version(recovery.read, outcome.end, end)) is None:
         return False
     if not store.readonly:
-        raise refusal(places.commitlog, start, outcome.end, magic)
+        raise refusal(places.log_dir(start), start, outcome.end, magic)
     emit(Event.VERSION_UNKNOWN, path=places.root, offset=outcome.end, magic=code_text(magic))
     return True
 

@@ -66,7 +66,9 @@ def make_directories(files: ControlFiles, places: Places) -> None:
         if os.path.isdir(directory) and os.statvfs(directory).f_flag & os.ST_RDONLY:
             raise ConfigError(f"{directory} of commitlog_path is on a disk that is mounted read-only: mount it for writing, or "
                               "name the directory in commitlog_paths_readonly as well")
-    for directory in (places.root, *places.growing, *places.tmps):
+    # Of a store that is not new one that is gone since the look above is not made: the disk would only seem to be there.
+    made = places.growing if not places.several or _is_new(places) else ()
+    for directory in (places.root, *made, *places.tmps):
         files.make_dirs(directory)
     for directory, tmp in zip(places.growing, places.commitlog_tmps, strict=True) if places.several else ():
         if os.stat(directory).st_dev != os.stat(tmp).st_dev:

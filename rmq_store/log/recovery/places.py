@@ -153,6 +153,10 @@ class Places:
         paths = [os.path.join(path, f"{start:020d}") for path in self.commitlogs]
         return next((path for path in paths if os.path.lexists(path)), paths[0])
 
+    def log_dir(self, start: int) -> str:
+        """The directory of the log in which log_path is."""
+        return os.path.dirname(self.log_path(start))
+
     @property
     def log_elsewhere(self) -> list[str]:
         """The log's directories that are not in the root: another root may name them too, so they are locked with the store."""

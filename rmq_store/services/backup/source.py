@@ -172,7 +172,7 @@ class Source:
         made without those must not look whole. fd: of that file, which may have been cleaned."""
         magic = other_version(lambda begin, end: os.pread(fd, end - begin, begin - part.start), at, part.end)
         if magic is not None:
-            raise refusal(self.places.commitlog, part.start, at, magic)
+            raise refusal(os.path.dirname(part.path), part.start, at, magic)
 
     def _damage(self, part: LogPart, bad: Any) -> CorruptionError:
         error = CorruptionError(part.path, bad.begin, "a record", f"{bad.end - bad.begin} bytes that are none ({bad.kind})")

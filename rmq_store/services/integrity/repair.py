@@ -213,7 +213,7 @@ class _Repair:
         v = self.verification
         if v.unknown is not None:
             start = int(os.path.basename(v._log_path(v.unknown[0])))
-            raise refusal(v.places.commitlog, start, *v.unknown)
+            raise refusal(v.places.log_dir(start), start, *v.unknown)
 
     # ---- damaged stretches of the log
 
