@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, backup, errors, restore, verify
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction.log import file_sizes
 from rmq_store.status import GetStatus
@@ -281,6 +281,63 @@ def test_a_consumer_passes_over_the_gaps(store):
             got += [m.queue_offset for m in batch]
             batch.ack()
     assert got == [offset for offset, _, _ in model.walked(store)] and len(got) < 200
+
+
+# ---- verification, backups, the command
+
+def test_verify_looks_at_compaction_logs(tmp_path):
+    root = tmp_path / "s"
+    with model.open_store(root) as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+        store.compact()
+        log = store._compactions._log("C", 0, False)
+        start = log.segments.pair(0)[0]
+    assert [f for f in verify(root) if f.kind.startswith("compaction")] == []
+    path = root / "compaction/compactionLog/C/0" / f"{start:020d}"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"0000")] ^= 1            # of a body
+    path.write_bytes(content)
+    (root / "compaction/compactionCq/C/0" / f"{10 ** 9:020d}").write_bytes(bytes(920))
+    (root / "compaction/position-checkpoint").write_text("{")
+    found = [(f.kind, f.severity, f.topic, f.queue_id) for f in verify(root) if f.kind.startswith(("compaction", "config"))]
+    assert found == [("config_file", "finding", None, None), ("compaction_file", "corrupt", "C", 0),
+                     ("compaction_record", "corrupt", "C", 0)]
+    path.write_bytes(b"short")
+    (found,) = [f for f in verify(root) if f.severity == "corrupt" and f.path.endswith(path.name) and "Log" in f.path]
+    assert found.kind == "compaction_file" and "expected" in found.detail
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_backup_has_what_only_the_compaction_log_has(tmp_path, live):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        store.put("C", b"alone", keys="old")
+        put(store, 1, 200)
+        store.compact()
+        gone(store)
+        put(store, 201, 30)
+        expected = {key: bytes(m.body) for key, m in store.table("C").items()}
+        if live:
+            store.backup(tmp_path / "b")
+    if not live:
+        backup(tmp_path / "s", tmp_path / "b")
+    restore(tmp_path / "b", tmp_path / "r")
+    with model.open_store(tmp_path / "r") as store:
+        assert {key: bytes(m.body) for key, m in store.table("C").items()} == expected and "old" in expected
+    assert [f for f in verify(tmp_path / "r") if f.severity == "corrupt"] == []
+
+
+def test_the_command_compacts(tmp_path, rmqstore):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+    options = [word for name in ("compaction_file_size_bytes", "compaction_cq_file_size_bytes")
+               for word in ("-o", f"{name}={model.SMALL[name]}")]
+    code, out, err = rmqstore("topics", "compact", tmp_path / "s", *options)
+    assert code == 0 and out.startswith("compacted  C/0  kept 10 of "), err
+    assert rmqstore("topics", "compact", tmp_path / "s", "-t", "T", *options)[0] != 0
+    assert rmqstore("topics", "compact", tmp_path / "s", "-n", *options)[0] != 0
 
 
 WRITER = """

@@ -1,8 +1,8 @@
 """The compaction log of one queue: its last pair of files is fed with messages of the queue, the pairs before it are compacted.
 
 RocketMQ: kv.CompactionLog. It feeds in the dispatch of each message; here a thread does (service.py), behind the flush of the
-log: nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one thread
-at a time compacts.
+log: nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one
+thread at a time compacts.
 """
 import os
 from collections.abc import Callable, Iterator
@@ -121,8 +121,8 @@ class CompactionLog:
 
     def _roll(self, writer: PairWriter) -> None:
         if writer.count == 0:
-            raise StoreStateError(exceeds(f"a message of {self.places.topic}, queue {self.places.queue_id}, offset {self._next}",
-                                          "larger than a file of its compaction log", f"{writer.log_size} bytes",
+            which = f"a message of {self.places.topic}, queue {self.places.queue_id}, offset {self._next}"
+            raise StoreStateError(exceeds(which, "larger than a file of its compaction log", f"{writer.log_size} bytes",
                                           "move the compaction log away, and open with a greater compaction_file_size_bytes"))
         writer.close_pair()
         start = writer.start + writer.log_size
@@ -140,8 +140,9 @@ class CompactionLog:
         try:
             for directory in (log_dir, entry_dir):
                 fds.append(self._files.open(os.path.join(directory, f"{start:020d}"), os.O_RDWR))
-            return (fds[0], fds[1]), PairWriter(self._files.table, os.path.join(log_dir, f"{start:020d}"), fds[0], fds[1], start,
-                                                self.segments.log_size, self.segments.entry_size, count, end)
+            path = os.path.join(log_dir, f"{start:020d}")
+            return (fds[0], fds[1]), PairWriter(self._files.table, path, fds[0], fds[1], start, self.segments.log_size,
+                                                self.segments.entry_size, count, end)
         except BaseException:
             for fd in fds:
                 self._files.close(fd)
@@ -155,8 +156,8 @@ class CompactionLog:
         self._fds = (-1, -1)
 
     def _trim(self, high: int) -> None:
-        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have: other messages get their
-        offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
+        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have: other messages get
+        their offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
         found = self.segments.place(high)
         if found is None:
             return

@@ -33,8 +33,8 @@ class Table(Mapping[str, Message]):
     open with readonly=True, follow=True follows the other process. Iteration goes over the keys that were there when it began;
     items() and values() pass over keys that are deleted meanwhile. Memory: the key and about 150 bytes for each, at most
     keys_max keys, no bodies. Messages are views, as those of get.
-    Thread-safety: any number of threads, one lock. Raises StoreClosed when the store is closed, StoreStateError beyond keys_max,
-    OSError.
+    Thread-safety: any number of threads, one lock. Raises StoreClosed when the store is closed, StoreStateError beyond
+    keys_max, OSError.
     """
 
     def __init__(self, store: "StoreWait", topic: str, keys_max: int) -> None:
