@@ -256,6 +256,51 @@ def test_switched_off(tmp_path):
         assert not (tmp_path / "s/compaction").exists()
 
 
+def test_a_policy_that_comes_back_finds_no_old_values(tmp_path, store):
+    store.put("C", b"old", keys="a")
+    put(store, 1, 100)
+    store.compact()
+    store.topic_table.set_cleanup_policy("C", "DELETE")
+    store.put("C", b"newer", keys="a")
+    put(store, 102, 200)
+    gone(store)
+    assert "a" not in store.table("C") and store.min_offset("C", 0) > 102
+    with model.open_store(store.path, readonly=True) as reader:
+        assert "a" not in reader.table("C") and reader.min_offset("C", 0) > 102
+    store.topic_table.set_cleanup_policy("C", "COMPACTION")
+    assert "a" not in store.table("C") and os.listdir(tmp_path / "s/.salvage")
+    put(store, 302, 100)
+    store.compact()
+    gone(store)
+    assert store.table("C").keys() == {f"k{i}" for i in range(10)}
+
+
+def test_a_damaged_topics_file_loses_no_value(tmp_path):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+        store.compact()
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "s/config" / name).write_text("{")
+    with model.open_store(tmp_path / "s") as store:
+        put(store, 100, 200)
+        assert gone(store) > 100
+        assert store.table("C").keys() == {f"k{i}" for i in range(10)} and store.min_offset("C", 0) < 100
+
+
+def test_a_close_that_cannot_feed_still_closes(tmp_path, monkeypatch, caplog):
+    with MessageStore.open(tmp_path / "s", **model.SMALL) as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 10)
+        def full(*_):
+            raise OSError(28, "No space left on device")
+        monkeypatch.setattr(store._compactions, "feed", full)
+    assert "feeding compaction logs" in caplog.text and not (tmp_path / "s/abort").exists()
+    with model.open_store(tmp_path / "s") as store:
+        store.compact()
+        assert store._compactions._log("C", 0, False).segments.bounds() == (0, 9)
+
+
 def test_a_follower_reads_what_is_compacted_meanwhile(tmp_path, store):
     put(store, 0, 150)
     store.compact()

@@ -49,6 +49,7 @@ class CompactionLog:
         self._next = -1                     # the queue offset to feed next; -1: the files say it
         self._failed: OSError | None = None
         self._listed: tuple[int, ...] | None = None
+        self._ended = False
         if writable:
             for place in disk.settle(files, places):
                 emit(Event.COMPACTION_FILE_ASIDE, path=place)
@@ -71,6 +72,8 @@ class CompactionLog:
         """Takes in what the queue has, as far as it is flushed. Durable when it returns. Returns how many messages that were.
         Raises OSError (also for a write or sync that failed before), CorruptionError, StoreStateError."""
         with self._lock:
+            if self._ended:
+                return 0
             if self._failed is not None:
                 raise self._failed
             try:
@@ -162,10 +165,7 @@ class CompactionLog:
         if found is None:
             return
         first, index = found
-        for i in reversed(range(first if index == 0 else first + 1, self.segments.pair_count)):
-            start = self.segments.pair(i)[0]
-            for directory in reversed(self.places.both):
-                emit(Event.COMPACTION_FILE_ASIDE, path=disk.put_aside(self._files, self.places, directory, start))
+        self._put_aside(first if index == 0 else first + 1)
         if index > 0:
             emit(Event.COMPACTION_FILE_ASIDE, path=disk.cut_entries(self._files, self.places, self.segments.pair(first)[0],
                                                                     index * 46))
@@ -241,7 +241,24 @@ class CompactionLog:
     def end(self) -> None:
         """Nothing more is fed."""
         with self._lock, suppress(OSError):     # all of it was made durable by the feed
+            self._ended = True
             self._end_writer()
+
+    def drop_if_gap(self, low: int) -> None:
+        """The topic was not compacted for some time: if the queue, which begins at `low`, has lost messages that were never fed,
+        values here may not be the newest, and all of them are put aside. Raises OSError."""
+        with self._lock:
+            if 0 <= self.segments.bounds()[1] < low - 1:
+                self._end_writer()
+                self._next = -1
+                self._put_aside(0)
+                self.segments = self._load()
+
+    def _put_aside(self, first: int) -> None:
+        for i in reversed(range(first, self.segments.pair_count)):
+            start = self.segments.pair(i)[0]
+            for directory in reversed(self.places.both):
+                emit(Event.COMPACTION_FILE_ASIDE, path=disk.put_aside(self._files, self.places, directory, start))
 
 
 def _listing(places: disk.Places) -> tuple[int, ...]:
