@@ -245,8 +245,8 @@ class CompactionLog:
             self._end_writer()
 
     def drop_if_gap(self, low: int) -> None:
-        """The topic was not compacted for some time: if the queue, which begins at `low`, has lost messages that were never fed,
-        values here may not be the newest, and all of them are put aside. Raises OSError."""
+        """The topic was not compacted for some time: if the queue, which begins at `low`, has lost messages that were never
+        fed, values here may not be the newest, and all of them are put aside. Raises OSError."""
         with self._lock:
             if 0 <= self.segments.bounds()[1] < low - 1:
                 self._end_writer()

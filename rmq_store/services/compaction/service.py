@@ -61,7 +61,9 @@ class Compactions:
     def take(self, topics: frozenset[str]) -> None:
         """The topics whose cleanup policy is COMPACTION from now on. Raises OSError, CorruptionError."""
         store = self._store()
-        for topic in topics - self._topics if self._begun and store is not None else ():
+        for topic in topics - self._topics if self._begun else ():
+            if store is None:
+                break
             for queue_id, low, _ in store._queues_of(topic):
                 log = self._log(topic, queue_id, False)
                 if log is not None:
