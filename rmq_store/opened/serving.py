@@ -130,7 +130,7 @@ class StoreServes(StoreTimers):
         docs/compaction-topics.md. Thread-safety: any. Raises ArgumentIllegal, OSError.
         """
         self._check_open()
-        return Table(self, topic, keys_max)
+        return Table(self, topic, keys_max, self._compactions.version)
 
     def _take_policies(self, compacted: frozenset[str]) -> None:
         """Topics whose cleanup policy is COMPACTION from now on."""

@@ -10,6 +10,7 @@ import pytest
 from rmq_store import MessageStore, backup, errors, restore, verify
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction.log import file_sizes
+from rmq_store.services.compaction.table import Table
 from rmq_store.status import GetStatus
 from tests.compaction import model
 from tests.soon import until
@@ -301,6 +302,26 @@ def test_a_close_that_cannot_feed_still_closes(tmp_path, monkeypatch, caplog):
         assert store._compactions._log("C", 0, False).segments.bounds() == (0, 9)
 
 
+def test_a_compaction_while_a_table_reads(store, monkeypatch):
+    store.put("C", b"x", keys="dead")
+    put(store, 1, 300)
+    store.compact()
+    store.put("C", b"", keys="dead")
+    put(store, 302, 300)
+    gone(store)
+    assert [m for m in model.walked(store) if m[1:] == ("dead", b"")]       # not compacted, and not in the log
+    real, calls = Table._take_older, []
+    def take(table, *where):
+        found = real(table, *where)
+        if not calls:
+            calls.append(store.compact("C"))
+        return found
+    monkeypatch.setattr(Table, "_take_older", take)
+    table = store.table("C")
+    assert calls[0] and not [m for m in model.walked(store) if m[1] == "dead"]
+    assert sorted(table) == sorted(f"k{i}" for i in range(10)) and len(table) == 10
+
+
 def test_a_follower_reads_what_is_compacted_meanwhile(tmp_path, store):
     put(store, 0, 150)
     store.compact()
@@ -388,6 +409,7 @@ def test_the_command_compacts(tmp_path, rmqstore):
 WRITER = """
 import sys
 sys.path.insert(0, {repo!r})
+from rmq_store.services.compaction.table import Table
 from rmq_store.status import GetStatus
 from tests.compaction import model
 store = model.open_store({root!r})

@@ -50,6 +50,7 @@ class CompactionLog:
         self._failed: OSError | None = None
         self._listed: tuple[int, ...] | None = None
         self._ended = False
+        self._replaced = 0
         if writable:
             for place in disk.settle(files, places):
                 emit(Event.COMPACTION_FILE_ASIDE, path=place)
@@ -57,6 +58,11 @@ class CompactionLog:
 
     def _load(self) -> Segments:
         return disk.load(self._files, self.places, *file_sizes(self._options), self._options.guard_maps)
+
+    @property
+    def version(self) -> object:
+        """Changes when files are replaced."""
+        return self._replaced, self._listed
 
     def follow(self) -> Segments:
         """For reading beside a process that writes: the files as they are now."""
@@ -198,6 +204,7 @@ class CompactionLog:
             disk.begin_replacing(self._files, self.places, new, stays)
             disk.replace_all(self._files, self.places)
             self.segments = self._load()
+            self._replaced += 1
         if work.last_offset >= 0:
             positions.set(topic, queue_id, work.last_offset)
         return work.kept + work.dropped, work.kept, work.last_offset

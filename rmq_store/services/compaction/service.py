@@ -114,6 +114,13 @@ class Compactions:
         log = self._log(topic, queue_id, False)
         return -1 if log is None else (log.segments if self._writable else log.follow()).bounds()[0]
 
+    def version(self, topic: str, queue_id: int) -> object:
+        """What changes when a compaction replaces files of a queue. Raises CorruptionError, OSError."""
+        log = self._log(topic, queue_id, False)
+        if log is not None and not self._writable:
+            log.follow()
+        return None if log is None else log.version
+
     # ---- feeding and compacting
 
     def feed(self, store: "StoreWait", stop: threading.Event | None = None) -> None:
