@@ -188,7 +188,7 @@ class Event(Enum):
 
     # compaction topics
     COMPACTED = "compaction", _INFO, (
-        "compacted topic %(topic)s, queue %(queue_id)d of %(path)s: %(kept)d of %(count)d messages are the newest of their keys")
+        "compacted topic %(topic)s, queue %(queue_id)d of %(path)s: %(kept)d of %(count)d messages are the newest of a key")
     COMPACTION_FILE_ASIDE = "compaction", _WARNING, (
         "a file of a compaction log disagrees with the queue, or lacks its other half; it was moved or copied to %(path)s")
 

@@ -42,7 +42,15 @@ from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
-from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, release_task, tasks_of
+from rmq_store.opened.tasks import (
+    filter_setter,
+    known_offsets,
+    log_flusher,
+    policy_taker,
+    release_task,
+    save_values,
+    tasks_of,
+)
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.compaction.service import Compactions
@@ -180,7 +188,7 @@ class MessageStore(StoreServes):
         self._checker = Checker(self, self._transactions)
         self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
-        self._cleaner = Cleaner(self._files, places, known_offsets, self._compactions.feed)
+        self._cleaner = Cleaner(self._files, places, known_offsets, save_values)
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
         elif self.options.follow:
@@ -242,6 +250,7 @@ class MessageStore(StoreServes):
         least = self.max_log_offset if self.readonly else self._flush()
         if not self.readonly:
             self.offsets.flush()
+            self._consuming.flush()
         return backup_source(Source.of(self.path, self.options), directory, least, MessageStore.open, progress, None)
 
     # ---- arrivals
@@ -376,7 +385,7 @@ class MessageStore(StoreServes):
                 part.stop()
         early: list[BaseException] = []
         self._attempt(early, "writing op messages", self._transactions.end_all, self)
-        self._attempt(early, "feeding compaction logs", self._compactions.finish, self)
+        self._compactions.finish(self)
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()

@@ -50,7 +50,7 @@ ROOMS = {
     "services/consumer": ("groups, offsets, retries, config/*.json", "callers, control thread"),
     "services/delay": ("delay levels", "delay timer"),
     "services/timer": ("timer messages at any time: timer wheel, timer log", "timer, control thread"),
-    "services/compaction": ("topics as tables: the newest message of each key", "callers"),
+    "services/compaction": ("the newest message of each key: tables and compaction logs", "callers, compaction"),
     "services/cleaning": ("deleting what is old", "control thread"),
     "services/transaction": ("half messages, their decisions, and the check-back", "callers, transactions, control thread"),
     "services/dispatchers": ("functions that get every dispatched record, at their own pace", "dispatchers, control thread"),

@@ -18,14 +18,15 @@ PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "set", "delete", "unused", "expired"),
+    parser.add_argument("action", choices=("list", "set", "delete", "unused", "expired", "compact"),
                         help="list: the topics of the file and of the queues; set: make or change an entry; delete: delete the "
                         "entry, the queues and the groups' offsets of a topic (its messages stay in the log until cleaning "
                         "deletes them); unused: delete all topics except those of the file, those of --keep and RocketMQ's "
-                        "own; expired: remove queues whose messages are all deleted")
+                        "own; expired: remove queues whose messages are all deleted; compact: compact the topic, or all "
+                        "compaction topics, now")
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, action="append", default=[], help="for set and delete: the topic; for "
-                        "list: only this topic")
+                        "list and compact: only this topic")
     parser.add_argument("-r", "--read-queues", type=int, metavar="N", help="for set: number of queues to read (default 4)")
     parser.add_argument("-w", "--write-queues", type=int, metavar="N", help="for set: number of queues to write (default 4)")
     parser.add_argument("-p", "--perm", choices=PERMISSIONS, help="for set: what clients may do (default rw)")
@@ -47,8 +48,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=args.dry_run) as store:
         if args.action == "set":
             return _set(store, args, out)
+        if args.action == "compact":
+            return _compact(store, args, out)
         if args.action == "expired":
-            going = [(topic, queue_id) for _, topic, queue_id, _ in expired_queues(store)]
+            going = [(topic, queue_id) for _, topic, queue_id, _ in expired_queues(store, store.topic_table.compacted())]
             return _say(out, RemovedQueues(going), True) if args.dry_run else _say(out, store.clean_expired_queues())
         names = args.topic
         if args.action == "unused":
@@ -78,6 +81,17 @@ def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
             entry = store.topic_table.set_cleanup_policy(topic, args.cleanup_policy)
         _show(out, topic, entry, store.queues(topic))
     store.topic_table.flush()
+    return FINE
+
+
+def _compact(store: Any, args: argparse.Namespace, out: Output) -> int:
+    if args.dry_run:
+        raise ConfigError("topics compact has no --dry-run: give it to delete, unused and expired")
+    for done in [done for topic in args.topic or [None] for done in store.compact(topic)]:
+        if out.as_json:
+            out.record({"kind": "compacted", **done._asdict()})
+        else:
+            out.line(f"compacted  {done.topic}/{done.queue_id}  kept {done.kept} of {done.messages} messages")
     return FINE
 
 

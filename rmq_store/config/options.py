@@ -149,8 +149,8 @@ OPTIONS: tuple[Option, ...] = (
           "enableCompaction"),
     _int("compaction_file_size_bytes", 100 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a file of a compaction log: the least "
          "multiple of the size of its file of entries, at least five times that.", "compactionMappedFileSize"),
-    _int("compaction_cq_file_size_bytes", 10 * MIB, "bytes", 460, INT_MAX // 8, "Size of a file of entries of a compaction log, "
-         "rounded down to entries of 46 bytes.", "compactionCqMappedFileSize"),
+    _int("compaction_cq_file_size_bytes", 10 * MIB, "bytes", 460, INT_MAX // 8, "Size of a file of entries of a compaction "
+         "log, rounded down to entries of 46 bytes.", "compactionCqMappedFileSize"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
     _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
     _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // values.INDEX_ENTRY_SIZE,

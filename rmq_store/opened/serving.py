@@ -14,6 +14,7 @@ from rmq_store.opened.entering import Entering
 from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
+from rmq_store.services.compaction.files import queues_on_disk
 from rmq_store.services.compaction.service import Compacted, Compactions
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
@@ -40,6 +41,7 @@ class StoreServes(StoreTimers):
     _cleaner: Cleaner
     _filters: ConsumerFilters | None = None     # since the store opened, where it makes bit maps
     _compactions: Compactions
+    _policies: tuple[tuple[int, int], frozenset[str]] = (0, 0), frozenset()
     _transactions: Transactions
     _checker: Checker
     _entering: Entering | None = None
@@ -128,7 +130,7 @@ class StoreServes(StoreTimers):
         docs/compaction-topics.md. Thread-safety: any. Raises ArgumentIllegal, OSError.
         """
         self._check_open()
-        return Table(self, topic, keys_max)
+        return Table(self, topic, keys_max, self._compactions.version)
 
     def _take_policies(self, compacted: frozenset[str]) -> None:
         """Topics whose cleanup policy is COMPACTION from now on."""
@@ -136,16 +138,32 @@ class StoreServes(StoreTimers):
             self._set_keyed(compacted)
             self._compactions.take(compacted)
 
+    def _compacted_topics(self) -> frozenset[str]:
+        """Those whose compaction logs count; beside a process that writes, as topics.json has them now. Raises
+        CorruptionError, OSError."""
+        if not self.readonly:
+            return self._compactions.topics
+        try:
+            about = os.stat(os.path.join(self.path, "config", "topics.json"))
+        except FileNotFoundError:
+            return frozenset()
+        now = about.st_ino, about.st_mtime_ns
+        if now != self._policies[0]:
+            self._policies = now, self._consuming.topics_now().compacted()
+        return self._policies[1]
+
     def _older(self, topic: str, queue_id: int, offset: int, limit: int, count_max: int,
                bytes_max: int) -> tuple[list[Message], int, int, int] | None:
         """For get: what the log of the store has no more of a queue."""
+        if topic not in self._compacted_topics():
+            return None
         return self._compactions.read(self, topic, queue_id, offset, limit, count_max, bytes_max)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First queue offset that can be read: int; -1 if there is no such queue. Of a compaction topic it may be that of a
         message in the compaction log. RocketMQ: getMinOffsetInQueue."""
         low = super().min_offset(topic, queue_id)
-        first = self._compactions.first(topic, queue_id) if low > 0 else -1
+        first = self._compactions.first(topic, queue_id) if low > 0 and topic in self._compacted_topics() else -1
         return min(low, first) if first >= 0 else low
 
     def compact(self, topic: str | None = None) -> list[Compacted]:
@@ -170,6 +188,7 @@ class StoreServes(StoreTimers):
             if os.path.exists(os.path.join(self.path, "config", "topics.json")):
                 self._take_policies(self._consuming.topics.compacted())
         except CorruptionError as error:
+            self._compactions.take(frozenset(topic for topic, _ in queues_on_disk(self.path)))     # no value may be lost for it
             emit(Event.TASK_FAILED, task="reading the cleanup policies of topics", path=self.path, error=str(error))
 
     # ---- what consumers have read, and deleting what is old

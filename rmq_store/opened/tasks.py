@@ -18,7 +18,7 @@ from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "tasks_of"]
+__all__ = ["filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "save_values", "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -123,6 +123,14 @@ def filter_setter(store: StoreServes) -> Callable[[FilterTable | None], tuple[in
         return found._set_filters(table)
 
     return set_table
+
+
+def save_values(store: StoreServes) -> None:
+    """For the cleaner, before it deletes a file: the compaction logs have what is in it, and topics.json says that they count.
+    Raises OSError, CorruptionError, StoreStateError."""
+    if store._compactions.topics:
+        store._consuming.flush()
+        store._compactions.feed(store)
 
 
 def log_flusher(store: StoreServes) -> Callable[[], object]:

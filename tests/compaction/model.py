@@ -28,7 +28,6 @@ def newest(some):
 def work(store, sent, mark=lambda note: None, per_round=25):
     """Puts all of it, compacts and cleans in between."""
     store.topic_table.set_cleanup_policy("C", "COMPACTION")
-    store.topic_table.flush()
     mark(("policy", True))
     for i, (key, body) in enumerate(sent):
         store.put("C", body, keys=key)

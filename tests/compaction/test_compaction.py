@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, backup, errors, restore, verify
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction.log import file_sizes
+from rmq_store.services.compaction.table import Table
 from rmq_store.status import GetStatus
 from tests.compaction import model
 from tests.soon import until
@@ -256,6 +257,71 @@ def test_switched_off(tmp_path):
         assert not (tmp_path / "s/compaction").exists()
 
 
+def test_a_policy_that_comes_back_finds_no_old_values(tmp_path, store):
+    store.put("C", b"old", keys="a")
+    put(store, 1, 100)
+    store.compact()
+    store.topic_table.set_cleanup_policy("C", "DELETE")
+    store.put("C", b"newer", keys="a")
+    put(store, 102, 200)
+    gone(store)
+    assert "a" not in store.table("C") and store.min_offset("C", 0) > 102
+    with model.open_store(store.path, readonly=True) as reader:
+        assert "a" not in reader.table("C") and reader.min_offset("C", 0) > 102
+    store.topic_table.set_cleanup_policy("C", "COMPACTION")
+    assert "a" not in store.table("C") and os.listdir(tmp_path / "s/.salvage")
+    put(store, 302, 100)
+    store.compact()
+    gone(store)
+    assert store.table("C").keys() == {f"k{i}" for i in range(10)}
+
+
+def test_a_damaged_topics_file_loses_no_value(tmp_path):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+        store.compact()
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "s/config" / name).write_text("{")
+    with model.open_store(tmp_path / "s") as store:
+        put(store, 100, 200)
+        assert gone(store) > 100
+        assert store.table("C").keys() == {f"k{i}" for i in range(10)} and store.min_offset("C", 0) < 100
+
+
+def test_a_close_that_cannot_feed_still_closes(tmp_path, monkeypatch, caplog):
+    with MessageStore.open(tmp_path / "s", **model.SMALL) as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 10)
+        def full(*_):
+            raise OSError(28, "No space left on device")
+        monkeypatch.setattr(store._compactions, "feed", full)
+    assert "feeding compaction logs" in caplog.text and not (tmp_path / "s/abort").exists()
+    with model.open_store(tmp_path / "s") as store:
+        store.compact()
+        assert store._compactions._log("C", 0, False).segments.bounds() == (0, 9)
+
+
+def test_a_compaction_while_a_table_reads(store, monkeypatch):
+    store.put("C", b"x", keys="dead")
+    put(store, 1, 300)
+    store.compact()
+    store.put("C", b"", keys="dead")
+    put(store, 302, 300)
+    gone(store)
+    assert [m for m in model.walked(store) if m[1:] == ("dead", b"")]       # not compacted, and not in the log
+    real, calls = Table._take_older, []
+    def take(table, *where):
+        found = real(table, *where)
+        if not calls:
+            calls.append(store.compact("C"))
+        return found
+    monkeypatch.setattr(Table, "_take_older", take)
+    table = store.table("C")
+    assert calls[0] and not [m for m in model.walked(store) if m[1] == "dead"]
+    assert sorted(table) == sorted(f"k{i}" for i in range(10)) and len(table) == 10
+
+
 def test_a_follower_reads_what_is_compacted_meanwhile(tmp_path, store):
     put(store, 0, 150)
     store.compact()
@@ -283,9 +349,67 @@ def test_a_consumer_passes_over_the_gaps(store):
     assert got == [offset for offset, _, _ in model.walked(store)] and len(got) < 200
 
 
+# ---- verification, backups, the command
+
+def test_verify_looks_at_compaction_logs(tmp_path):
+    root = tmp_path / "s"
+    with model.open_store(root) as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+        store.compact()
+        log = store._compactions._log("C", 0, False)
+        start = log.segments.pair(0)[0]
+    assert [f for f in verify(root) if f.kind.startswith("compaction")] == []
+    path = root / "compaction/compactionLog/C/0" / f"{start:020d}"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"0000")] ^= 1            # of a body
+    path.write_bytes(content)
+    (root / "compaction/compactionCq/C/0" / f"{10 ** 9:020d}").write_bytes(bytes(920))
+    (root / "compaction/position-checkpoint").write_text("{")
+    found = [(f.kind, f.severity, f.topic, f.queue_id) for f in verify(root) if f.kind.startswith(("compaction", "config"))]
+    assert found == [("config_file", "finding", None, None), ("compaction_file", "corrupt", "C", 0),
+                     ("compaction_record", "corrupt", "C", 0)]
+    path.write_bytes(b"short")
+    (found,) = [f for f in verify(root) if f.severity == "corrupt" and f.path.endswith(path.name) and "Log" in f.path]
+    assert found.kind == "compaction_file" and "expected" in found.detail
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_backup_has_what_only_the_compaction_log_has(tmp_path, live):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        store.put("C", b"alone", keys="old")
+        put(store, 1, 200)
+        store.compact()
+        gone(store)
+        put(store, 201, 30)
+        expected = {key: bytes(m.body) for key, m in store.table("C").items()}
+        if live:
+            store.backup(tmp_path / "b")
+    if not live:
+        backup(tmp_path / "s", tmp_path / "b")
+    restore(tmp_path / "b", tmp_path / "r")
+    with model.open_store(tmp_path / "r") as store:
+        assert {key: bytes(m.body) for key, m in store.table("C").items()} == expected and "old" in expected
+    assert [f for f in verify(tmp_path / "r") if f.severity == "corrupt"] == []
+
+
+def test_the_command_compacts(tmp_path, rmqstore):
+    with model.open_store(tmp_path / "s") as store:
+        store.topic_table.set_cleanup_policy("C", "COMPACTION")
+        put(store, 0, 100)
+    options = [word for name in ("compaction_file_size_bytes", "compaction_cq_file_size_bytes")
+               for word in ("-o", f"{name}={model.SMALL[name]}")]
+    code, out, err = rmqstore("topics", "compact", tmp_path / "s", *options)
+    assert code == 0 and out.startswith("compacted  C/0  kept 10 of "), err
+    assert rmqstore("topics", "compact", tmp_path / "s", "-t", "T", *options)[0] != 0
+    assert rmqstore("topics", "compact", tmp_path / "s", "-n", *options)[0] != 0
+
+
 WRITER = """
 import sys
 sys.path.insert(0, {repo!r})
+from rmq_store.services.compaction.table import Table
 from rmq_store.status import GetStatus
 from tests.compaction import model
 store = model.open_store({root!r})

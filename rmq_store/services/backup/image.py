@@ -24,6 +24,7 @@ from rmq_store.log.recovery.lockfile import in_use, set_abort
 from rmq_store.log.recovery.places import numbered
 from rmq_store.services.backup.content import JOURNALS, copy_file
 from rmq_store.services.backup.source import LogPart, Source
+from rmq_store.services.compaction import files as disk
 from rmq_store.services.integrity.manifest import DIRECTORY as MANIFESTS
 from rmq_store.services.integrity.manifest import listed
 
@@ -59,7 +60,11 @@ class Image:
             self._queues(name, base)
         self._index(places.index)
         self._directory_of_small("config")
+        begin, queues = self.source.begin(), self._compaction()
         self._log()
+        if queues and self.begin > begin:       # what was fed since then is neither in this copy nor in the log
+            raise StoreStateError(f"the log of {self.source.root} was cleaned while it was copied, and a compaction log has "
+                                  "what was deleted: back it up again")
         if self.end < least:
             raise StoreStateError(f"the log of {self.source.root} is flushed up to {least}, and its files end at {self.end}: "
                                   "another program changes them")
@@ -160,6 +165,42 @@ class Image:
                 name = os.path.join(MANIFESTS, f"{start:020d}")
                 with suppress(FileNotFoundError):
                     self._copy(os.path.join(self.source.root, name), name)
+
+    def _compaction(self) -> int:
+        """The compaction logs, as they count at one moment. Returns how many."""
+        root = self.source.root
+        queues = [disk.Places(root, *name) for name in disk.queues_on_disk(root)]
+        for places in queues:
+            for _ in range(TRIES):
+                with suppress(FileNotFoundError):
+                    if self._compacted(places):
+                        break
+            else:
+                raise StoreStateError(f"the compaction log at {places.log} changed each time it was copied: back it up again")
+        if queues:
+            self._directory_of_small(disk.DIRECTORY)
+            with suppress(FileNotFoundError):
+                for places in queues:       # what it would move is in its place here
+                    os.unlink(os.path.join(self.to, os.path.relpath(places.replacing, root)))
+        return len(queues)
+
+    def _compacted(self, places: disk.Places) -> bool:
+        """Entries before their records: they lead to nothing that is not there."""
+        pairs, made = disk.pairs_of(self.files, places), []
+        before, same = disk.identity(pairs), False
+        try:
+            for pair in pairs:
+                for directory, of in ((pair.entry_dir, places.entries), (pair.log_dir, places.log)):
+                    name = os.path.join(os.path.relpath(of, self.source.root), f"{pair.start:020d}")
+                    self._directory(os.path.dirname(name))
+                    made.append(name)
+                    self._copy(os.path.join(directory, f"{pair.start:020d}"), name)
+            same = disk.pairs_of(self.files, places) == pairs and disk.identity(pairs) == before
+        finally:
+            for name in () if same else made:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.to, name))
+        return same
 
     def _settle_checkpoint(self) -> None:
         """The image's log is on the device up to its end: with that recovery has nothing to write again."""

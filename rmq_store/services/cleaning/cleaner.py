@@ -110,7 +110,7 @@ class Cleaner:
 
     def __init__(self, files: ControlFiles, places: Places, known: Known,
                  before: Callable[[Any], object] = lambda store: None) -> None:
-        """before: called with the store before log files are deleted: it saves what must outlive them, or raises."""
+        """before: called with the store before each log file is deleted: it saves what must outlive them, or raises."""
         self._files = files
         self._places, root = places, places.root
         self._full: set[str] = set()                    # directories of the log that get no new files now
@@ -224,9 +224,9 @@ class Cleaner:
             if self._is_fixed(start):
                 break
             if not synced:
-                self._before(store)
                 _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
                 synced = True
+            self._before(store)
             self._held = _clean.withdraw(store, start)
             self._told_held = False
             moved = _clean.correct_queues(store, start + self._held.size)

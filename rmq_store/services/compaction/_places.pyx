@@ -20,6 +20,7 @@ from rmq_store import errors
 
 cdef enum:
     NOT_READABLE = 1            # status.RunningFlags
+    OFFSET_TOO_SMALL = 6
     AT_ONCE = 256
     BYTES_AT_ONCE = 1 << 20
 
@@ -127,6 +128,8 @@ cdef class Places:
             free(r.found)
         if r.error < 0:
             raise OSError(-r.error, os.strerror(-r.error), f"{store.path}: {topic}, queue {queue_id}, offset {begin}")
+        if r.status == OFFSET_TOO_SMALL:
+            return -1
         return min(max(r.next_offset, r.offset), last)
 
     def take_one(self, Message message not None, queue_id):

@@ -14,7 +14,8 @@ from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.base.segment._file cimport (LogFile, log_file_hold, log_file_lost, log_file_map, log_file_open, log_file_release,
                                            row_free, row_new)
-from rmq_store.codec._record cimport RECORD_OK, RecordView, record_of_queue, record_parse, rmq_get16, rmq_get32, rmq_get64
+from rmq_store.codec._record cimport (RECORD_OK, RecordView, body_crc32, record_of_queue, record_parse, rmq_get16, rmq_get32,
+                                      rmq_get64)
 
 from rmq_store import errors
 
@@ -224,6 +225,7 @@ cdef class Segments:
         for i in range(self.pair_count):
             for j in range(rmq_load(&self.pairs[i].count)):
                 rc = self.record(i, j, &v)
-                if rc < 0 or not record_of_queue(&v, name, <int32_t> len(name), <int32_t> queue_id):
+                if (rc < 0 or not record_of_queue(&v, name, <int32_t> len(name), <int32_t> queue_id)
+                        or body_crc32(v.body, v.body_size) != v.body_crc):
                     found.append((self.pairs[i].log.start, self.offset_at(i, j)))
         return found

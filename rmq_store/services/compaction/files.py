@@ -124,6 +124,19 @@ def _restless(places: Places) -> StoreRefusesToLoad:
     return StoreRefusesToLoad(places.log, None, "files that stay for a moment", "files that another process changes each time")
 
 
+def halves(files: ControlFiles, places: Places) -> list[tuple[str, int]]:
+    """Files that lack the one of the same name in the other directory: (directory, start); beside a process that makes pairs,
+    none that appears only for a moment. Raises CorruptionError, OSError."""
+    found: set[tuple[str, int]] | None = None
+    for _ in range(2):
+        if read_replacing(files, places) is not None:
+            return []
+        log, entries = set(starts(places.log)), set(starts(places.entries))
+        now = {(places.log, at) for at in log - entries} | {(places.entries, at) for at in entries - log}
+        found = now if found is None else found & now
+    return sorted(found or ())
+
+
 def replace_all(files: ControlFiles, places: Places) -> bool:
     """Ends a replacement that is under way, from wherever it stopped; False where there is none. Durable. Raises OSError."""
     what = read_replacing(files, places)
@@ -165,20 +178,20 @@ def load(files: ControlFiles, places: Places, log_size: int, entry_size: int, gu
     for _ in range(TRIES):
         try:
             pairs = pairs_of(files, places)
-            before = _identity(pairs)
+            before = identity(pairs)
             if pairs:
                 log_size, entry_size = before[-1][1], before[-1][3]
             made = Segments(files.table, log_size, entry_size, guarded)
             for pair in pairs:
                 made.add(pair.log_dir, pair.entry_dir, pair.start)
-            if _identity(pairs) == before:
+            if identity(pairs) == before:
                 return made
         except FileNotFoundError:       # moved or deleted meanwhile by the process that compacts
             continue
     raise _restless(places)
 
 
-def _identity(pairs: list[Pair]) -> list[tuple[int, ...]]:
+def identity(pairs: list[Pair]) -> list[tuple[int, ...]]:
     """Inode and size of each file, log file first."""
     found: list[tuple[int, ...]] = []
     for pair in pairs:

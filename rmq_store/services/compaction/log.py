@@ -1,8 +1,8 @@
 """The compaction log of one queue: its last pair of files is fed with messages of the queue, the pairs before it are compacted.
 
 RocketMQ: kv.CompactionLog. It feeds in the dispatch of each message; here a thread does (service.py), behind the flush of the
-log: nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one thread
-at a time compacts.
+log: nothing gets into a compaction log that a power cut can take from the queue. Thread-safety: any, the locks are here; one
+thread at a time compacts.
 """
 import os
 from collections.abc import Callable, Iterator
@@ -49,6 +49,8 @@ class CompactionLog:
         self._next = -1                     # the queue offset to feed next; -1: the files say it
         self._failed: OSError | None = None
         self._listed: tuple[int, ...] | None = None
+        self._ended = False
+        self._replaced = 0
         if writable:
             for place in disk.settle(files, places):
                 emit(Event.COMPACTION_FILE_ASIDE, path=place)
@@ -56,6 +58,11 @@ class CompactionLog:
 
     def _load(self) -> Segments:
         return disk.load(self._files, self.places, *file_sizes(self._options), self._options.guard_maps)
+
+    @property
+    def version(self) -> object:
+        """Changes when files are replaced."""
+        return self._replaced, self._listed
 
     def follow(self) -> Segments:
         """For reading beside a process that writes: the files as they are now."""
@@ -71,6 +78,8 @@ class CompactionLog:
         """Takes in what the queue has, as far as it is flushed. Durable when it returns. Returns how many messages that were.
         Raises OSError (also for a write or sync that failed before), CorruptionError, StoreStateError."""
         with self._lock:
+            if self._ended:
+                return 0
             if self._failed is not None:
                 raise self._failed
             try:
@@ -121,8 +130,8 @@ class CompactionLog:
 
     def _roll(self, writer: PairWriter) -> None:
         if writer.count == 0:
-            raise StoreStateError(exceeds(f"a message of {self.places.topic}, queue {self.places.queue_id}, offset {self._next}",
-                                          "larger than a file of its compaction log", f"{writer.log_size} bytes",
+            which = f"a message of {self.places.topic}, queue {self.places.queue_id}, offset {self._next}"
+            raise StoreStateError(exceeds(which, "larger than a file of its compaction log", f"{writer.log_size} bytes",
                                           "move the compaction log away, and open with a greater compaction_file_size_bytes"))
         writer.close_pair()
         start = writer.start + writer.log_size
@@ -140,8 +149,9 @@ class CompactionLog:
         try:
             for directory in (log_dir, entry_dir):
                 fds.append(self._files.open(os.path.join(directory, f"{start:020d}"), os.O_RDWR))
-            return (fds[0], fds[1]), PairWriter(self._files.table, os.path.join(log_dir, f"{start:020d}"), fds[0], fds[1], start,
-                                                self.segments.log_size, self.segments.entry_size, count, end)
+            path = os.path.join(log_dir, f"{start:020d}")
+            return (fds[0], fds[1]), PairWriter(self._files.table, path, fds[0], fds[1], start, self.segments.log_size,
+                                                self.segments.entry_size, count, end)
         except BaseException:
             for fd in fds:
                 self._files.close(fd)
@@ -155,16 +165,13 @@ class CompactionLog:
         self._fds = (-1, -1)
 
     def _trim(self, high: int) -> None:
-        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have: other messages get their
-        offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
+        """A log that was cut, or a broker that lost power, leaves entries that the queue does not have: other messages get
+        their offsets. Pairs of such entries alone are put aside; of the pair before them a copy of the entries is."""
         found = self.segments.place(high)
         if found is None:
             return
         first, index = found
-        for i in reversed(range(first if index == 0 else first + 1, self.segments.pair_count)):
-            start = self.segments.pair(i)[0]
-            for directory in reversed(self.places.both):
-                emit(Event.COMPACTION_FILE_ASIDE, path=disk.put_aside(self._files, self.places, directory, start))
+        self._put_aside(first if index == 0 else first + 1)
         if index > 0:
             emit(Event.COMPACTION_FILE_ASIDE, path=disk.cut_entries(self._files, self.places, self.segments.pair(first)[0],
                                                                     index * 46))
@@ -197,6 +204,7 @@ class CompactionLog:
             disk.begin_replacing(self._files, self.places, new, stays)
             disk.replace_all(self._files, self.places)
             self.segments = self._load()
+            self._replaced += 1
         if work.last_offset >= 0:
             positions.set(topic, queue_id, work.last_offset)
         return work.kept + work.dropped, work.kept, work.last_offset
@@ -240,7 +248,24 @@ class CompactionLog:
     def end(self) -> None:
         """Nothing more is fed."""
         with self._lock, suppress(OSError):     # all of it was made durable by the feed
+            self._ended = True
             self._end_writer()
+
+    def drop_if_gap(self, low: int) -> None:
+        """The topic was not compacted for some time: if the queue, which begins at `low`, has lost messages that were never
+        fed, values here may not be the newest, and all of them are put aside. Raises OSError."""
+        with self._lock:
+            if 0 <= self.segments.bounds()[1] < low - 1:
+                self._end_writer()
+                self._next = -1
+                self._put_aside(0)
+                self.segments = self._load()
+
+    def _put_aside(self, first: int) -> None:
+        for i in reversed(range(first, self.segments.pair_count)):
+            start = self.segments.pair(i)[0]
+            for directory in reversed(self.places.both):
+                emit(Event.COMPACTION_FILE_ASIDE, path=disk.put_aside(self._files, self.places, directory, start))
 
 
 def _listing(places: disk.Places) -> tuple[int, ...]:

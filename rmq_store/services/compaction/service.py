@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreClosed, StoreStateError
+from rmq_store.errors import CorruptionError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction.log import CompactionLog
@@ -53,14 +53,22 @@ class Compactions:
         self._stop = threading.Event()
         self._busy = StoreLock(store.path, "compacting")
         self._failed: dict[str, str] = {}
-        self._closed = False
+        self._closed = self._begun = False
         self.thread: threading.Thread | None = None
 
     # ---- which there are
 
     def take(self, topics: frozenset[str]) -> None:
-        """The topics whose cleanup policy is COMPACTION from now on."""
-        self._topics = topics
+        """The topics whose cleanup policy is COMPACTION from now on. Raises OSError, CorruptionError."""
+        store = self._store()
+        for topic in topics - self._topics if self._begun else ():
+            if store is None:
+                break
+            for queue_id, low, _ in store._queues_of(topic):
+                log = self._log(topic, queue_id, False)
+                if log is not None:
+                    log.drop_if_gap(low)
+        self._topics, self._begun = topics, True
         if topics and self._services and self.thread is None and not self._stop.is_set():
             self.thread = start_thread(self._run, "rmq-compact")
 
@@ -105,6 +113,13 @@ class Compactions:
         """The first queue offset of a compaction log; -1: there is none. Raises CorruptionError, OSError."""
         log = self._log(topic, queue_id, False)
         return -1 if log is None else (log.segments if self._writable else log.follow()).bounds()[0]
+
+    def version(self, topic: str, queue_id: int) -> object:
+        """What changes when a compaction replaces files of a queue. Raises CorruptionError, OSError."""
+        log = self._log(topic, queue_id, False)
+        if log is not None and not self._writable:
+            log.follow()
+        return None if log is None else log.version
 
     # ---- feeding and compacting
 
@@ -174,11 +189,11 @@ class Compactions:
         if not os.path.isdir(places.log) and not os.path.isdir(places.entries):
             return
         with self._busy:
-            with self._lock:
+            with self._lock:                    # nobody opens them meanwhile
                 log = self._logs.pop((topic, queue_id), None)
-            if log is not None:
-                log.end()
-            disk.remove(self._files, places)
+                if log is not None:
+                    log.end()
+                disk.remove(self._files, places)
             if self._positions is None:
                 self._positions = disk.Positions.of(self._files, self._path)
             self._positions.set(topic, queue_id, None)
@@ -190,11 +205,15 @@ class Compactions:
             self.thread.join()
 
     def finish(self, store: "StoreWait") -> None:
-        """close(): feeds what is left. Raises OSError."""
-        if self._topics and self._services:
-            store._flush()
-            store._wait_dispatched(None)
-            self.feed(store)
+        """close(): feeds what is left, so that whoever opens the directory next has it. What fails is logged: the next open of
+        this library feeds it."""
+        try:
+            if self._topics and self._services:
+                store._flush()
+                store._wait_dispatched(self._options.close_timeout_ms / 1000)
+                self.feed(store)
+        except (OSError, CorruptionError, StoreStateError) as error:
+            emit(Event.TASK_FAILED, task="feeding compaction logs", path=self._path, error=str(error))
 
     def close(self) -> None:
         """Lets go of the files; views keep those that they show."""

@@ -4,7 +4,7 @@ A table has no thread. Each look at it first takes in what arrived in the topic 
 so it is as new as the readers of the topic. In memory are keys and the places of messages; a message is read when a program
 asks for it. RocketMQ has compaction topics and leaves the table to its clients.
 """
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._checked import whole
@@ -20,6 +20,7 @@ __all__ = ["KEYS_MAX", "Table"]
 
 KEYS_MAX = 1_000_000
 _MOST = 1 << 40
+TRIES = 20                      # of a queue that is compacted again and again while a table reads it
 
 
 class Table(Mapping[str, Message]):
@@ -33,16 +34,18 @@ class Table(Mapping[str, Message]):
     open with readonly=True, follow=True follows the other process. Iteration goes over the keys that were there when it began;
     items() and values() pass over keys that are deleted meanwhile. Memory: the key and about 150 bytes for each, at most
     keys_max keys, no bodies. Messages are views, as those of get.
-    Thread-safety: any number of threads, one lock. Raises StoreClosed when the store is closed, StoreStateError beyond keys_max,
-    OSError.
+    Thread-safety: any number of threads, one lock. Raises StoreClosed when the store is closed, StoreStateError beyond
+    keys_max, OSError.
     """
 
-    def __init__(self, store: "StoreWait", topic: str, keys_max: int) -> None:
+    def __init__(self, store: "StoreWait", topic: str, keys_max: int, version: Callable[[str, int], object]) -> None:
+        """version(topic, queue id): what changes with each compaction of a queue."""
         if not isinstance(topic, str):
             raise illegal("topic", topic, "give the name of a topic as a str")
         self.topic = topic
         self.keys_max = whole(keys_max, "keys_max", 1, _MOST)
         self._store = store
+        self._version: Callable[[int], object] = lambda queue: version(topic, queue)
         self._lock = StoreLock(store.path, f"the table of {topic}")
         self._places = Places()
         self._next: dict[int, int] = {}         # by queue
@@ -79,18 +82,27 @@ class Table(Mapping[str, Message]):
         if behind:
             self._places.begin_round()
         for queue, low, high in behind:
-            first = self._store.min_offset(self.topic, queue)       # below `low` there may be a compaction log
-            at = self._next.get(queue, first)
-            if at > high or (at < low and queue in self._next):
-                # The queue was deleted, and begins anew; or what deletes a key may have been compacted away unseen.
-                self._places.drop_queue(queue, _MOST << 22)
-                at = first
-            elif self._low.get(queue, low) != low:
-                self._places.drop_queue(queue, first)
-            begin = at = max(at, first)
+            taken += self._refresh_queue(queue, low, high)
+        return taken
+
+    def _refresh_queue(self, queue: int, low: int, high: int) -> int:
+        """low, high: of what the log of the store has. Below that there may be a compaction log."""
+        begin = self._next.get(queue, -1)
+        if begin > high or 0 <= begin < low:
+            # The queue was deleted, and begins anew; or what deletes a key may have been compacted away unseen.
+            self._places.drop_queue(queue, _MOST << 22)
+            begin = -1
+        elif self._low.get(queue, low) != low:
+            self._places.drop_queue(queue, self._store.min_offset(self.topic, queue))
+        for _ in range(TRIES):
+            version = self._version(queue)
+            at = begin if begin >= 0 else self._store.min_offset(self.topic, queue)
+            first, below = at, at < low
             self._next[queue], self._low[queue] = at, low
             while at < high:
-                beyond = self._take(queue, at, low, high)
+                beyond = self._places.take(self._store, self.topic, queue, at, high, self.keys_max)
+                if beyond < 0:                  # the log has no more of the queue there
+                    below, beyond = True, self._take_older(queue, at)
                 if len(self._places) > self.keys_max:
                     raise StoreStateError(exceeds(
                         f"the number of keys in the table of {self.topic}", f"more than {self.keys_max}", self.keys_max,
@@ -98,16 +110,17 @@ class Table(Mapping[str, Message]):
                 if beyond <= at:
                     break                       # of a queue that is followed: it is there in a moment
                 at = self._next[queue] = beyond
-            taken += at - begin
-        return taken
+            if not below or self._version(queue) == version:
+                break
+            self._places.drop_queue(queue, _MOST << 22)     # it was compacted meanwhile
+            begin = -1
+        return at - first
 
-    def _take(self, queue: int, at: int, low: int, high: int) -> int:
-        if at >= low:
-            return self._places.take(self._store, self.topic, queue, at, high, self.keys_max)
+    def _take_older(self, queue: int, at: int) -> int:
         found = self._store.get(self.topic, queue, at, 256)
-        for message in found if found.next_offset <= low else ():
+        for message in found:
             self._places.take_one(message, queue)
-        return found.next_offset if found.next_offset <= low else low
+        return found.next_offset
 
     # ---- the mapping
 

@@ -82,6 +82,10 @@ class Consuming:
                 self._filters = self._open_filters()
             return self._filters
 
+    def topics_now(self) -> TopicTable:
+        """config/topics.json as it is now: beside another process that writes it. Raises CorruptionError, OSError."""
+        return TopicTable(self._file("topics.json"), compat=self._compat, readonly=True)
+
     def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None,
                  sql: "str | SqlFilter | None", start: str, ordered: bool, max_retries: int | None) -> Consumer:
         if not isinstance(topics, str) and not isinstance(topics, Iterable):

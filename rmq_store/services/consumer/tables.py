@@ -172,12 +172,15 @@ class TopicTable(_Table):
 
     def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
-        It holds at once; the next flush() writes it. The other attributes stay. Raises ArgumentIllegal, StoreNotWriteable, and
-        ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic attribute cleanup.policy."""
+        It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, OSError,
+        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic
+        attribute cleanup.policy."""
         if policy not in CLEANUP_POLICIES:
             raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
         known = (self.get(name) or {}).get("attributes")
-        return self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
+        entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
+        self.flush()
+        return entry
 
     def compacted(self) -> frozenset[str]:
         """The topics whose cleanup policy is COMPACTION: frozenset of str."""

@@ -27,6 +27,8 @@ KINDS: dict[str, Kind] = {
     "log_version": Kind("corrupt", "The log has records of a version of the format that this library does not know."),
     "manifest_mismatch": Kind("corrupt", "A block of a sealed log file does not have the checksum in the file's manifest."),
     "backup_file": Kind("corrupt", "A file of a backup does not have the content that the backup's list names."),
+    "compaction_file": Kind("corrupt", "A file of a compaction log has a wrong size, lacks its other half, or cannot be read."),
+    "compaction_record": Kind("corrupt", "An entry of a compaction log does not lead to a good record of its queue."),
     "log_tail": Kind("finding", "There are bytes behind the end of the data of a store that was closed."),
     "queue_file": Kind("finding", "A ConsumeQueue file is missing, or has a wrong size."),
     "queue_missing": Kind("finding", "A record has no entry in its queue."),

@@ -29,6 +29,7 @@ from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity._check import Checker
 from rmq_store.services.integrity.again import confirmed
+from rmq_store.services.integrity.compacted import compaction_findings
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 from rmq_store.services.integrity.rows import files_in, missing_directory, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
@@ -114,6 +115,7 @@ class Verification:
         yield from self.merged(confirmed(self, self._walk_log(pace, progress)))
         yield from self.merged(confirmed(self, self._walk_queues(progress)))
         yield from confirmed(self, self._walk_index(progress))
+        yield from compaction_findings(self.files, self.root, self.options)
         yield from self.checkpoint_findings()
         yield from self._config_findings()
         if manifests:

@@ -64,7 +64,7 @@ final class Compacted {
         }
     }
 
-    /** "queue offset key body;" of each message from the queue's begin on. A compaction topic is read from its compaction log. */
+    /** "queue-offset key body;" of each message from the queue's begin on; the store reads them from the compaction log. */
     static String get(DefaultMessageStore s, String topic) throws Exception {
         StringBuilder all = new StringBuilder();
         long at = 0;
