@@ -36,6 +36,7 @@ class LiveOptions(TypedDict, total=False):
     maxConsumeQueueScan: int | str
     count_matches_max: int | str
     sampleCountThreshold: int | str
+    cold_read_bytes_max: int | str | None
     get_bytes_max_memory: int | str
     maxTransferBytesOnMessageInMemory: int | str
     get_count_max_memory: int | str
@@ -154,6 +155,12 @@ class OpenOptions(LiveOptions, total=False):
     messageIndexSafe: bool | str
     manifest_enabled: bool | str
     manifest_interval_ms: int | str
+    map_release_enabled: bool | str
+    mappedFileSwapEnable: bool | str
+    map_release_interval_ms: int | str
+    commitLogSwapMapInterval: int | str
+    map_release_reserve_files: int | str
+    commitLogSwapMapReserveFileNum: int | str
     signals: bool | str
     guard_maps: bool | str
     offsets_flush_interval_ms: int | str
