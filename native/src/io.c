@@ -243,7 +243,8 @@ static int64_t sys_mono_ns(void *ctx) {
 static const rmq_io system_io = {
     .open = sys_open, .close = sys_close, .size = sys_size,
     .modified_ms = sys_modified_ms, .alone = sys_alone, .next_data = sys_next_data, .pread = sys_pread, .pwrite = sys_pwrite,
-    .mmap = sys_mmap, .munmap = sys_munmap, .release = sys_release, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
+    .mmap = sys_mmap, .munmap = sys_munmap, .release = sys_release, .msync = sys_msync, .fdatasync = sys_fdatasync,
+    .fsync = sys_fsync,
     .fallocate = sys_fallocate, .ftruncate = sys_ftruncate, .rename = sys_rename, .unlink = sys_unlink,
     .mkdir = sys_mkdir, .rmdir = sys_rmdir, .sync_dir = sys_sync_dir, .lock = sys_lock,
     .direct_align = sys_direct_align, .pwrite_durable = sys_pwrite_durable, .ring_setup = sys_ring_setup,

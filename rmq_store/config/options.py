@@ -229,9 +229,9 @@ OPTIONS: tuple[Option, ...] = (
     _bool("manifest_enabled", True, "Each sealed commit-log file gets a manifest of block checksums in `.manifest/`. RocketMQ "
           "does not read this directory."),
     _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check for sealed files that lack a manifest."),
-    _bool("map_release_enabled", True, "Give back the memory of old files of the log that nobody reads: what this process has in "
-          "its page tables, and what the page cache keeps of the file. The files stay mapped, and a reader reads them from the "
-          "device again.", "mappedFileSwapEnable"),
+    _bool("map_release_enabled", True, "Give back the memory of old files of the log that nobody reads: what this process has "
+          "in its page tables, and what the page cache keeps of the file. The files stay mapped, and a reader reads them from "
+          "the device again.", "mappedFileSwapEnable"),
     _int("map_release_interval_ms", 3_600_000, "ms", 100, 24 * _HOUR_MS, "How often to check for such files. A file is idle if "
          "nobody has read it between two checks.", "commitLogSwapMapInterval"),
     _int("map_release_reserve_files", 100, "files", 2, INT_MAX, "How many of the newest files of the log always keep their "

@@ -60,7 +60,8 @@ def test_idle_files_give_their_memory_back(tmp_path, options):
         del view
         assert release_idle(store, 2) == 0          # only what somebody has found since
         assert read(store) == before
-        assert [release_idle(store, 2) for _ in range(3)] == [0, released, 0]
+        again = [release_idle(store, 2) for _ in range(3)]      # what is still in the pool is read there
+        assert again[0] == again[2] == 0 and 1 <= again[1] <= released
         store.put("T", b"then")
         assert store.wait_dispatched(30) and read(store)[:-1] == before
 

@@ -65,7 +65,9 @@ def test_recent_messages_do_not_wait(store):
     with store.consumer("G", "T") as c:
         c._cold = ColdReads(lambda: store.options.cold_read_bytes_max, Clock())
         assert len(c.poll(4)) == 4 and c.poll(4) is None
-        store._setup_get(1 << 40)       # the same queue: the next messages would be recent, and nobody knows before a read
+        store._setup_get(1 << 40)       # the next messages would be recent, and nobody knows before a read
+        store.reconfigure(memory_ratio_pct=99)
+        assert c.poll(4) is None
         store.put("U", b"new")
         assert store.wait_dispatched(30)
     with store.consumer("K", ["T", "U"]) as c:

@@ -141,22 +141,17 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
         status = log_append(log, a, t.queue, now, t.out)
         if status != APPEND_OK:
             return status
-        place[0] = t.out.offset
-        place[1] = t.out.queue_offset
+        place[0], place[1] = t.out.offset, t.out.queue_offset
         room -= a.size
         m.done += 1
     return APPEND_OK
 
 
 cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
-    a.flag = p.flag
-    a.body = p.body
-    a.body_size = p.body_size
-    a.body_crc = p.body_crc
-    a.properties = p.properties
-    a.properties_size = p.properties_size
-    a.more_properties = p.more
-    a.more_properties_size = p.more_size
+    a.flag, a.body_crc = p.flag, p.body_crc
+    a.body, a.body_size = p.body, p.body_size
+    a.properties, a.properties_size = p.properties, p.properties_size
+    a.more_properties, a.more_properties_size = p.more, p.more_size
     return record_prepare(a)
 
 
@@ -175,8 +170,7 @@ cdef int _place_batch(Log *log, Turn *t, int64_t now) noexcept nogil:
             status = log_append(log, t.args, t.queue, now, t.out)
         else:
             status = light_append(log, t.args, t.queue, now, t.out, m.pieces[i].light)
-        m.places[2 * i] = t.out.offset
-        m.places[2 * i + 1] = t.out.queue_offset
+        m.places[2 * i], m.places[2 * i + 1] = t.out.offset, t.out.queue_offset
     return status
 
 
@@ -249,8 +243,7 @@ cdef class StorePutMany(StorePut):
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         q = self._queue(t, queue_id)
-        a.topic, a.topic_size = t.text, t.size
-        a.queue_id = q.queue_id
+        a.topic, a.topic_size, a.queue_id = t.text, t.size, q.queue_id
         self._arguments(&a, flag, sys_flag, born_timestamp, born_host, _ZERO, _ZERO)
         for i in range(n):
             size = PyBytes_GET_SIZE(bodies[i])
@@ -268,8 +261,7 @@ cdef class StorePutMany(StorePut):
         if r.places == NULL:
             raise MemoryError("offsets")
         for i in range(n):
-            r.places[2 * i] = <int64_t> PyBytes_AS_STRING(bodies[i])
-            r.places[2 * i + 1] = PyBytes_GET_SIZE(bodies[i])
+            r.places[2 * i], r.places[2 * i + 1] = <int64_t> PyBytes_AS_STRING(bodies[i]), PyBytes_GET_SIZE(bodies[i])
         many.turn = Turn(args=&a, queue=q, out=&out, size=0, born_now=born_timestamp is None)
         many.places, many.n, many.done, many.pieces = r.places, n, 0, NULL
         try:
@@ -337,8 +329,7 @@ cdef class StorePutMany(StorePut):
                 _tell_stored(self, error, r, n)
                 raise
             any_wants = any_wants or wants
-            r.places[2 * i] = one.offset
-            r.places[2 * i + 1] = one.queue_offset
+            r.places[2 * i], r.places[2 * i + 1] = one.offset, one.queue_offset
             r.count = i + 1
             r.end = one.offset + one.size
             r.store_timestamp = one.store_timestamp
@@ -363,11 +354,9 @@ cdef class StorePutMany(StorePut):
         # to stay alive as well: what the message's light queues need.
         cdef RecordArgs a
         cdef LightPut light = None
-        cdef bytes body = element.body
-        cdef bytes properties = element.properties
+        cdef bytes body = element.body, properties = element.properties
         p.flag, p.light = element.flag, NULL
-        p.body = <const unsigned char *> PyBytes_AS_STRING(body)
-        p.body_size = <int32_t> PyBytes_GET_SIZE(body)
+        p.body, p.body_size = <const unsigned char *> PyBytes_AS_STRING(body), <int32_t> PyBytes_GET_SIZE(body)
         p.body_crc = body_crc32(p.body, p.body_size)
         p.properties, p.properties_size = PyBytes_AS_STRING(properties), <int32_t> PyBytes_GET_SIZE(properties)
         p.more, p.more_size = NULL, 0

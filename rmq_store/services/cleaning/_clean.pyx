@@ -51,8 +51,8 @@ cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
 
 
 def release_idle(StoreCore store not None, int64_t reserve):
-    """Gives back the memory of sealed files of the log that nobody has read since the call before, but for the `reserve` newest:
-    how many. Raises OSError. RocketMQ: MappedFileQueue.swapMap."""
+    """Gives back the memory of sealed files of the log that nobody has read since the call before, but for the `reserve`
+    newest: how many. Raises OSError. RocketMQ: MappedFileQueue.swapMap."""
     cdef int64_t n
     store._enter()
     store.calls += 1
