@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.admin_broker import AdminBroker
@@ -15,7 +15,6 @@ from rmq_store.broker.admin_topics import AdminTopics
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
-from rmq_store.broker.exposing import Exposing
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
@@ -37,6 +36,9 @@ from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.frame import Frame
 from rmq_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq_store.broker.exposing import Exposing
 
 __all__ = ["Broker"]
 
@@ -64,7 +66,7 @@ class Broker:
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
-    _exposing: Exposing | None = None
+    _exposing: "Exposing | None" = None
     _closed = False
     _closing: threading.Lock
     _dirty: threading.Event             # a topic or a group changed
@@ -114,6 +116,8 @@ class Broker:
             self.store = core.store = MessageStore.open(path, **others)
             self._make_parts(servers)
             if metrics_listen is not None:
+                from rmq_store.broker.exposing import Exposing  # an HTTP server, which few ask for
+
                 self._exposing = Exposing(core, _address(metrics_listen, "metrics_listen"))
                 self.metrics_address = self._exposing.address
         except BaseException:
