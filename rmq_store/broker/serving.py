@@ -63,6 +63,7 @@ class Broker:
     _core: Core
     _processors: Processors
     _front: NativeFront
+    _sending: Sending
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
@@ -91,11 +92,11 @@ class Broker:
         decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
         cannot be listened on.
         """
-        given = split(read_config(config).entries)[0] if config is not None else {}
+        entries = read_config(config).entries if config is not None else {}
         own, found = split(options)
         others: dict[str, Any] = found
-        given |= own
-        if advertise:
+        given = split(entries)[0] | own
+        if advertise or (advertise := str(others.get("brokerIP1", entries.get("brokerIP1", "")))):
             given["advertise"] = advertise
         broker_options = BrokerOptions(given)
         servers = _servers(namesrv if namesrv is not None else broker_options["namesrvAddr"])
@@ -109,7 +110,9 @@ class Broker:
         try:
             self._listen(namesrv_listen)
             core.address = self._address_in_records()
-            if "store_host" not in others and not {"brokerIP1", "listenPort"} & set(others):
+            for name in ("brokerIP1", "listenPort"):        # --listen and advertise say where the broker is
+                others.pop(name, None)
+            if "store_host" not in others:
                 others["store_host"] = core.address
             if config is not None:
                 others["config"] = config
@@ -120,11 +123,11 @@ class Broker:
 
                 self._exposing = Exposing(core, _address(metrics_listen, "metrics_listen"))
                 self.metrics_address = self._exposing.address
+            self._front.serve()
+            self._keeper = start_thread(self._keep, "rmq-broker-keeper")
         except BaseException:
             self._close_parts()
             raise
-        self._front.serve()
-        self._keeper = start_thread(self._keep, "rmq-broker-keeper")
         return self
 
     def _listen(self, namesrv_listen: str | None) -> None:
@@ -171,7 +174,7 @@ class Broker:
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
         transactions = Transactions(core)
-        sending = Sending(core, transactions.prepare)
+        self._sending = sending = Sending(core, transactions.prepare)
         offsets = Offsets(core)
         add = self._processors.add
         add(sending.processors())
@@ -233,6 +236,13 @@ class Broker:
             self._close_parts()
 
     def _close_parts(self) -> None:
+        try:
+            self._stop_serving()
+        finally:
+            if hasattr(self, "store"):
+                self.store.close()
+
+    def _stop_serving(self) -> None:
         core = self._core
         if self._registration is not None:
             self._registration.stop()
@@ -242,9 +252,9 @@ class Broker:
             core.held.stop()
         if hasattr(core, "workers"):
             core.workers.stop()
+        if hasattr(self, "_sending"):
+            self._sending.drain(core.store.options.close_timeout_ms / 1000)
         self._front.stop()
-        if hasattr(self, "store"):
-            self.store.close()
 
     def __enter__(self) -> "Broker":
         return self
