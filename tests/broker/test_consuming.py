@@ -20,6 +20,12 @@ def bodies(answer):
     return found
 
 
+def none_held(broker, peer):
+    """Returns when no pull is held: one that is answered is forgotten a moment later."""
+    while broker._core.held_count:
+        peer.ask(30, topic="T", queueId=0)
+
+
 def test_a_push_consumer_from_heartbeat_to_commit(broker, peer, names):
     peer.put(body=b"one", properties={"TAGS": "A"})
     peer.put(body=b"two", properties={"TAGS": "B"})
@@ -63,7 +69,7 @@ def test_a_held_pull_is_answered_when_its_message_comes(broker, peer):
         producer.put(body=b"mine", properties={"TAGS": "A"})
     answer = peer.answer(number)
     assert (answer.code, bodies(answer), answer.ext["nextBeginOffset"]) == (0, [b"mine"], "3")
-    assert broker._core.held_count == 0
+    none_held(broker, peer)
 
 
 def test_a_put_of_the_process_answers_a_held_pull(broker, peer):
@@ -167,7 +173,7 @@ def test_an_empty_queue_begins_at_zero_in_4_9(tmp_path):
 
 
 def test_no_arrival_is_missed_among_others(broker, peer):
-    """Messages that do not match come while a held pull looks through those before; the one that matches wakes it all the same."""
+    """Messages that do not match come while a held pull looks through those before; the one that matches wakes it."""
     peer.put()
     broker.store.wait_dispatched(10)
     offset = 1
@@ -181,4 +187,4 @@ def test_no_arrival_is_missed_among_others(broker, peer):
             answer = peer.pull(offset=answer.ext["nextBeginOffset"], bits=6, subscription="A", suspend=60_000)
         assert bodies(answer) == [b"%d" % number]
         offset = int(answer.ext["nextBeginOffset"])
-    assert broker._core.held.count == 0
+    none_held(broker, peer)
