@@ -163,12 +163,12 @@ class TopicTable(_Table):
     def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
                  changed: Callable[[frozenset[str]], object] | None = None) -> None:
         """changed: called with compacted() after entries changed."""
-        self._changed = changed
+        self._take_policies = changed
         super().__init__(file, compat=compat, readonly=readonly)
 
     def _tell(self) -> None:
-        if self._changed is not None:
-            self._changed(self.compacted())
+        if self._take_policies is not None:
+            self._take_policies(self.compacted())
 
     def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
