@@ -1,4 +1,4 @@
-"""Administration of the broker itself: codes 25, 26 and 28 (RocketMQ: AdminBrokerProcessor)."""
+"""Administration of the broker itself: codes 25, 26, 28 and 315 (RocketMQ: AdminBrokerProcessor)."""
 import time
 
 from rmq_store.broker.codes import Code
@@ -8,7 +8,7 @@ from rmq_store.broker.request import Refused, Request, body_of
 from rmq_store.config.load import changed
 from rmq_store.config.options import OPTIONS, Option
 from rmq_store.config.properties import parse
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.remoting.frame import Frame
 
 __all__ = ["AdminBroker"]
@@ -22,7 +22,7 @@ class AdminBroker:
         self._core = core
 
     def processors(self) -> dict[int, Processor]:
-        return {25: self._change, 26: self._config, 28: self._runtime}
+        return {25: self._change, 26: self._config, 28: self._runtime, 315: self._stats}
 
     def _config(self, request: Request) -> Frame:
         core = self._core
@@ -47,15 +47,10 @@ class AdminBroker:
 
     def _runtime(self, request: Request) -> Frame:
         core, store = self._core, self._core.store
-        info = store.runtime_info()
-        stats = store.stats()
         waiting = str(core.workers.waiting)
-        info |= {
+        info = store.runtime_info() | {
             "brokerVersionDesc": VERSIONS[core.version], "brokerVersion": str(core.version),
             "bootTimestamp": str(core.started_ms), "brokerActive": "true", "brokerRole": "ASYNC_MASTER",
-            "msgPutTotalTodayNow": str(stats["puts"]), "msgGetTotalTodayNow": str(stats["got_messages"]),
-            "msgPutTotalTodayMorning": "0", "msgGetTotalTodayMorning": "0", "msgPutTotalYesterdayMorning": "0",
-            "msgGetTotalYesterdayMorning": "0", "earliestMessageTimeStamp": str(store.earliest_time()),
             "startAcceptSendRequestTimeStamp": "0", "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
             "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
         for pool in _POOLS:
@@ -63,6 +58,17 @@ class AdminBroker:
         info.setdefault("putLatency99", "0")
         info["now"] = str(int(time.time() * 1000))
         return request.answer(body=body_of({"table": info}))
+
+    def _stats(self, request: Request) -> Frame:
+        name, key = request.text("statsName"), request.text("statsKey")
+        of_cluster = name.startswith("BROKER_") and key == self._core.options["brokerClusterName"]
+        try:
+            item = self._core.store.stats_item(name, "DefaultCluster" if of_cluster else key)
+        except ArgumentIllegal:
+            item = None
+        if item is None:
+            raise Refused(Code.SYSTEM_ERROR, f"The stats <{name:.80}> <{key:.511}> not exist")
+        return request.answer(body=body_of(item))
 
 
 def _text(value: object) -> str:

@@ -166,7 +166,9 @@ class AdminTopics:
                 value = {"brokerOffset": high, "consumerOffset": offset,
                          "lastTimestamp": self._time_at(name, queue, offset - 1)}
                 rows.append((name, queue, value | {"pullOffset": offset} if core.modern else value))
-        return request.answer(body=self._by_queue(rows, consumeTps=0.0))
+        items = [store.stats_item("GROUP_GET_NUMS", f"{name}@{group}") for name in dict.fromkeys(row[0] for row in rows)]
+        tps = sum(item["statsMinute"]["tps"] for item in items if item is not None)
+        return request.answer(body=self._by_queue(rows, consumeTps=tps))
 
     def _reset(self, request: Request) -> Frame:
         """Sets the offsets of a group that is connected, and tells its members to begin there."""

@@ -23,6 +23,7 @@ CLIENT_ID_MAX = 1024
 class Heartbeats:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._filtered: set[str] = set()        # groups that have a SQL92 filter in config/consumerFilter.json
 
     def processors(self) -> dict[int, Processor]:
         return {34: self._heartbeat, 35: self._unregister, 38: self._consumer_list, 46: self._check_config,
@@ -30,6 +31,7 @@ class Heartbeats:
 
     def notify(self, group: str) -> None:
         """Tells every member of a consumer group that the group changed."""
+        self._register_filters(group)
         config = self._core.groups.snapshot().get(group)
         if not self._core.options["notifyConsumerIdsChangedEnable"] or (config is not None and not config.notify):
             return
@@ -59,8 +61,31 @@ class Heartbeats:
         if config.retry_queues > 0:
             self._core.topics.create(RETRY + name, config.retry_queues, sys_flag=1 if data.get("unitMode") is True else 0)
         told = None if data.get("withoutSub") is True else self._told(name, data)
+        before = {topic: sub.text for topic, sub in self._filters_of(name).items()}
         how = tuple(_string(data.get(key)) for key in ("consumeType", "messageModel", "consumeFromWhere"))
         self._core.clients.add_consumer(name, client, how, told)    # type: ignore[arg-type]
+        if before != {topic: sub.text for topic, sub in self._filters_of(name).items()}:
+            self._register_filters(name)
+
+    def _filters_of(self, group: str) -> dict[str, Subscription]:
+        """The subscriptions by SQL92 of a group that is connected."""
+        found = self._core.clients.group(group)
+        return {} if found is None else {topic: s for topic, s in list(found.subscriptions.items()) if s.sql is not None}
+
+    def _register_filters(self, group: str) -> None:
+        """Tells the store which filters a group has now: it may keep bit maps for them. The file is written in a worker."""
+        if not self._filters_of(group) and group not in self._filtered:
+            return
+        self._filtered.add(group)
+
+        def register() -> None:
+            filters = self._core.store.consumer_filters
+            if self._core.clients.group(group) is None:
+                filters.unregister(group)
+            else:
+                filters.register_group(group, {topic: sub.sql for topic, sub in self._filters_of(group).items()})
+
+        self._core.workers.submit(register)
 
     def _told(self, group: str, data: dict[str, Any]) -> list[Subscription]:
         """The subscriptions of a heartbeat. One that is known is not read again: heartbeats come every 30 s."""

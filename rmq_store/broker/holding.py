@@ -28,12 +28,12 @@ _order = itertools.count()
 class Held:
     """One request. run(last) tries it again and returns whether it is answered; `last`: its time is over."""
 
-    __slots__ = ("busy", "connection_id", "deadline", "done", "last", "offset", "queue_id", "run", "topic")
+    __slots__ = ("busy", "connection_id", "deadline", "done", "last", "offset", "queue_id", "run", "seen", "topic")
 
     def __init__(self, connection_id: int, topic: str, queue_id: int, offset: int, deadline: float,
                  run: Callable[[bool], bool]) -> None:
         self.connection_id, self.topic, self.queue_id, self.offset = connection_id, topic, queue_id, offset
-        self.deadline, self.run = deadline, run
+        self.deadline, self.run, self.seen = deadline, run, 0
         self.done = self.busy = self.last = False
 
 
@@ -47,6 +47,7 @@ class HeldPulls:
         self._due: list[tuple[float, int, Held]] = []
         self._count = 0
         self._stopped = False
+        self._again: list[Held] = []            # to be tried again by this object's thread
         self.thread = start_thread(self._run, "rmq-broker-held")
 
     @property
@@ -113,32 +114,40 @@ class HeldPulls:
             heapq.heapify(self._due)
 
     def _try(self, held: Held, last: bool) -> None:
-        """Runs it again, outside of the lock and in one thread at a time."""
+        """Runs it again, outside of the lock and in one thread at a time: who meets it running leaves it to that thread."""
         with self._lock:
             held.last = held.last or last
-            if held.done or held.busy:      # who runs it sees `last`
+            if held.done or held.busy:
                 return
             held.busy = True
-        answered = True
         try:
             for _ in range(TRIES_MAX):
-                ending = held.last
-                answered = held.run(ending)
+                ending, before = held.last, held.offset
+                held.seen = self._store.max_offset(held.topic, held.queue_id)
+                if held.run(ending):
+                    break
                 with self._lock:
-                    if answered or (held.last == ending and not self._grown(held)):
-                        break
+                    if held.done or (held.last == ending and not self._grown(held, before)):
+                        held.busy = False
+                        return
+            else:               # more comes than this thread should look through
+                with self._lock:
+                    held.busy = False
+                    self._again.append(held)
+                self._hub.wake()
+                return
         except StoreStateError:
-            return                          # the store closes, and every connection with it
+            return              # the store closes, and every connection with it
         except Exception:
             logging.getLogger("rmq_store.broker").exception("a held request failed")
-        finally:
-            with self._lock:
-                held.busy = False
-                if answered:
-                    self._remove(held)
+        with self._lock:
+            held.busy = False
+            self._remove(held)
 
-    def _grown(self, held: Held) -> bool:
-        return not held.done and self._store.max_offset(held.topic, held.queue_id) > held.offset
+    def _grown(self, held: Held, before: int) -> bool:
+        """Whether its queue has more than the last try looked at. A try that did not get on waits for the next arrival."""
+        end = self._store.max_offset(held.topic, held.queue_id)
+        return end > held.offset and (held.offset > before or end > held.seen)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -151,6 +160,10 @@ class HeldPulls:
                         ready = [held for held in self._queues.get((topic, queue_id), ()) if held.offset < end]
                     for held in ready:
                         self._try(held, last=False)
+                with self._lock:
+                    again, self._again = self._again, []
+                for held in again:
+                    self._try(held, last=False)
                 for held in self._over(time.monotonic()):
                     self._try(held, last=True)
             except StoreStateError:

@@ -1,4 +1,5 @@
 """Reading by pull: codes 11 and 361, answered at once or held until a message comes (RocketMQ: PullMessageProcessor)."""
+import threading
 import time
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ class Pull(NamedTuple):
 class Pulling:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._counting = threading.Lock()
 
     def processors(self) -> dict[int, Processor]:
         return {11: self._pull, 361: self._pull}
@@ -111,12 +113,23 @@ class Pulling:
         return found
 
     def _get(self, pull: Pull, offset: int) -> GetResult:
-        sub = pull.subscription
+        sub, begun = pull.subscription, time.perf_counter_ns()
         try:
-            return self._core.store.get(pull.topic, pull.queue_id, max(offset, 0), pull.count_max, sub.tags, sql=sub.sql,
-                                        max_bytes=pull.bytes_max)
+            result = self._core.store.get(pull.topic, pull.queue_id, max(offset, 0), pull.count_max, sub.tags, sql=sub.sql,
+                                          max_bytes=pull.bytes_max)
         except ValueError as error:
             raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        if result.status == GetStatus.FOUND:
+            self._count(pull, result, time.perf_counter_ns() - begun)
+        return result
+
+    def _count(self, pull: Pull, result: GetResult, took_ns: int) -> None:
+        """For the figures of the group, as a consumer of this process counts."""
+        store, last = self._core.store, result[len(result) - 1]
+        with self._counting:
+            store._consuming.counts_of(pull.group, pull.topic).got(
+                pull.queue_id, took_ns, result, store.max_log_offset - last.offset - last.size,
+                int(time.time() * 1000) - last.store_timestamp)
 
     def _answer(self, pull: Pull, result: GetResult, offset: int) -> Frame:
         status = result.status

@@ -4,6 +4,7 @@ A put is asynchronous: its answer goes out when its status is known, so that one
 stored order of properties is that of a broker's HashMap.
 """
 import random
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -63,6 +64,8 @@ class Sending:
 
     def __init__(self, core: Core, prepare: Callable[[Sent, dict[str, str]], Frame]) -> None:
         self._core, self._prepare = core, prepare
+        self._flushing = 0                      # sends whose answer comes with the end of a flush
+        self._answered = threading.Condition()
 
     def processors(self) -> dict[int, Processor]:
         return {SEND: self._send, SEND_V2: lambda request: self._send(spelt_out(request))}
@@ -98,8 +101,23 @@ class Sending:
         if future.done():
             return self._answer(sent, future)
         request.frame.body = b""            # the log has it: what waits for a flush holds little
-        future.add_done_callback(lambda done: self._core.reply(request, self._answer(sent, done)))
+        with self._answered:
+            self._flushing += 1
+        future.add_done_callback(lambda done: self._reply(sent, done))
         return None
+
+    def _reply(self, sent: Sent, future: Any) -> None:
+        try:
+            self._core.reply(sent.request, self._answer(sent, future))
+        finally:
+            with self._answered:
+                self._flushing -= 1
+                self._answered.notify_all()
+
+    def drain(self, seconds: float) -> None:
+        """Waits until all sends that wait for a flush are answered, or the time is over."""
+        with self._answered:
+            self._answered.wait_for(lambda: self._flushing == 0, seconds)
 
     def _later(self, sent: Sent) -> Frame | None:
         """A half message: its put may wait for the device."""

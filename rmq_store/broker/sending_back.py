@@ -1,6 +1,7 @@
 """Messages that a consumer could not handle: code 36, into %RETRY%group or %DLQ%group (RocketMQ: SendMessageProcessor's
 consumerSendMsgBack)."""
 import random
+import threading
 
 from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, Code
 from rmq_store.broker.core import Core, Processor
@@ -20,6 +21,7 @@ _OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER
 class SendingBack:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._counting = threading.Lock()
 
     def processors(self) -> dict[int, Processor]:
         return {36: self._send_back}
@@ -62,4 +64,8 @@ class SendingBack:
                       born_timestamp=message.born_timestamp, reconsume_times=times + 1, wait=None)
         except (RmqStoreError, ValueError) as error:
             return request.answer(*put_failed(error))
+        counts = store._consuming.counts_of(name, properties["RETRY_TOPIC"])
+        with self._counting:
+            counts.sent_back += 1
+            counts.dead_letters += dead
         return request.answer(*put_answer(PutStatus.PUT_OK))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.admin_broker import AdminBroker
@@ -15,7 +15,6 @@ from rmq_store.broker.admin_topics import AdminTopics
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
-from rmq_store.broker.exposing import Exposing
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
@@ -37,6 +36,9 @@ from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.frame import Frame
 from rmq_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq_store.broker.exposing import Exposing
 
 __all__ = ["Broker"]
 
@@ -61,10 +63,11 @@ class Broker:
     _core: Core
     _processors: Processors
     _front: NativeFront
+    _sending: Sending
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
-    _exposing: Exposing | None = None
+    _exposing: "Exposing | None" = None
     _closed = False
     _closing: threading.Lock
     _dirty: threading.Event             # a topic or a group changed
@@ -89,11 +92,11 @@ class Broker:
         decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
         cannot be listened on.
         """
-        given = split(read_config(config).entries)[0] if config is not None else {}
+        entries = read_config(config).entries if config is not None else {}
         own, found = split(options)
         others: dict[str, Any] = found
-        given |= own
-        if advertise:
+        given = split(entries)[0] | own
+        if advertise or (advertise := str(others.get("brokerIP1", entries.get("brokerIP1", "")))):
             given["advertise"] = advertise
         broker_options = BrokerOptions(given)
         servers = _servers(namesrv if namesrv is not None else broker_options["namesrvAddr"])
@@ -107,20 +110,24 @@ class Broker:
         try:
             self._listen(namesrv_listen)
             core.address = self._address_in_records()
-            if "store_host" not in others and not {"brokerIP1", "listenPort"} & set(others):
+            for name in ("brokerIP1", "listenPort"):        # --listen and advertise say where the broker is
+                others.pop(name, None)
+            if "store_host" not in others:
                 others["store_host"] = core.address
             if config is not None:
                 others["config"] = config
             self.store = core.store = MessageStore.open(path, **others)
             self._make_parts(servers)
             if metrics_listen is not None:
+                from rmq_store.broker.exposing import Exposing  # an HTTP server, which few ask for
+
                 self._exposing = Exposing(core, _address(metrics_listen, "metrics_listen"))
                 self.metrics_address = self._exposing.address
+            self._front.serve()
+            self._keeper = start_thread(self._keep, "rmq-broker-keeper")
         except BaseException:
             self._close_parts()
             raise
-        self._front.serve()
-        self._keeper = start_thread(self._keep, "rmq-broker-keeper")
         return self
 
     def _listen(self, namesrv_listen: str | None) -> None:
@@ -167,7 +174,7 @@ class Broker:
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
         transactions = Transactions(core)
-        sending = Sending(core, transactions.prepare)
+        self._sending = sending = Sending(core, transactions.prepare)
         offsets = Offsets(core)
         add = self._processors.add
         add(sending.processors())
@@ -229,6 +236,13 @@ class Broker:
             self._close_parts()
 
     def _close_parts(self) -> None:
+        try:
+            self._stop_serving()
+        finally:
+            if hasattr(self, "store"):
+                self.store.close()
+
+    def _stop_serving(self) -> None:
         core = self._core
         if self._registration is not None:
             self._registration.stop()
@@ -238,9 +252,9 @@ class Broker:
             core.held.stop()
         if hasattr(core, "workers"):
             core.workers.stop()
+        if hasattr(self, "_sending"):
+            self._sending.drain(core.store.options.close_timeout_ms / 1000)
         self._front.stop()
-        if hasattr(self, "store"):
-            self.store.close()
 
     def __enter__(self) -> "Broker":
         return self

@@ -76,12 +76,12 @@ class Peer:
                "k": "false", "m": "false"} | more
         return self.ask(code, body, **ext)
 
-    def beat(self, client="c1", *, producers=(), consumers=None):
+    def beat(self, client="c1", *, producers=(), consumers=None, kind="TAG", version=1):
         """consumers: {group: {topic: expression}}."""
         groups = [{"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False, "subscriptionDataSet": [
-                       {"topic": topic, "subString": text, "tagsSet": [], "codeSet": [], "subVersion": 1,
-                        "expressionType": "TAG", "classFilterMode": False} for topic, text in topics.items()]}
+                       {"topic": topic, "subString": text, "tagsSet": [], "codeSet": [], "subVersion": version,
+                        "expressionType": kind, "classFilterMode": False} for topic, text in topics.items()]}
                   for group, topics in (consumers or {}).items()]
         return self.ask(34, {"clientID": client, "producerDataSet": [{"groupName": g} for g in producers],
                              "consumerDataSet": groups})

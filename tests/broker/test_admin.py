@@ -156,3 +156,39 @@ def test_a_retry_topic_has_a_route_before_its_group(broker, names):
         broker._core.options.change({"autoCreateSubscriptionGroup": False})
         assert names.ask(105, topic="%RETRY%H").code == 17
         assert peer.pull("H", bits=4).code == 26
+
+
+def test_figures_by_minute(broker, peer):
+    peer.put()
+    broker.store.wait_dispatched(10)
+    assert peer.pull(bits=4, subscription="*").code == 0
+    assert peer.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="T").code == 1
+    for at in (0.0, 20.0):      # what the control thread does every ten seconds
+        broker.store._windows.take(broker.store, broker.store._consuming.counts(), at=at + 1e9)
+        peer.put()
+        broker.store.wait_dispatched(10)
+        assert peer.pull(bits=4, subscription="*").code == 0
+    found = json.loads(peer.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="T").body)
+    assert found["statsMinute"]["sum"] >= 1 and set(found) == {"statsMinute", "statsHour", "statsDay"}
+    assert json.loads(peer.ask(315, statsName="GROUP_GET_NUMS", statsKey="T@G").body)["statsMinute"]["sum"] >= 1
+    assert peer.ask(315, statsName="BROKER_PUT_NUMS", statsKey="DefaultCluster").code == 0
+    assert peer.ask(315, statsName="other", statsKey="T").code == 1
+    assert [(row["group"], row["topic"]) for row in broker.store.group_stats()] == [("G", "T")]
+
+
+def test_filters_of_groups_are_registered(broker, peer):
+    def registered():
+        """What stands in the table once the workers have done what was asked of them before."""
+        peer.ask(28)
+        return [(f.group, f.topic, f.sql, f.dead) for f in broker.store.consumer_filters.list()]
+
+    peer.put()
+    peer.beat(consumers={"G": {"T": "a > 1"}}, kind="SQL92")
+    while registered() != [("G", "T", "a > 1", False)]:
+        pass
+    peer.beat(consumers={"G": {"T": "a > 2"}}, kind="SQL92", version=2)
+    while registered() != [("G", "T", "a > 2", False)]:
+        pass
+    peer.ask(35, clientID="c1", consumerGroup="G", producerGroup="")
+    while registered() != [("G", "T", "a > 2", True)]:
+        pass

@@ -131,6 +131,10 @@ class Consuming:
             raise StoreStateError(f"group {group} has an open consumer in this store: close that one first (any number of "
                                   "threads may poll one consumer)")
 
+    def counts_of(self, group: str, topic: str) -> GroupCounts:
+        """The counts of one group and topic, to be counted up."""
+        return self._counts.of(group, topic)
+
     def counts(self) -> list[GroupCounts]:
         """What consumers got since the opening, by group and topic."""
         return self._counts.all()
