@@ -7,7 +7,7 @@
 
 uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
-void **rmq_connection_own(rmq_connection *c) { return &c->own; }
+void **rmq_connection_own(rmq_connection *c) { return c->own; }
 int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
 static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
 int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }
@@ -48,11 +48,16 @@ unsigned char *rmq_connection_room(rmq_connection *c, size_t n) {
     return out + c->out_size;
 }
 
-void rmq_connection_filled(rmq_connection *c, size_t n) { c->out_size += n; }
+void rmq_connection_filled(rmq_connection *c, size_t n) {
+    c->out_size += n;
+    c->net->unread += (int64_t)n;
+    if (c->net->unread > c->net->limits.unread_all) c->dead = 1;        /* it is marked: room was asked for */
+}
 
 static void sent(rmq_connection *c, size_t n) {
     rmq_count(&c->net->counts.bytes_out, (int64_t)n);
     c->out_from += n;
+    c->net->unread -= (int64_t)n;
     if (c->out_from < c->out_size) return;
     c->out_from = c->out_size = 0;
     if (c->out_room > OUT_KEPT) {       /* what a burst needed is not kept for ever */
@@ -116,6 +121,7 @@ static void bury(rmq_connection *c) {
     net->generations[slot]++;
     net->unused[net->unused_count++] = slot;
     net->buffered -= (int64_t)c->in_size;
+    net->unread -= (int64_t)unsent(c);
     net->stalled -= c->stalled;
     rmq_count(&net->counts.connections, -1);
     c->fd = -1;

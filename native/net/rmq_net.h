@@ -44,6 +44,7 @@ typedef struct rmq_net_limits {
     int64_t buffered;       /* bytes of unfinished frames, of all connections */
     int64_t unread;         /* bytes of answers that a peer has not taken, before it is not read any more, */
     int64_t unread_most;    /* and before its connection is closed: what other threads send it counts as well */
+    int64_t unread_all;     /* of all connections, before whoever adds to it is closed */
     int64_t passed;         /* frames passed on that nobody has taken, */
     int64_t passed_bytes;   /* and their bytes */
     int64_t idle_ns;        /* of silence, after which a connection is closed */
@@ -93,7 +94,7 @@ rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection);       /* NULL: 
 int64_t rmq_net_now(const rmq_net *net);                               /* monotonic ns when the round began */
 uint64_t rmq_connection_id(const rmq_connection *c);
 const rmq_address *rmq_connection_peer(const rmq_connection *c);
-void **rmq_connection_own(rmq_connection *c);           /* the service's own word, NULL at first */
+void **rmq_connection_own(rmq_connection *c);           /* two words of the service's, NULL at first */
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
 int rmq_connection_listener(const rmq_connection *c);

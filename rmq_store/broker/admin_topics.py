@@ -71,7 +71,7 @@ class AdminTopics:
 
     def _topic_stats(self, request: Request) -> Frame:
         core, store, name = self._core, self._core.store, request.text("topic")
-        topic = core.topics.get(name)
+        topic = core.topics.find(name)
         if topic is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name:.255}] not exist")
         rows = []

@@ -14,6 +14,7 @@ from rmq_store.filter._program import SqlFilter
 __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscription_of"]
 
 TAG = "TAG"
+PRODUCER_GROUPS_MAX = 100_000
 
 
 class Subscription(NamedTuple):
@@ -68,6 +69,7 @@ class Clients:
         self.changes = 0        # of the topics that groups read
         self._producers: dict[str, dict[int, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
+        self._of: dict[int, tuple[set[str], set[str]]] = {}     # connection -> its groups, of producers and of consumers
 
     # ---- asked by other processors
 
@@ -117,8 +119,11 @@ class Clients:
     # ---- life of connections
 
     def add_producer(self, group: str, client: Client) -> None:
+        """Not where there are too many groups of producers, which exist only here."""
         with self._lock:
-            self._producers.setdefault(group, {})[client.connection.id] = client
+            if group in self._producers or len(self._producers) < PRODUCER_GROUPS_MAX:
+                self._producers.setdefault(group, {})[client.connection.id] = client
+                self._groups_of(client.connection.id)[0].add(group)
 
     def add_consumer(self, name: str, client: Client, how: tuple[str, str, str],
                      subscriptions: Iterable[Subscription] | None) -> None:
@@ -130,6 +135,7 @@ class Clients:
                                                                                    strict=True))
             changed = client.connection.id not in group.clients
             group.clients[client.connection.id] = client
+            self._groups_of(client.connection.id)[1].add(name)
             if subscriptions is not None:
                 changed = _subscribe(group, subscriptions) or changed
             self.changes += before != (group.model, list(group.subscriptions.values()))
@@ -146,13 +152,11 @@ class Clients:
 
     def gone(self, connection: Handle) -> None:
         """A connection has ended."""
-        changed = []
         with self._lock:
-            for group in [name for name, clients in self._producers.items() if connection.id in clients]:
+            producing, consuming = self._of.pop(connection.id, ((), ()))
+            for group in producing:
                 self._drop_producer(group, connection.id)
-            for name in [name for name, group in self._consumers.items() if connection.id in group.clients]:
-                changed.append(name)
-                self._drop_consumer(name, connection.id)
+            changed = [name for name in consuming if self._drop_consumer(name, connection.id)]
         for name in changed:
             self._on_change(name)
 
@@ -165,6 +169,9 @@ class Clients:
         for connection in silent.values():
             connection.close()
             self.gone(connection)
+
+    def _groups_of(self, connection_id: int) -> tuple[set[str], set[str]]:
+        return self._of.setdefault(connection_id, (set(), set()))
 
     def _drop_producer(self, group: str, connection_id: int) -> None:
         clients = self._producers.get(group, {})

@@ -103,7 +103,7 @@ class Processors:
 
     def later(self, processor: Processor, request: Request) -> bool:
         """Runs it in a worker. False: too much waits there."""
-        return self._core.workers.submit(lambda: self._run_later(processor, request))
+        return self._core.workers.submit(lambda: self._run_later(processor, request), len(request.frame.body))
 
     def _run_later(self, processor: Processor, request: Request) -> None:
         answer = self.run(processor, request)
@@ -123,6 +123,8 @@ class Processors:
             answer = request.answer(refused.code, refused.remark)
         except StoreStateError as error:
             answer = request.answer(Code.SERVICE_NOT_AVAILABLE, str(error))
+        except ValueError as error:         # a name or a number that the store refuses
+            answer = request.answer(Code.SYSTEM_ERROR, str(error))
         except (RmqStoreError, OSError) as error:
             log.error("request %d of %s failed: %s", request.frame.code, request.connection.peer, error)
             answer = request.answer(Code.SYSTEM_ERROR, str(error))

@@ -17,6 +17,7 @@ NOTIFY_CONSUMER_IDS_CHANGED = 40
 SUBSCRIPTIONS_MAX = 4096        # of one group
 GROUPS_OF_ONE_MAX = 1024        # of one connection
 NAME_MAX = 255
+CLIENT_ID_MAX = 1024
 
 
 class Heartbeats:
@@ -38,7 +39,8 @@ class Heartbeats:
     def _heartbeat(self, request: Request) -> Frame:
         data = request.json()
         frame = request.frame
-        client = Client(request.connection, _string(data.get("clientID")), frame.language, frame.version, time.monotonic())
+        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language, frame.version,
+                        time.monotonic())
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
@@ -131,7 +133,11 @@ def _shown(sub: Subscription) -> dict[str, object]:
 
 
 def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """A text that an answer can carry; "" for anything else. JSON can name half a character, which UTF-8 cannot."""
+    try:
+        return value if isinstance(value, str) and value.encode() else ""
+    except UnicodeEncodeError:
+        return ""
 
 
 def _list(value: object) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from rmq_store.store import MessageStore
 __all__ = ["Held", "HeldPulls"]
 
 HELD_MAX = 200_000
+HELD_OF_ONE_MAX = 20_000     # of one connection
 TRIES_MAX = 4
 _order = itertools.count()
 
@@ -57,7 +58,8 @@ class HeldPulls:
         """Keeps a request. False: there are too many. A message that came meanwhile is found."""
         key = held.topic, held.queue_id
         with self._lock:
-            if self._count >= HELD_MAX or self._stopped:
+            mine = self._of.get(held.connection_id, ())
+            if self._count >= HELD_MAX or len(mine) >= HELD_OF_ONE_MAX or self._stopped:
                 return False
             self._count += 1
             waiting = self._queues.get(key)

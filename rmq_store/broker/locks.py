@@ -13,6 +13,7 @@ __all__ = ["Locks"]
 LIFE_S = 60.0
 QUEUES_MAX = 10_000         # of one request
 LOCKS_MAX = 1_000_000
+NAME_MAX = 1024             # of a client id, a group or a topic
 
 _Key = tuple[str, str, int]     # group, topic, queue id
 
@@ -57,12 +58,13 @@ def _asked(request: Request) -> tuple[str, list[tuple[_Key, dict[str, Any]]]]:
     """(client id, the queues that it names)."""
     data = request.json()
     group, client, queues = data.get("consumerGroup"), data.get("clientId"), data.get("mqSet")
-    if not isinstance(group, str) or not isinstance(client, str) or not isinstance(queues, list) or len(queues) > QUEUES_MAX:
+    if not (isinstance(group, str) and isinstance(client, str) and len(group) <= NAME_MAX and len(client) <= NAME_MAX
+            and isinstance(queues, list) and len(queues) <= QUEUES_MAX):
         raise Refused(Code.SYSTEM_ERROR, f"the body lacks consumerGroup, clientId or an mqSet of at most {QUEUES_MAX} queues")
     keys: list[tuple[_Key, dict[str, Any]]] = []
     for queue in queues:
         topic, number = (queue.get("topic"), queue.get("queueId")) if isinstance(queue, dict) else (None, None)
-        if not isinstance(topic, str) or not isinstance(number, int):
+        if not isinstance(topic, str) or len(topic) > NAME_MAX or not isinstance(number, int):
             raise Refused(Code.SYSTEM_ERROR, "an entry of mqSet has no topic and queueId")
         keys.append(((group, topic, number), queue))
     return client, keys

@@ -49,9 +49,12 @@ class Offsets:
 
     def _update(self, request: Request) -> Frame:
         topic, offset = request.text("topic"), request.long("commitOffset")
-        if self._core.topics.get(topic) is None:
+        known = self._core.topics.find(topic)
+        if known is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"Topic {topic:.255} not exist!")
         group, queue_id = request.text("consumerGroup"), request.integer("queueId")
+        if queue_id >= known.queues:        # RocketMQ would keep offsets of any number
+            raise Refused(Code.SYSTEM_ERROR, f"queueId is {queue_id}: topic {topic} has {known.queues} queues")
         if self._core.groups.find(group) is None:
             raise Refused(Code.GROUP_NOT_EXIST, f"subscription group [{group:.255}] does not exist")
         try:

@@ -68,7 +68,7 @@ class Pulling:
             raise Refused(Code.GROUP_NOT_EXIST, f"subscription group [{name:.255}] does not exist,{FAQ}")
         if not group.consume:
             raise Refused(Code.NO_PERMISSION, f"subscription group no permission, {name}")
-        topic = core.topics.get(topic_name)
+        topic = core.topics.find(topic_name)
         if topic is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{topic_name:.255}] not exist, apply first please!{FAQ}")
         if not topic.perm & PERM_READ:

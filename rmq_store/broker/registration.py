@@ -6,13 +6,13 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.codes import RETRY
 from rmq_store.broker.core import Core
-from rmq_store.broker.topics import topic_problem
+from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.namesrv.routes import Broker as Entry
 from rmq_store.remoting.frame import Frame, decode, encode, frame_size
 
@@ -36,28 +36,44 @@ def advertised(listen: str, local: str, advertise: str) -> str:
     return listen
 
 
+def _row(core: Core, topic: Topic) -> dict[str, Any]:
+    """A topic as a route has it."""
+    return {"brokerName": core.options["brokerName"], "readQueueNums": topic.read, "writeQueueNums": topic.write,
+            "perm": topic.perm, "topicSysFlag": topic.sys_flag}
+
+
+class _Rows(Mapping[str, dict[str, Any]]):
+    """The topics of a snapshot as routes have them, each made when it is asked for."""
+
+    def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
+        self._core, self._topics = core, topics
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return _row(self._core, self._topics[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+
 def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
     """What the embedded name server says of this broker to the peer of a connection."""
-    topics: dict[str, dict[str, Any]] = {}
-    seen: object = None
-
     def promised(topic: str) -> dict[str, Any] | None:
         """The retry topic of a group that has not sent a heartbeat yet: a client that meets no route looks again after 30 s
         only, and some give up."""
+        core.topics.enter(topic)            # of a put of this process
+        if (found := core.topics.get(topic)) is not None:
+            return _row(core, found)
         if not topic.startswith(RETRY) or topic_problem(topic) or not core.options["autoCreateSubscriptionGroup"]:
             return None
-        return {"brokerName": core.options["brokerName"], "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+        return _row(core, Topic(topic, 1, 1, 6))
 
     def entry(connection: Any) -> Entry:
-        nonlocal topics, seen
-        snapshot = core.topics.snapshot()
-        name = core.options["brokerName"]
-        if snapshot is not seen:
-            seen = snapshot
-            topics = {t.name: {"brokerName": name, "readQueueNums": t.read, "writeQueueNums": t.write, "perm": t.perm,
-                               "topicSysFlag": t.sys_flag} for t in snapshot.values()}
         address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
-        return Entry(core.options["brokerClusterName"], name, 0, address, "", None, None, topics, promised)
+        return Entry(core.options["brokerClusterName"], core.options["brokerName"], 0, address, "", None, None,
+                     _Rows(core, core.topics.snapshot()), promised)
 
     return entry
 

@@ -97,6 +97,7 @@ class Sending:
             return request.answer(*put_failed(error))
         if future.done():
             return self._answer(sent, future)
+        request.frame.body = b""            # the log has it: what waits for a flush holds little
         future.add_done_callback(lambda done: self._core.reply(request, self._answer(sent, done)))
         return None
 
@@ -155,7 +156,7 @@ class Sending:
         if name in NO_SEND:
             raise Refused(Code.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         unit = request.flag("unitMode")
-        topic = core.topics.get(name) or core.topics.create_for_send(
+        topic = core.topics.find(name) or core.topics.create_for_send(
             name, request.ext.get("defaultTopic", ""), request.integer("defaultTopicQueueNums", 4), UNIT_FLAG if unit else 0)
         if topic is None and name.startswith(RETRY):
             topic = core.topics.create(name, 1, sys_flag=UNIT_SUB_FLAG if unit else 0)

@@ -41,6 +41,7 @@ from rmq_store.store import MessageStore
 __all__ = ["Broker"]
 
 EXPIRE_S = 10.0
+PAUSE_S = 0.2
 PULLS = (11, 361)
 log = logging.getLogger("rmq_store.broker")
 
@@ -210,11 +211,10 @@ class Broker:
                 core.store.topic_table.flush()
                 core.store.group_table.flush()
                 core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
-                for topic in core.store.topics():
-                    core.topics.enter(topic)
                 core.known.keep()
             except Exception as error:      # of whatever kind: the next round tries again
                 log.error("keeping the tables of the broker failed: %s", error)
+            self._ended.wait(PAUSE_S)       # one write for many topics that are made at once
 
     def close(self) -> None:
         """Takes no more requests, answers what is under way, registers off, and closes the store. Idempotent. Raises what

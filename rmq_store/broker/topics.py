@@ -87,6 +87,14 @@ class Topics:
     def get(self, name: str) -> Topic | None:
         return self.snapshot().get(name)
 
+    def find(self, name: str) -> Topic | None:
+        """As get; a topic that a put of this process made a moment ago is entered first."""
+        found = self.get(name)
+        if found is None:
+            self.enter(name)
+            found = self.get(name)
+        return found
+
     def create_for_send(self, name: str, default: str, queues: int, sys_flag: int) -> Topic | None:
         """As TopicConfigManager.createTopicInSendMessageMethod: by the topic that the client names as default."""
         model = self.get(default)
@@ -103,7 +111,10 @@ class Topics:
         if found is None:
             if len(self.snapshot()) >= TOPICS_MAX:
                 return None
-            self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm, topicSysFlag=sys_flag)
+            before = self._table.changes
+            entry = self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm, topicSysFlag=sys_flag)
+            if self._seen == before and self._table.changes == before + 1:      # else others made some, too
+                self._snapshot, self._seen = {**self._snapshot, name: _topic(name, entry)}, before + 1
             self._on_change(name)
             found = self.get(name)
         return found
@@ -123,7 +134,8 @@ class Topics:
         """A topic that a put of this process made: clients get a route to it."""
         if self.get(name) is None and not is_system_topic(name) and not topic_problem(name):
             queues = self._store._queues_of(name)
-            self.create(name, max((queue for queue, _, _ in queues), default=0) + 1)
+            if queues:
+                self.create(name, max(queue for queue, _, _ in queues) + 1)
 
     def content(self) -> dict[str, Any]:
         """What config/topics.json holds, on the device first, so that its version is the one that other processes meet."""
@@ -172,7 +184,10 @@ class Groups:
         """The group; made if groups are made on demand (RocketMQ: findSubscriptionGroupConfig)."""
         found = self.snapshot().get(name)
         if found is None and name and self._may_make(name):
-            self._table.add(name)
+            before = self._table.changes
+            entry = self._table.add(name)
+            if self._seen == before and self._table.changes == before + 1:
+                self._snapshot, self._seen = {**self._snapshot, name: _group(name, entry)}, before + 1
             self._on_change(name)
             found = self.snapshot().get(name)
         return found

@@ -10,27 +10,29 @@ __all__ = ["Workers"]
 
 THREADS_MAX = 8
 WAITING_MAX = 10_000
+BYTES_MAX = 256 << 20         # of the requests that wait
 
 
 class Workers:
     """submit may be called in any thread."""
 
     def __init__(self) -> None:
-        self._jobs: queue.Queue[Callable[[], object] | None] = queue.Queue(WAITING_MAX)
+        self._jobs: queue.Queue[tuple[Callable[[], object], int] | None] = queue.Queue(WAITING_MAX)
         self._lock = threading.Lock()
-        self._idle = 0
+        self._idle = self._bytes = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
-    def submit(self, job: Callable[[], object]) -> bool:
-        """False: too many jobs wait, or the broker closes."""
+    def submit(self, job: Callable[[], object], size: int = 0) -> bool:
+        """size: bytes that the job holds. False: too much waits, or the broker closes."""
         with self._lock:
-            if self._stopped:
+            if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
                 return False
             try:
-                self._jobs.put_nowait(job)
+                self._jobs.put_nowait((job, size))
             except queue.Full:
                 return False
+            self._bytes += size
             if self._idle < self._jobs.qsize() and len(self._threads) < THREADS_MAX:
                 self._threads.append(start_thread(self._run, "rmq-broker-worker"))
         return True
@@ -53,12 +55,15 @@ class Workers:
         while True:
             with self._lock:
                 self._idle += 1
-            job = self._jobs.get()
+            found = self._jobs.get()
             with self._lock:
                 self._idle -= 1
-            if job is None:
+            if found is None:
                 return
             try:
-                job()
+                found[0]()
             except Exception:
                 logging.getLogger("rmq_store.broker").exception("a job of the broker failed")
+            with self._lock:
+                self._bytes -= found[1]
+            del found           # what the job holds

@@ -84,7 +84,7 @@ EXITS: dict[str, dict[int, str]] = {
                 "the backup or to write TO", CORRUPT: "a file of the backup is damaged"},
     "namesrv": {FINE: "SIGTERM ended the server", CANNOT_OPEN: "the address cannot be listened on, or the ready file cannot be "
                 "written"},
-    "serve": {FINE: "SIGTERM ended the broker, and the store is closed", **_OPENED,
+    "serve": {FINE: "SIGTERM ended the broker, and the store is closed", **_OPENED, CORRUPT: _TABLES,
               CANNOT_OPEN: "an address cannot be listened on, the ready file cannot be written, another process has the store "
               "open for writing, or the kernel refuses"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "

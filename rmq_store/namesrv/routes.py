@@ -4,7 +4,7 @@ One thread uses an object. Nothing is on a disk: brokers register again every 30
 """
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ class Broker:
     ha: str
     channel: object
     version: Any = None
-    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    topics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     promised: Callable[[str], dict[str, Any] | None] = lambda topic: None      # a topic that it makes when it is used
 
 
@@ -107,13 +107,15 @@ class Routes:
         table = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
         if not isinstance(wrapper, dict) or not isinstance(table, dict):
             raise Refused("the body has no topicConfigTable")
+        topics = dict(broker.topics)
         for name, config in table.items():
             numbers = [config.get(n, 0) for n in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")] \
                 if isinstance(config, dict) else [None]
             if not all(type(n) is int for n in numbers):
                 raise Refused(f"the configuration of topic {name:.127} is not one")
-            broker.topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
+            topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
                                    "perm": numbers[2], "topicSysFlag": numbers[3]}
+        broker.topics = topics
         others = sum(len(b.topics) for b in self._brokers.values() if (b.name, b.id) != (broker.name, broker.id))
         if others + len(broker.topics) > TOPICS_MAX:
             raise Refused(f"more than {TOPICS_MAX} topics")
@@ -167,7 +169,7 @@ class Routes:
     def _delete_topic(self, channel: object, frame: Frame) -> Frame:
         for b in self._brokers.values():
             if b.channel is not None:       # the own broker's are its own to delete
-                b.topics.pop(frame.ext["topic"], None)
+                b.topics = {name: queue for name, queue in b.topics.items() if name != frame.ext["topic"]}
         return frame.answer()
 
     def _put_kv(self, channel: object, frame: Frame) -> Frame:

@@ -2,6 +2,7 @@
 
 It has the face of remoting.loop.Loop, so that a server can take either.
 """
+import logging
 import os
 import socket
 import threading
@@ -34,13 +35,15 @@ cdef extern from "<arpa/inet.h>" nogil:
 CONNECTIONS_MAX = 10_000
 BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections
 UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before it is not read any more,
-UNREAD_MOST = 48 << 20      # and before its connection is closed
+UNREAD_MOST = 48 << 20      # and before its connection is closed,
+UNREAD_ALL = 512 << 20      # and of all connections, before whoever adds to it is closed
 PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
 
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
+_log = logging.getLogger("rmq_store.network")
 
 
 cdef str _address(const rmq_address *a):
@@ -107,6 +110,7 @@ cdef class Front:
         self._stopping = threading.Lock()
         limits.connections = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.unread, limits.unread_most = BUFFERED_MAX, UNREAD_MAX, UNREAD_MOST
+        limits.unread_all = UNREAD_ALL
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
@@ -233,9 +237,18 @@ cdef class Front:
         if kind == RMQ_CLOSED:
             c = self._connections.pop(number)
             c.closed = True
-            self._on_close(c)
-        elif not rmq_net_stopped(self.net):
-            self._answer(self._connections[number], data)
+        elif rmq_net_stopped(self.net):
+            return 0
+        else:
+            c = self._connections[number]
+        try:
+            if kind == RMQ_CLOSED:
+                self._on_close(c)
+            else:
+                self._answer(c, data)
+        except Exception:               # of a handler: it costs this connection, and no other
+            _log.exception("a request of %s failed", c.peer)
+            c.close()
         return 0
 
     def _answer(self, FrontConnection connection, bytes data):

@@ -21,7 +21,7 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
-from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull,
+from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, HELD_OF_ONE_MAX, NOTED, Held, HeldQueue, Pull,
                                          Service)
 from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_subscription, tables_topic, text_hash)
 from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
@@ -290,7 +290,8 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     cdef Held *h
     cdef HeldQueue *at
     cdef Held **mine = <Held **> rmq_connection_own(c)
-    if s.held_count >= HELD_MAX or p.suspend_ns <= 0:
+    cdef int64_t *held_here = <int64_t *> &mine[1]
+    if s.held_count >= HELD_MAX or held_here[0] >= HELD_OF_ONE_MAX or p.suspend_ns <= 0:
         return False
     at = _held_queue(s, p.queue)
     if at == NULL:
@@ -312,6 +313,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     if s.held_count == 0:
         dispatch_waiter(s.dispatcher, 1)
     s.held_count += 1
+    held_here[0] += 1
     # What came between the look and the watch was not told to anybody: it is looked at again.
     if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
         _drop(s, c, h)
@@ -339,6 +341,7 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
         rmq_connection_own(c)[0] = h.next_of_connection
     _leave_queue(s, h.at)
     free(h)
+    (<int64_t *> &rmq_connection_own(c)[1])[0] -= 1
     s.held_count -= 1
     if s.held_count == 0:
         dispatch_waiter(s.dispatcher, -1)

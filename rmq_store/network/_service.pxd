@@ -19,7 +19,8 @@ cdef enum:
     WAITING_MAX = 1 << 17       # sends that wait for the device
 
     FOUND_MAX = 1000            # messages of one pull
-    HELD_MAX = 200_000
+    HELD_MAX = 200_000          # pulls, and those of one connection
+    HELD_OF_ONE_MAX = 20_000
     HELD_BUCKETS = 1 << 14
     CODES_MAX = 64              # tags of one pull
     NOTED = 1 << 12

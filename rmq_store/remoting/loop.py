@@ -2,11 +2,12 @@
 
 Any thread may send a frame to a connection: an answer that was held back, or a request of the server's own. Bounds:
 `connections_max` connections, FRAME_MAX bytes a frame, BUFFERED_MAX bytes of unfinished frames of all connections, OUT_MAX
-bytes that one peer has not taken, IDLE_S seconds of silence. A connection with an unread answer is not read, so a slow client
-holds only its own connection.
+bytes that one peer has not taken and OUT_OF_ALL_MAX that all have not, IDLE_S seconds of silence. A connection with an unread
+answer is not read, so a slow client holds only its own connection.
 """
 import errno
 import itertools
+import logging
 import selectors
 import socket
 import threading
@@ -21,6 +22,7 @@ __all__ = ["Connection", "Loop", "address_text"]
 CONNECTIONS_MAX = 1024
 BUFFERED_MAX = 64 << 20
 OUT_MAX = 48 << 20
+OUT_OF_ALL_MAX = 512 << 20
 IDLE_S = 120.0
 PAUSE_S = 0.5           # after an accept for which the process or the machine had no descriptor or memory
 SWEEP_S = 1.0
@@ -59,12 +61,12 @@ class Connection:
         with self._lock:
             if self.closed:
                 return False
-            if len(self.out) + len(data) > OUT_MAX:
-                self._loop.close_soon(self)
-                return False
             rest = self._try(data) if not self.out else data
             if not rest:
                 return True
+            if len(self.out) + len(rest) > OUT_MAX or not self._loop.keep(len(rest)):
+                self._loop.close_soon(self)
+                return False
             self.out += rest
         self._loop.look_at(self)
         return True
@@ -78,13 +80,16 @@ class Connection:
         with self._lock:
             if self.out:
                 with suppress(BlockingIOError):
-                    del self.out[:self.sock.send(self.out)]
+                    sent = self.sock.send(self.out)
+                    del self.out[:sent]
+                    self._loop.keep(-sent)
             return not self.out
 
     def end(self) -> None:
         """The loop has let it go."""
         with self._lock:
             self.closed = True
+            self._loop.keep(-len(self.out))
             self.sock.close()
 
     def _try(self, data: bytes) -> bytes | memoryview:
@@ -114,6 +119,7 @@ class Loop:
         self._listeners: list[socket.socket] = []
         self._connections: set[Connection] = set()
         self._buffered = 0
+        self._kept = 0          # bytes that peers have not taken
         self._paused: list[tuple[socket.socket, OnRequest]] = []    # listeners that take no connection until _accept_at
         self._accept_at: float | None = None
         self._sweep_at = 0.0
@@ -146,6 +152,14 @@ class Loop:
     def close(self) -> None:
         """Closes a loop that nobody serves."""
         self._end()
+
+    def keep(self, size: int) -> bool:
+        """Counts bytes that wait for a peer, or, if negative, do not wait any more. False: there are too many. Any thread."""
+        with self._asked:
+            if size > 0 and self._kept + size > OUT_OF_ALL_MAX:
+                return False
+            self._kept += size
+            return True
 
     def look_at(self, connection: Connection) -> None:
         """Something waits to be written to it. Any thread."""
@@ -234,6 +248,10 @@ class Loop:
         except BlockingIOError:
             return
         except (OSError, BadFrame):         # as RocketMQ does: no answer, the connection is closed
+            self._close(connection)
+            return
+        except Exception:                   # a handler's: it costs this connection, and not the server
+            logging.getLogger("rmq_store.remoting").exception("a request of %s failed", connection.peer)
             self._close(connection)
             return
         wanted = selectors.EVENT_WRITE if connection.out else selectors.EVENT_READ

@@ -1,0 +1,101 @@
+"""Peers that send what no client sends: each loses its request or its connection, and the others go on."""
+import json
+import random
+import struct
+
+import pytest
+
+from rmq_store.broker import holding, workers
+from rmq_store.remoting.frame import BINARY, Frame, encode
+from tests.broker.peer import Peer
+
+
+def test_half_a_character(broker, peer):
+    """JSON can name half a surrogate pair, and UTF-8 cannot."""
+    bad = b'"\\ud800"'
+    with Peer(broker.address, BINARY) as other:
+        for code, body in ((34, b'{"clientID":%s,"consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":%s}]}]}'),
+                           (46, b'{"subscriptionData":{"expressionType":%s,"subString":%s}}'),
+                           (41, b'{"clientId":%s,"consumerGroup":%s,"mqSet":[]}'), (200, b'{"groupName":%s,"x":%s}')):
+            other.ask(code, body % (bad, bad))
+        assert other.ask(38, consumerGroup="G").code == 0
+    assert peer.put().code == 0
+    assert peer.ask(38, consumerGroup="none").code == 1
+
+
+def test_offsets_of_queues_that_are_not_there(peer):
+    peer.put()
+    assert peer.ask(15, consumerGroup="G", topic="T", queueId=4, commitOffset=0).code == 1
+    assert peer.ask(15, consumerGroup="G", topic="T", queueId=-1, commitOffset=0).code == 1
+
+
+def test_too_many_held_pulls_are_answered(broker, peer, monkeypatch):
+    monkeypatch.setattr(holding, "HELD_OF_ONE_MAX", 3)
+    peer.put()
+    broker.store.wait_dispatched(10)
+    numbers = [peer.ask_pull(offset=1, bits=6, subscription="*") for _ in range(4)]
+    assert peer.answer(numbers[3]).code == 19
+    assert broker._core.held.count == 3
+
+
+def test_too_much_work_is_answered_busy(broker, peer, monkeypatch):
+    monkeypatch.setattr(workers, "WAITING_MAX", 1)
+    monkeypatch.setattr(broker._core.workers, "submit", lambda job, size: False)
+    assert peer.ask(28).code == 2
+    assert peer.put(properties={"TRAN_MSG": "true"}).code == 2
+    assert peer.put().code == 0
+
+
+def test_a_handler_that_fails_costs_one_connection(broker, peer, monkeypatch):
+    def fail(request):
+        raise RuntimeError("planned")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(broker._processors._table, 9999, (fail, False))
+        patch.setitem(broker._processors._table, 9998, (fail, True))
+        assert peer.ask(9999).code == 1
+        assert peer.ask(9998).remark == "RuntimeError: planned"
+        patch.setattr(broker._core, "dressed", fail)
+        with Peer(broker.address) as other, pytest.raises((EOFError, OSError)):
+            other.ask(30, topic="T", queueId=0)
+    assert peer.ask(30, topic="T", queueId=0).code == 0
+
+
+SEND = {"a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+FRAMES = [
+    Frame(310, 1, SEND | {"i": "k\x01v\x02"}, b"x"),
+    Frame(11, 2, {"consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
+                  "commitOffset": "0", "suspendTimeoutMillis": "10", "subVersion": "0", "subscription": "*"}),
+    Frame(34, 3, {}, json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [
+        {"groupName": "G", "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}]}]}).encode()),
+    Frame(320, 4, SEND | {"m": "true"}, struct.pack(">iiiii1sh", 23, 0, 0, 0, 1, b"b", 0)),
+    Frame(17, 5, {"topic": "U", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "attributes": "+a=b"}),
+    Frame(36, 6, {"group": "G", "offset": "0", "delayLevel": "1"}),
+    Frame(37, 7, {"commitOrRollback": "8", "producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": "0"}),
+    Frame(41, 8, {}, b'{"clientId":"c","consumerGroup":"G","mqSet":[]}')]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_frames(broker, seed):
+    """Random changes of real frames, JSON and binary: the broker answers a good peer afterwards, and holds nothing of the bad."""
+    dice = random.Random(seed)
+    for _ in range(150):
+        frame = dice.choice(FRAMES)
+        frame.serialize = dice.choice((0, BINARY))
+        data = bytearray(encode(frame))
+        for _ in range(dice.randrange(1, 6)):
+            at = dice.randrange(len(data))
+            if dice.random() < 0.5:
+                data[at] = dice.randrange(256)
+            elif dice.random() < 0.5:
+                del data[at:at + dice.randrange(1, 8)]
+            else:
+                data[at:at] = dice.randbytes(dice.randrange(1, 8))
+            data = data or bytearray(b"\0")
+        if dice.random() < 0.7:
+            data[0:4] = (len(data) - 4).to_bytes(4, "big", signed=True)
+        with Peer(broker.address) as bad:
+            bad.sock.sendall(data)
+    with Peer(broker.address) as good:
+        assert good.ask(30, topic="none", queueId=0).code == 0
+        assert good.put("good", b"still here").code == 0
