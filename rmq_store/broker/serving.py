@@ -239,6 +239,8 @@ class Broker:
         if hasattr(core, "workers"):
             core.workers.stop()
         self._front.stop()
+        if hasattr(core, "known"):
+            core.known.stop()
         if hasattr(self, "store"):
             self.store.close()
 

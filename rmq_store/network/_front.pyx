@@ -151,7 +151,7 @@ cdef class Front:
     def use(self, StoreWait store not None, **facts):
         """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
         answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
-        `long_polling`, `short_polling_ms`. The end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
+        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection. The end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
         if self._started or self.service != NULL or self._ended():

@@ -21,8 +21,7 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
-from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, HELD_OF_ONE_MAX, NOTED, Held, HeldQueue, Pull,
-                                         Service)
+from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull, Service)
 from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_subscription, tables_topic, text_hash)
 from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
@@ -291,7 +290,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     cdef HeldQueue *at
     cdef Held **mine = <Held **> rmq_connection_own(c)
     cdef int64_t *held_here = <int64_t *> &mine[1]
-    if s.held_count >= HELD_MAX or held_here[0] >= HELD_OF_ONE_MAX or p.suspend_ns <= 0:
+    if s.held_count >= HELD_MAX or held_here[0] >= s.held_of_one or p.suspend_ns <= 0:
         return False
     at = _held_queue(s, p.queue)
     if at == NULL:

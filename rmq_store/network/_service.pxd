@@ -19,8 +19,7 @@ cdef enum:
     WAITING_MAX = 1 << 17       # sends that wait for the device
 
     FOUND_MAX = 1000            # messages of one pull
-    HELD_MAX = 200_000          # pulls, and those of one connection
-    HELD_OF_ONE_MAX = 20_000
+    HELD_MAX = 200_000          # pulls
     HELD_BUCKETS = 1 << 14
     CODES_MAX = 64              # tags of one pull
     NOTED = 1 << 12
@@ -119,6 +118,7 @@ cdef struct Service:
     HeldQueue *held_queues[HELD_BUCKETS]
     Held *held                  # all of them
     int64_t held_count
+    int64_t held_of_one         # how many one connection may have
     int64_t next_expiry         # monotonic ns, before which none expires
     int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
     # ---- counts: rmq_count
@@ -131,7 +131,7 @@ cdef struct Service:
     char properties[1 << 16]    # of the send at hand
 
 
-# facts: version (of answers), region, trace_on, cluster, long_polling, short_polling_ms. Raises ValueError, OSError.
+# facts: as Front.use has them. Raises ValueError, OSError.
 cdef Service *service_new(StoreWait store, object facts) except NULL
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil
 cdef void service_publish(Service *s, Tables *tables) noexcept nogil

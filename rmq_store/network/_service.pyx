@@ -1,4 +1,4 @@
-"""What the network thread answers by itself: which request goes where, and the begin and end of it. Contract in _service.pxd."""
+"""What the network thread answers by itself: which request goes where; begin and end. Contract in _service.pxd."""
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -136,6 +136,7 @@ cdef int _know_broker(Service *s, object facts) except -1:
     s.version = facts.get("version", 479 if s.compat5 else 409)
     s.trace_on = facts.get("trace_on", True)
     s.long_polling = facts.get("long_polling", True)
+    s.held_of_one = facts.get("held_of_one", 20_000)
     s.short_polling_ns = facts.get("short_polling_ms", 1000) * 1_000_000
     memcpy(s.region, PyBytes_AS_STRING(region), PyBytes_GET_SIZE(region))
     s.region_size = len(region)

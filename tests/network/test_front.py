@@ -148,6 +148,25 @@ def test_on_close_comes_once_for_each_connection_that_asked(front, closed):
     assert len({c.id for c in closed}) == 3
 
 
+def test_a_handler_that_fails_costs_its_connection(front, closed):
+    def on_request(_connection, frame):
+        if frame.code == 9:
+            raise RuntimeError("planned")
+        return frame.answer()
+
+    def on_close(_connection):
+        closed.append(_connection)
+        raise RuntimeError("planned")
+
+    other = Front("127.0.0.1", 0, on_request, on_close)
+    with serving(other):
+        bad, good = Peer(other.address), Peer(other.address)
+        bad.send(9)
+        assert bad.receive() is None
+        while not closed:
+            assert good.ask(1).code == 0
+
+
 def test_stop_while_requests_are_in_flight():
     held, begun = threading.Event(), threading.Event()
 
