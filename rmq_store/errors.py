@@ -240,6 +240,24 @@ class OsPageCacheBusy(PutError):
     status = PutStatus.OS_PAGE_CACHE_BUSY
 
 
+class WheelTimerFlowControl(PutError):
+    """Too many timer messages are due in the same slot (timer_congest_num_each_slot). Choose another time, or put later."""
+
+    status = PutStatus.WHEEL_TIMER_FLOW_CONTROL
+
+
+class WheelTimerMsgIllegal(PutError):
+    """The time of delivery is no number, or beyond timer_max_delay_sec; or what is to be deleted was due already."""
+
+    status = PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+
+
+class WheelTimerNotEnable(PutError):
+    """The message has a time of delivery, and timer_wheel_enable is false."""
+
+    status = PutStatus.WHEEL_TIMER_NOT_ENABLE
+
+
 class PoolExhausted(PutError):
     """The transient store pool has no room, and pool_empty is "fail"."""
 

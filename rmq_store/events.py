@@ -45,6 +45,11 @@ class Event(Enum):
     OPTIONS_IGNORED = "config", _INFO, (
         "ignored %(count)d keys of %(source)s, which are options of the broker and not of the store: %(names)s")
 
+    # filters of groups
+    FILTERS_DROPPED = "consumer", _WARNING, (
+        "dropped the %(count)d filters of %(file)s: they are for a bloom filter of other parameters than %(bits)d bits and "
+        "%(hashes)d hash functions; the groups have to register again")
+
     # load and recovery
     RECOVERY_STARTED = "recovery", _INFO, "recovering %(path)s (%(kind)s) from %(file)s"
     RECOVERED = "recovery", _INFO, (
@@ -130,6 +135,17 @@ class Event(Enum):
         "(EMSGSIZE) means that a message is larger than the pool: open the store with the message_size_max_bytes that the "
         "message was put with, or with more")
 
+    # timer
+    TIMER_SKIPPED = "timer", _WARNING, (
+        "skipped %(count)d timer messages of %(path)s that cannot be delivered: they are unreadable, damaged, deleted with their "
+        "log file, or have no real topic and queue")
+    TIMER_REPEATED = "timer", _WARNING, (
+        "the delivery of timer messages of %(path)s failed %(count)d times (last errno %(errno)d) and is retried, but after a "
+        "failed sync only when the store is opened again")
+    TIMER_LOG_CUT = "timer", _WARNING, (
+        "cut the timer log of %(path)s at position %(offset)d, behind the last good unit; a copy of the rest is in %(copy)s; the "
+        "messages of the rest are taken from the queue again, and some may be delivered twice")
+
     # transactions
     CHECK_FAILED = "transaction", _WARNING, (
         "the check callback of group %(group)s failed for transaction %(id)s at check %(checks)d: %(error)s; the transaction "
@@ -169,6 +185,12 @@ class Event(Enum):
         "%(file)s is old enough to be deleted, but its directory cannot be written: the file stays, and so do all later ones")
     LOG_DIRECTORY_BACK = "cleaning", _INFO, (
         "the disk of %(directory)s is %(used)d %% full: it gets new commit-log files of %(path)s again")
+
+    # compaction topics
+    COMPACTED = "compaction", _INFO, (
+        "compacted topic %(topic)s, queue %(queue_id)d of %(path)s: %(kept)d of %(count)d messages are the newest of their keys")
+    COMPACTION_FILE_ASIDE = "compaction", _WARNING, (
+        "a file of a compaction log disagrees with the queue, or lacks its other half; it was moved or copied to %(path)s")
 
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (

@@ -25,6 +25,8 @@ from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFam
 from prometheus_client.registry import Collector
 
 from rmq_store.errors import StoreStateError
+from rmq_store.log.recovery.places import Places
+from rmq_store.services.cleaning.rules import used_percent
 
 if TYPE_CHECKING:
     from rmq_store.base.histogram._histogram import Histogram
@@ -64,6 +66,7 @@ _COUNTERS = {
     "rmq_store_got_disk_messages": ("got_disk_messages", "Messages that gets returned from further behind the "
                                     "end of the log than memory_ratio_pct of the memory"),
     "rmq_store_got_disk_bytes": ("got_disk_bytes", "Bytes of the records of rmq_store_got_disk_messages"),
+    "rmq_store_bit_map_skips": ("bit_map_skips", "Messages that gets with a SQL92 filter skipped because of their bit map"),
     "rmq_store_commits": ("commits", "Commits from the pool to the file"),
     "rmq_store_flushes": ("flushes", "Flushes of the log to the device"),
     "rmq_store_pool_waits": ("pool_waits", "Puts that waited for room in the pool"),
@@ -123,6 +126,12 @@ class StoreCollector(Collector):
         free = GaugeMetricFamily("rmq_store_pool_free_bytes", "Bytes of the pool that hold nothing to commit", labels=label)
         free.add_metric(path, max(stats["pool_bytes"] - (stats["wrote"] - stats["committed"]), 0))
         yield free
+        disks = GaugeMetricFamily("rmq_store_log_disk_used_ratio", "Used share of the disk of each directory of the log",
+                                  labels=["path", "directory"])
+        for directory in Places(store.path, store.options).commitlogs:
+            if (percent := used_percent(directory)) >= 0:
+                disks.add_metric([*path, directory], percent / 100)
+        yield disks
         for name, (key, what) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, what, labels=label)
             gauge.add_metric(path, float(stats[key]))

@@ -72,9 +72,15 @@ class PutStatus(_Status):
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = (
         12, "The message is not stored: it would make more light queues than lmq_count_max.",
         "Put to light queues that are there, or raise lmq_count_max.")
-    WHEEL_TIMER_FLOW_CONTROL = 13, "The message is not stored: too many timers are due at its time."
-    WHEEL_TIMER_MSG_ILLEGAL = 14, "The message is not stored: its timer properties are wrong."
-    WHEEL_TIMER_NOT_ENABLE = 15, "The message is not stored: the timer wheel is off."
+    WHEEL_TIMER_FLOW_CONTROL = (
+        13, "The message is not stored: too many timer messages are due in its slot.",
+        "Choose another time, put the message again later, or raise timer_congest_num_each_slot.")
+    WHEEL_TIMER_MSG_ILLEGAL = (
+        14, "The message is not stored: its time of delivery is wrong, too late, or past for a recall.",
+        "Correct the time. The text of the exception names the value and the limit.")
+    WHEEL_TIMER_NOT_ENABLE = (
+        15, "The message is not stored: it has a time of delivery, and the timer wheel is off.",
+        "Open the store with timer_wheel_enable=True.")
 
     @property
     def stored(self) -> bool:

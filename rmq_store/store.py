@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rmq_store.access.waiting.listeners import ArrivingListener, Listeners, MessageListener
@@ -41,15 +42,18 @@ from rmq_store.opened.measured import measured
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
-from rmq_store.opened.tasks import known_offsets, log_flusher, policy_taker, tasks_of
+from rmq_store.opened.tasks import filter_setter, known_offsets, log_flusher, policy_taker, release_task, tasks_of
 from rmq_store.opened.watch import Watch
 from rmq_store.services.cleaning.cleaner import Cleaner
+from rmq_store.services.compaction.service import Compactions
+from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService
 from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 from rmq_store.services.statistics.windows import Windows
+from rmq_store.services.timer.service import TimerService
 from rmq_store.services.transaction.checking import Checker
 from rmq_store.services.transaction.service import Transactions
 
@@ -165,24 +169,32 @@ class MessageStore(StoreServes):
         self._hooks_lock = StoreLock(self.path, "the put hooks")
         self._rates = Rates(self.path)
         self._windows = Windows(self.path, "DefaultCluster")
-        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self),
+        ready = self._filters
+        filters = (lambda: ready) if ready is not None else partial(
+            open_filters, self._files, self.path, self.options, filter_setter(self))
+        self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self), filters,
                                     light=self.options.enable_lmq, topics_changed=policy_taker(self))
         consuming = self._consuming
+        self._compactions = Compactions(self, self._files, services)
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
         self._checker = Checker(self, self._transactions)
         self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
-        self._cleaner = Cleaner(self._files, places, known_offsets)
+        self._cleaner = Cleaner(self._files, places, known_offsets, self._compactions.feed)
         if not self.readonly:
             self._watch = Watch(self, tasks_of(self, services))
         elif self.options.follow:
-            self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files)])
+            self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files),
+                                       *release_task(self.options)])
         if services and not self.readonly and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
+        self._timer_serves = services
+        if services and not self.readonly and TimerService.wanted(self):
+            self._timer = TimerService(self, self._files)
         if self.options.signals:
             close_on_signals()
-        self._take_policies_of_file()
         self._opened()
+        self._take_policies_of_file()
         if services and not self.readonly:
             self._entering = Entering(self)
         if services and not self.readonly:
@@ -341,7 +353,7 @@ class MessageStore(StoreServes):
     def _own_thread(self) -> bool:
         """True in a thread that close() joins."""
         here = threading.current_thread()
-        parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker)
+        parts = (self._sealer, self._listeners, self._watch, self._publisher, self._checker, self._compactions)
         return (any(part is not None and part.thread is here for part in parts) or self._dispatchers.own_thread()
                 or self._completer.in_callback())
 
@@ -354,23 +366,28 @@ class MessageStore(StoreServes):
                     part.stop()
             self._completer.close()
             self._stop_following()
+        self._compactions.close()
         return [], None
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        for part in (self._sealer, self._publisher, self._checker, self._dispatchers):
+        for part in (self._sealer, self._publisher, self._checker, self._dispatchers, self._compactions):
             if part is not None:
                 part.stop()
         early: list[BaseException] = []
         self._attempt(early, "writing op messages", self._transactions.end_all, self)
+        self._attempt(early, "feeding compaction logs", self._compactions.finish, self)
         self._refuse_calls()
         if self._delay is not None:
             self._delay.stop()
+        if self._timer is not None:
+            self._timer.stop()
         if self._listeners is not None:
             self._listeners.stop()
         if self._watch is not None:
             self._watch.stop()
         self._completer.close()
+        self._compactions.close()
         problems, lag = self._stop(self.options.close_timeout_ms)
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
@@ -383,6 +400,8 @@ class MessageStore(StoreServes):
         else:
             self._consuming.end(write=False)
             self._dispatchers.end(write=False)
+        if self._timer is not None:
+            self._attempt(problems, "writing timer messages' state", self._timer.end, not problems)
         self._attempt(problems, "deleting an old commit-log file", self._cleaner.finish)
         behind = None
         if self.checkpoint_fd >= 0:         # else an interrupted close() has come further than this
@@ -422,11 +441,17 @@ class MessageStore(StoreServes):
     def _abandon(self, io: IoTable) -> None:
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
-        for part in (self._publisher, self._sealer, self._watch, getattr(self, "_dispatchers", None)):
+        later = [getattr(self, name, None) for name in ("_dispatchers", "_compactions")]
+        for part in (self._publisher, self._sealer, self._watch, *later):
             if part is not None:
                 part.stop()
         if self._delay is not None:
             self._delay.stop()
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.end(False)
+        if hasattr(self, "_compactions"):
+            self._compactions.close()
         self._end_failed_open()
         self._let_go([], ControlFiles(io))
 

@@ -30,6 +30,9 @@ typedef struct rmq_io {
     int64_t (*pwrite)(void *ctx, int fd, const void *from, size_t n, int64_t offset);
     int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out); /* MAP_SHARED; writable: DONTFORK */
     int (*munmap)(void *ctx, void *at, size_t n);
+    /* Gives back the memory of a whole map, and what the page cache keeps of its file (clean and mapped by nobody). The map
+     * stays, and so do its bytes: who looks at them next reads them again. */
+    int (*release)(void *ctx, int fd, void *at, size_t n);
     int (*msync)(void *ctx, int fd, void *at, size_t n); /* MS_SYNC; `at` page-aligned; fd names the file for the record */
     int (*fdatasync)(void *ctx, int fd);
     int (*fsync)(void *ctx, int fd);

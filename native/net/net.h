@@ -42,7 +42,7 @@ struct rmq_net {
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
     int stop, started, stopped;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
-    int64_t buffered, unread, stalled;
+    int64_t buffered, stalled, unread;      /* unread: bytes of answers that sockets have not taken, of all connections */
     rmq_connection **slots;
     uint32_t *generations, *unused;         /* unused: a stack of slots */
     int *fds;                               /* of the slots; for children of fork */

@@ -51,13 +51,12 @@ unsigned char *rmq_connection_room(rmq_connection *c, size_t n) {
 void rmq_connection_filled(rmq_connection *c, size_t n) {
     c->out_size += n;
     c->net->unread += (int64_t)n;
-    if (c->net->unread > c->net->limits.unread_all) c->dead = 1;        /* it is marked: room was asked for */
 }
 
 static void sent(rmq_connection *c, size_t n) {
     rmq_count(&c->net->counts.bytes_out, (int64_t)n);
-    c->out_from += n;
     c->net->unread -= (int64_t)n;
+    c->out_from += n;
     if (c->out_from < c->out_size) return;
     c->out_from = c->out_size = 0;
     if (c->out_room > OUT_KEPT) {       /* what a burst needed is not kept for ever */
@@ -136,6 +135,7 @@ void connection_settle(rmq_connection *c) {
         struct iovec part = {c->out + c->out_from, unsent(c)};
         ssize_t n = send_parts(c, &part, 1);
         if (n > 0) sent(c, (size_t)n);
+        if (unsent(c) && c->net->unread > c->net->limits.unread_all) c->dead = 1;     /* slow peers would take all memory */
     }
     if (!c->dead) watch(c);
     if (c->dead || (c->ending && unsent(c) == 0)) {

@@ -9,7 +9,7 @@
 
 enum {
     RMQ_FRAME_MAX = 1 << 24,    /* bytes of a frame with its length field */
-    RMQ_HEADER_MAX = 1 << 16,   /* bytes of a header */
+    RMQ_HEADER_MAX = 1 << 18,   /* bytes of a header: 32,767 of properties, each of which may be an escape of 6 */
     RMQ_EXT_MAX = 128,          /* entries of ext */
     RMQ_JSON = 0,
     RMQ_BINARY = 1,

@@ -98,6 +98,12 @@ static int sys_munmap(void *ctx, void *at, size_t n) {
     (void)ctx;
     return result(munmap(at, n));
 }
+static int sys_release(void *ctx, int fd, void *at, size_t n) {
+    (void)ctx;
+    /* of a shared map of a file only what this process has in its page tables goes; the kernel keeps what is not written yet */
+    if (madvise(at, n, MADV_DONTNEED) < 0) return -errno;
+    return -posix_fadvise(fd, 0, (off_t)n, POSIX_FADV_DONTNEED);
+}
 static int sys_msync(void *ctx, int fd, void *at, size_t n) {
     (void)ctx;
     (void)fd;
@@ -237,7 +243,7 @@ static int64_t sys_mono_ns(void *ctx) {
 static const rmq_io system_io = {
     .open = sys_open, .close = sys_close, .size = sys_size,
     .modified_ms = sys_modified_ms, .alone = sys_alone, .next_data = sys_next_data, .pread = sys_pread, .pwrite = sys_pwrite,
-    .mmap = sys_mmap, .munmap = sys_munmap, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
+    .mmap = sys_mmap, .munmap = sys_munmap, .release = sys_release, .msync = sys_msync, .fdatasync = sys_fdatasync, .fsync = sys_fsync,
     .fallocate = sys_fallocate, .ftruncate = sys_ftruncate, .rename = sys_rename, .unlink = sys_unlink,
     .mkdir = sys_mkdir, .rmdir = sys_rmdir, .sync_dir = sys_sync_dir, .lock = sys_lock,
     .direct_align = sys_direct_align, .pwrite_durable = sys_pwrite_durable, .ring_setup = sys_ring_setup,

@@ -222,6 +222,16 @@ static int probe_munmap(void *ctx, void *at, size_t n) {
     return (int)probe_end(&s, p->below->munmap(p->below->ctx, at, n), NULL, 0);
 }
 
+static int probe_release(void *ctx, int fd, void *at, size_t n) {
+    rmq_probe *p = ctx;
+    probe_step s;
+    probe_begin(&s, p, RMQ_CALL_RELEASE, fd, NULL, 0);
+    s.call.length = (int64_t)n;
+    if (s.error) return (int)probe_end(&s, -s.error, NULL, 0);
+    /* After a freeze the map is a copy, which would be lost. */
+    return (int)probe_end(&s, s.skip ? 0 : p->below->release(p->below->ctx, fd, at, n), NULL, 0);
+}
+
 static int probe_msync(void *ctx, int fd, void *at, size_t n) {
     rmq_probe *p = ctx;
     probe_step s;
@@ -351,6 +361,7 @@ void probe_fill_calls(rmq_io *table) {
     table->direct_align = probe_direct_align;
     table->mmap = probe_mmap;
     table->munmap = probe_munmap;
+    table->release = probe_release;
     table->msync = probe_msync;
     table->fdatasync = probe_fdatasync;
     table->fsync = probe_fsync;

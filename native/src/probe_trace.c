@@ -13,8 +13,8 @@ struct probe_chunk {
 };
 
 static const char *const kind_names[RMQ_CALL_KINDS] = {
-    "open", "close", "size", "modified_ms", "alone", "next_data", "pread", "pwrite", "mmap", "munmap", "msync", "fdatasync",
-    "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "direct_align", "ring_setup",
+    "open", "close", "size", "modified_ms", "alone", "next_data", "pread", "pwrite", "mmap", "munmap", "release", "msync",
+    "fdatasync", "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock", "direct_align", "ring_setup",
     "ring_buffers", "ring_files", "ring_file", "ring_submit", "ring_write", "ring_sync", "ring_reap", "map_store", "mono_ns",
     "mark",
 };

@@ -14,8 +14,8 @@ from rmq_store.access.reader._checked import whole
 from rmq_store.access.waiting.loops import LOOK_ENTRIES
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.errors import StoreStateError, illegal
-from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer, _deadline
-from rmq_store.services.consumer.handling import check_handler, refuse_unrun
+from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer
+from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -56,7 +56,7 @@ class AsyncConsumer:
     async def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
         """As Consumer.poll. Report the outcome of the batch with `ack` and `nack`. For a single message that failed use
         `await consumer.retry(message)`, because the batch's own retry holds the loop until the message is on the device."""
-        return await self._poll(max_count, _deadline(timeout), None)
+        return await self._poll(max_count, deadline_of(timeout), None)
 
     async def _poll(self, max_count: int, end: float | None, stop: asyncio.Event | None) -> Batch | None:
         consumer = self._consumer

@@ -23,7 +23,7 @@ from rmq_store.access.writer._future import PutFuture
 from rmq_store.access.writer._put import PutResult
 from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.aio.consumer import AsyncConsumer
-from rmq_store.aio.reports import AsyncReports
+from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter
@@ -49,7 +49,7 @@ ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
 
-class AsyncMessageStore(AsyncReports):
+class AsyncMessageStore(AsyncFilters):
     """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
     `store.store` is the MessageStore; use it for attributes and for listeners (options, offsets, add_arriving_listener).
@@ -284,9 +284,9 @@ class AsyncMessageStore(AsyncReports):
         consumer = await in_own_thread(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
         return AsyncConsumer(self.store, consumer)
 
-    async def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
+    async def lag(self, group: str | None = None, topic: str | None = None, **filters: Any) -> list[Lag]:
         """As MessageStore.lag."""
-        return await in_own_thread(lambda: self.store.lag(group, topic))
+        return await in_own_thread(lambda: self.store.lag(group, topic, **filters))
 
     async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
         """As MessageStore.reset_offset."""

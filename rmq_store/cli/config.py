@@ -114,6 +114,8 @@ def text_of(option: Option, value: Any) -> str:
         return f"none: {option.none}"
     if isinstance(value, bool):
         return str(value).lower()
+    if option.kind == "paths" and isinstance(value, tuple):
+        return ",".join(value) or "none"
     if isinstance(value, tuple):
         return " ".join(map(str, value)) + (" ms" if option.kind == "levels" else "")
     return f"{value} {option.unit}".rstrip()

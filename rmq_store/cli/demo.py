@@ -14,6 +14,7 @@ from typing import Any
 from rmq_store.cli.common import PATH, keywords, number, open_store, option_arguments
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output, Progress, size_text
+from rmq_store.config.values import path_list, to_paths
 
 TOPIC = "demo-orders"
 QUEUES = 4
@@ -169,7 +170,8 @@ def _show_files(root: str, files: list[tuple[str, int, int]], out: Output) -> No
 
 
 def _show_commands(root: str, options: dict[str, Any], message_id: str, out: Output) -> None:
-    log = os.path.join(options.get("commitlog_path") or os.path.join(root, "commitlog"), "0" * 20)
+    directories = path_list(to_paths(options["commitlog_path"])) if options.get("commitlog_path") else []
+    log = os.path.join(min(directories, default=os.path.join(root, "commitlog")), "0" * 20)
     commands = (
         ("what it holds", "", ["stat", root]),
         ("the newest messages of a queue", "", ["get", root, "-t", TOPIC, "-q", "0", "-i", "-5"]),

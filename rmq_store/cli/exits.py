@@ -46,6 +46,7 @@ EXITS: dict[str, dict[int, str]] = {
     "topics": {FINE: "the command did its work", FINDINGS: "list: there is no topic to show; delete, unused and expired: a "
                "queue was kept", **_OPENED, CORRUPT: _TABLES},
     "groups": {FINE: "the command did its work", FINDINGS: "list: there is no group to show", **_OPENED, CORRUPT: _TABLES},
+    "filters": {FINE: "the command did its work", FINDINGS: "list: there is no filter to show", **_OPENED, CORRUPT: _TABLES},
     "transactions": {FINE: "the command listed the pending transactions, or decided those that were named",
                      FINDINGS: "there is no transaction of that id, or it was decided differently before", **_OPENED,
                      CORRUPT: _TABLES},

@@ -38,6 +38,7 @@ COMMANDS = {
     "offsets": "show the offsets of consumer groups, or move the offset of one group",
     "topics": "show, make, change or delete topics as a broker would know them; remove unused queues",
     "groups": "show, make, change or delete consumer groups as a broker would know them",
+    "filters": "show, register or delete the SQL92 filters of consumer groups",
     "transactions": "list the transactions that nobody has decided, commit one or roll it back",
     "clean": "delete old commit-log files and the queue and index entries that point into them",
     "dump": "decode the files of a store; this works on damaged stores too",

@@ -2,7 +2,7 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import NAME, OFFSET, QUEUE_ID, moment, open_store, store_arguments
+from rmq_store.cli.common import NAME, OFFSET, QUEUE_ID, moment, open_store, sql_argument, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
@@ -17,6 +17,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--topic", type=NAME, help="only this topic; for commit and reset: the topic")
     parser.add_argument("-q", "--queue", type=QUEUE_ID, help="for commit and reset: the queue; reset without this option moves "
                         "all queues")
+    parser.add_argument("--tags", help="for lag: also count the messages left to consume that have one of these tags, "
+                        "\"a || b\"; not with --sql")
+    sql_argument(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("-i", "--offset", type=OFFSET, help="for commit and reset: the queue offset to continue at")
     where.add_argument("--time", type=moment, metavar="TIME", help="for reset: continue at the first message stored at this "
@@ -25,6 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.action != "lag" and (args.tags is not None or args.sql is not None):
+        raise ConfigError(f"offsets {args.action} takes neither --tags nor --sql: offsets lag counts by them")
     if args.action in ("show", "lag"):
         return _show(args, out)
     if args.group is None or args.topic is None:
@@ -59,7 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _show(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
-        rows = store.lag(args.group, args.topic)
+        rows = store.lag(args.group, args.topic, tags=args.tags, sql=args.sql)
     lag = args.action == "lag"
     if args.action == "show":
         rows = [row for row in rows if row.offset >= 0]
@@ -67,16 +72,26 @@ def _show(args: argparse.Namespace, out: Output) -> int:
         for row in rows:
             out.record(_record(row, lag))
     elif lag:
-        out.table(("group", "topic", "queue", "offset", "min", "max", "behind", "lost"), [
-            (r.group, r.topic, r.queue_id, r.offset, r.min_offset, r.max_offset, r.behind, r.lost) for r in rows])
-        out.say(f"{sum(r.behind for r in rows)} messages to consume")
+        counted = args.tags is not None or args.sql is not None
+        out.table(("group", "topic", "queue", "offset", "min", "max", "behind", "lost", *(["matching"] if counted else [])), [
+            (r.group, r.topic, r.queue_id, r.offset, r.min_offset, r.max_offset, r.behind, r.lost, *_matching(r)) for r in rows])
+        matching = f", {sum(r.matching or 0 for r in rows)} of them pass the filter" if counted else ""
+        if not all(r.exact for r in rows):
+            matching += " (an estimate: see count_scan_max)"
+        out.say(f"{sum(r.behind for r in rows)} messages to consume{matching}")
     else:
         out.table(("group", "topic", "queue", "offset"), [(r.group, r.topic, r.queue_id, r.offset) for r in rows])
     return FINE if rows else FINDINGS
+
+
+def _matching(row: Any) -> tuple[object, ...]:
+    return () if row.matching is None else (row.matching,) if row.exact else (f"~{row.matching}",)
 
 
 def _record(row: Any, lag: bool) -> dict[str, object]:
     found = {"kind": "offset", "group": row.group, "topic": row.topic, "queue_id": row.queue_id, "offset": row.offset}
     if lag:
         found |= {"min_offset": row.min_offset, "max_offset": row.max_offset, "behind": row.behind, "lost": row.lost}
+    if row.matching is not None:
+        found |= {"matching": row.matching, "exact": row.exact}
     return found

@@ -28,7 +28,7 @@ from rmq_store.store import MessageStore
 
 FAR = 4_000_000_000_000
 TOLD = ("default", "derived", "files", "memory", "disk", "auto")        # origins of values that an open finds out by itself
-PLACES = ("readonly", "commitlog_path", "consumequeue_path", "index_path")
+PLACES = ("readonly", "commitlog_path", "commitlog_paths_readonly", "consumequeue_path", "index_path")
 DISPATCH_TIMEOUT_S = 600
 
 

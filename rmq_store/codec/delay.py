@@ -13,10 +13,11 @@ from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal
 
-__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "Rewritten", "delay_rewrite", "deliver_timestamp", "parse_delay_level",
-           "with_delay_level"]
+__all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "TIMER_NAMES", "Rewritten", "delay_rewrite", "deliver_timestamp",
+           "parse_delay_level", "with_delay_level"]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_NAMES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")     # RocketMQ looks for them in this order
 # 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 DELAY_LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
 
@@ -46,6 +47,9 @@ def delay_rewrite(topic: str, queue_id: int, properties: bytes, *, sys_flag: int
     if level > len(levels):
         level = len(levels)
         known["DELAY"] = str(level)
+    if compat == "5.x":
+        for name in TIMER_NAMES:
+            known.pop(name, None)       # a delay level goes before a time of delivery
     known["REAL_TOPIC"] = topic
     known["REAL_QID"] = str(queue_id)
     return Rewritten(SCHEDULE_TOPIC, level - 1, _encode(known, compat))

@@ -145,6 +145,12 @@ OPTIONS: tuple[Option, ...] = (
           change="fixed"),
     _int("consumequeue_ext_file_size_bytes", 48 * MIB, "bytes", 64, INT_MAX, "Size of a consume-queue extension file.",
          "mappedFileSizeConsumeQueueExt", change="fixed"),
+    _bool("compaction_enabled", True, "Compact topics whose cleanup policy is COMPACTION, and require keys in their messages.",
+          "enableCompaction"),
+    _int("compaction_file_size_bytes", 100 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a file of a compaction log: the least "
+         "multiple of the size of its file of entries, at least five times that.", "compactionMappedFileSize"),
+    _int("compaction_cq_file_size_bytes", 10 * MIB, "bytes", 460, INT_MAX // 8, "Size of a file of entries of a compaction log, "
+         "rounded down to entries of 46 bytes.", "compactionCqMappedFileSize"),
     _bool("index_enabled", True, "Build the index by key.", "messageIndexEnable"),
     _int("index_slots", 5_000_000, "slots", 1, INT_MAX // 4, "Hash slots of an index file.", "maxHashSlotNum", change="fixed"),
     _int("index_entries_max", 20_000_000, "entries", 2, INT_MAX // values.INDEX_ENTRY_SIZE,
@@ -168,6 +174,20 @@ OPTIONS: tuple[Option, ...] = (
          "crash, messages that were delivered since the last write are delivered again.", "flushDelayOffsetInterval"),
     Option("delay_levels", "levels", DELAY_LEVELS, "The delay of each level, in s, m, h or d.",
            upstream={"messageDelayLevel": None}),
+    _bool("timer_wheel_enable", True, "Messages with a time of delivery (deliver_at, delay) are taken and delivered.",
+          "timerWheelEnable"),
+    _int("timer_precision_ms", 1000, "ms", 10, 60_000, "Length of a slot of the timer wheel. A timer message is delivered up "
+         "to one slot late. A store keeps the value that it began with.", "timerPrecisionMs"),
+    _int("timer_max_delay_sec", 259_200, "s", 1, 366 * 86_400, "The longest delay of a timer message.", "timerMaxDelaySec"),
+    _int("timer_roll_window_slot", 172_800, "slots", 2, 600_000, "A timer message that waits longer than this number of slots "
+         "is stored again on its way.", "timerRollWindowSlot"),
+    _int("timer_congest_num_each_slot", 2_147_483_647, "messages", 1, 2_147_483_647, "From this number of messages in one slot "
+         "on, puts for it are refused with WHEEL_TIMER_FLOW_CONTROL: some, and all from twice the number on.",
+         "timerCongestNumEachSlot"),
+    _int("timer_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "How often timer log, timer wheel and config/timercheck are "
+         "written. After a crash, timer messages that were delivered since are delivered again.", "timerFlushIntervalMs"),
+    _int("timer_log_file_bytes", 104_857_600, "bytes", 1024, 1 << 30, "Size of a file of the timer log.",
+         "mappedFileSizeTimerLog"),
     _int("transaction_timeout_ms", 6000, "ms", 1, 24 * _HOUR_MS, "How old a transaction must be before its producer group is "
          "asked for the first time.", "transactionTimeOut", change=_LIVE),
     _int("transaction_check_interval_ms", None, "ms", 1, 24 * _HOUR_MS, "How often undecided transactions are checked.",
@@ -209,6 +229,13 @@ OPTIONS: tuple[Option, ...] = (
     _bool("manifest_enabled", True, "Each sealed commit-log file gets a manifest of block checksums in `.manifest/`. RocketMQ "
           "does not read this directory."),
     _int("manifest_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check for sealed files that lack a manifest."),
+    _bool("map_release_enabled", True, "Give back the memory of old files of the log that nobody reads: what this process has in "
+          "its page tables, and what the page cache keeps of the file. The files stay mapped, and a reader reads them from the "
+          "device again.", "mappedFileSwapEnable"),
+    _int("map_release_interval_ms", 3_600_000, "ms", 100, 24 * _HOUR_MS, "How often to check for such files. A file is idle if "
+         "nobody has read it between two checks.", "commitLogSwapMapInterval"),
+    _int("map_release_reserve_files", 100, "files", 2, INT_MAX, "How many of the newest files of the log always keep their "
+         "memory.", "commitLogSwapMapReserveFileNum"),
     _int("close_timeout_ms", 5000, "ms", 0, _HOUR_MS, "How long close() waits for dispatch. If dispatch is not done by then, "
          "the abort file stays and the next open recovers.", change=_LIVE),
     _bool("signals", False, "Close the store on SIGTERM and SIGINT."),
@@ -223,6 +250,30 @@ OPTIONS: tuple[Option, ...] = (
     _int("offsets_flush_interval_ms", 5000, "ms", 1, _HOUR_MS, "How often to write the committed offsets of consumer groups to "
          "config/consumerOffset.json, and the positions of dispatchers to config/dispatchers.json.",
          "flushConsumerOffsetInterval"),
+
+    # SQL92 filters of groups (docs/filtering.md)
+    _bool("enable_calc_filter_bit_map", False, "Dispatch evaluates the SQL92 filters that groups have registered, and stores the "
+          "result with each queue entry as a bit map. A get with a registered expression then skips messages without reading "
+          "the log. It has an effect only if consumequeue_ext_enabled is true.", "enableCalcFilterBitMap"),
+    _int("bloom_filter_error_pct", 20, "%", 1, 99, "The share of messages that may pass a bit map although they do not fulfil "
+         "the filter. The get then evaluates the filter. With another value than the one of before, all registered filters are "
+         "dropped, as in RocketMQ.", "maxErrorRateOfBloomFilter"),
+    _int("bloom_filter_groups", 32, "groups", 1, 1000, "The number of groups with a filter of one topic for which "
+         "bloom_filter_error_pct holds. A change drops all registered filters too.", "expectConsumerNumUseFilter"),
+    _int("count_scan_max", 20_000, "entries", 1, INT_MAX, "How many queue entries a count with a filter examines at most. It "
+         "estimates the rest from these.", "maxConsumeQueueScan", change=_LIVE),
+    _int("count_matches_max", 5000, "messages", 0, INT_MAX, "A count with a filter stops when more messages than this have "
+         "passed, and estimates the rest.", "sampleCountThreshold", change=_LIVE),
+    _int("filter_data_clean_span_ms", 86_400_000, "ms", 0, 1 << 40, "How long the filter of a group that has gone stays "
+         "registered.", "filterDataCleanTimeSpan"),
+
+    _int("cold_read_bytes_max", None, "bytes", 1, 1 << 50, "How many bytes of older messages (see `memory_ratio_pct`) the "
+         "consumer of one group gets in a second. A read may exceed it, and the group's next reads of older messages then wait "
+         "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
+    _bool("recover_concurrently", True, "An open examines and mends the queues of a store with more than 500 queues in several "
+          "threads.", "recoverConcurrently", group=_SPEED),
+    _int("recover_thread_pool_nums", 8, "threads", 1, 1024, "How many threads recover_concurrently uses at most. A number above 8 "
+         "counts as 8.", "recoverThreadPoolNums", group=_SPEED),
 
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "
@@ -318,6 +369,12 @@ OPTIONS: tuple[Option, ...] = (
          "deleteCommitLogFilesInterval", group=_SPEED),
     _int("clean_queue_pace_ms", 100, "ms", 0, _HOUR_MS, "Pause after each queue whose files were deleted.",
          "deleteConsumeQueueFilesInterval", group=_SPEED),
+
+    # speed: compaction topics
+    _int("compaction_interval_ms", 900_000, "ms", 1000, 24 * _HOUR_MS, "How often the store compacts compaction topics "
+         "(docs/compaction-topics.md).", "compactionScheduleInternal", group=_SPEED),
+    _int("compaction_map_bytes", 100 * MIB, "bytes", 4 * KIB, 1 << 40, "Memory for the newest offset of each key while a queue "
+         "is compacted. If it ends, later messages stay until the next compaction.", "maxOffsetMapSize", group=_SPEED),
 
     # speed: memory and files
     _int("pool_window_size_bytes", 4 * MIB, "bytes", 4 * KIB, INT_MAX, "Size of a window of the pool. A window is never larger "

@@ -32,6 +32,10 @@ class LiveOptions(TypedDict, total=False):
     flush_deadline_ms: int | str
     syncFlushTimeout: int | str
     close_timeout_ms: int | str
+    count_scan_max: int | str
+    maxConsumeQueueScan: int | str
+    count_matches_max: int | str
+    sampleCountThreshold: int | str
     get_bytes_max_memory: int | str
     maxTransferBytesOnMessageInMemory: int | str
     get_count_max_memory: int | str
@@ -96,6 +100,12 @@ class OpenOptions(LiveOptions, total=False):
     enableConsumeQueueExt: bool | str
     consumequeue_ext_file_size_bytes: int | str
     mappedFileSizeConsumeQueueExt: int | str
+    compaction_enabled: bool | str
+    enableCompaction: bool | str
+    compaction_file_size_bytes: int | str
+    compactionMappedFileSize: int | str
+    compaction_cq_file_size_bytes: int | str
+    compactionCqMappedFileSize: int | str
     index_enabled: bool | str
     messageIndexEnable: bool | str
     index_slots: int | str
@@ -111,6 +121,20 @@ class OpenOptions(LiveOptions, total=False):
     flushDelayOffsetInterval: int | str
     delay_levels: str | Sequence[int]
     messageDelayLevel: str | Sequence[int]
+    timer_wheel_enable: bool | str
+    timerWheelEnable: bool | str
+    timer_precision_ms: int | str
+    timerPrecisionMs: int | str
+    timer_max_delay_sec: int | str
+    timerMaxDelaySec: int | str
+    timer_roll_window_slot: int | str
+    timerRollWindowSlot: int | str
+    timer_congest_num_each_slot: int | str
+    timerCongestNumEachSlot: int | str
+    timer_flush_interval_ms: int | str
+    timerFlushIntervalMs: int | str
+    timer_log_file_bytes: int | str
+    mappedFileSizeTimerLog: int | str
     transaction_op_interval_ms: int | str
     transactionOpBatchInterval: int | str
     enable_lmq: bool | str
@@ -134,6 +158,18 @@ class OpenOptions(LiveOptions, total=False):
     guard_maps: bool | str
     offsets_flush_interval_ms: int | str
     flushConsumerOffsetInterval: int | str
+    enable_calc_filter_bit_map: bool | str
+    enableCalcFilterBitMap: bool | str
+    bloom_filter_error_pct: int | str
+    maxErrorRateOfBloomFilter: int | str
+    bloom_filter_groups: int | str
+    expectConsumerNumUseFilter: int | str
+    filter_data_clean_span_ms: int | str
+    filterDataCleanTimeSpan: int | str
+    recover_concurrently: bool | str
+    recoverConcurrently: bool | str
+    recover_thread_pool_nums: int | str
+    recoverThreadPoolNums: int | str
     stats_file_interval_ms: int | str | None
     retention_hours: int | str | None
     fileReservedTime: int | str
@@ -162,6 +198,10 @@ class OpenOptions(LiveOptions, total=False):
     deleteCommitLogFilesInterval: int | str
     clean_queue_pace_ms: int | str
     deleteConsumeQueueFilesInterval: int | str
+    compaction_interval_ms: int | str
+    compactionScheduleInternal: int | str
+    compaction_map_bytes: int | str
+    maxOffsetMapSize: int | str
     pool_window_size_bytes: int | str
     pool_window_count: int | str
     transientStorePoolSize: int | str

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 _NO_REPLICATION = "this store does not replicate"
 _NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
-_NO_COMPACTION = "there is no compaction"
+_ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
 _NO_BATCH_QUEUE = "there are no batch consume queues"
-_NO_COLD_DATA = "cold reads are not throttled"
-_NO_SWAP = "files of the log stay mapped while the store is open; queues are not mapped"
+_NO_COLD_DATA = "cold_read_bytes_max limits reads of older messages"
 _UNREAD = "RocketMQ's file store does not read it either"
 
 _REFUSED: Mapping[str, Mapping[str, object]] = {
@@ -39,7 +38,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "combineCQLoadingCQTypes": "default;defaultRocksDB", "combineCQEnableCheckSelf": False,
         "combineCQMaxExtraSearchCommitLogFiles": 3},
     _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
-    "filter bit maps are stored as given": {"bitMapLengthConsumeQueueExt": 64},
+    "the length of a bit map follows from bloom_filter_error_pct and bloom_filter_groups": {"bitMapLengthConsumeQueueExt": 64},
     "a put spins briefly before it sleeps on the put lock; learning the time to spin gained nothing": {
         "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},
     "one put lock orders all queues": {"topicQueueLockNum": 32},
@@ -57,7 +56,6 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the lag of a consumer group is always counted": {"diskFallRecorded": True},
     "get() always corrects offsets as a master does": {"offsetCheckInSlave": False},
     "one get reads one consume-queue file": {"travelCqFileNumWhenGetMessage": 1},
-    "accumulation is counted, not estimated": {"maxConsumeQueueScan": 20_000, "sampleCountThreshold": 5000},
     "the store does not change the kernel's read-ahead": {"dataReadAheadEnable": True},
     _UNREAD: {
         "maxAsyncPutMessageRequests": 5000, "maxRecoveryCommitlogFiles": 30, "dispatchCqThreads": 10,
@@ -71,20 +69,19 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the first entry of a queue moves with the log": {
         "correctLogicMinOffsetSleepInterval": 1, "correctLogicMinOffsetForceInterval": 300_000},
     "the limits apply to the whole disk": {"replicasPerDiskPartition": 1, "logicalDiskSpaceCleanForciblyThreshold": "0.8"},
-    _NO_SWAP: {
-        "mappedFileSwapEnable": True, "commitLogForceSwapMapInterval": 43_200_000, "commitLogSwapMapInterval": 3_600_000,
-        "commitLogSwapMapReserveFileNum": 100, "logicQueueForceSwapMapInterval": 43_200_000,
-        "logicQueueSwapMapInterval": 3_600_000, "logicQueueSwapMapReserveFileNum": 20, "cleanSwapedMapInterval": 300_000},
+    "the memory of a file is given back only while nobody reads it": {"commitLogForceSwapMapInterval": 43_200_000},
+    "a map stays where it is when its memory is given back": {"cleanSwapedMapInterval": 300_000},
+    "queues are not mapped": {
+        "logicQueueForceSwapMapInterval": 43_200_000, "logicQueueSwapMapInterval": 3_600_000,
+        "logicQueueSwapMapReserveFileNum": 20},
     _NO_DELIVERY: {
         "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
     _NO_TIMER: {
-        "mappedFileSizeTimerLog": 104_857_600, "timerWheelEnable": True, "timerPrecisionMs": 1000,
-        "timerRollWindowSlot": 172_800, "timerMaxDelaySec": 259_200, "timerFlushIntervalMs": 1000,
         "timerGetMessageThreadNum": 3, "timerPutMessageThreadNum": 3,
         "timerEnableDisruptor": False, "timerEnableCheckMetrics": True, "timerCheckMetricsWhen": "05",
         "timerInterceptDelayLevel": False, "timerStopEnqueue": False, "timerStopDequeue": False, "timerSkipUnknownError": False,
-        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False, "timerCongestNumEachSlot": (1 << 31) - 1,
+        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False,
         "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
         "haListenPort": 10_912, "haSendHeartbeatInterval": 5000,
@@ -95,9 +92,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
         "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",
         "storePathBrokerIdentity": ""},
-    _NO_COMPACTION: {
-        "enableCompaction": True, "compactionScheduleInternal": 900_000, "maxOffsetMapSize": 104_857_600,
-        "compactionThreadNum": 6, "compactionMappedFileSize": 104_857_600, "compactionCqMappedFileSize": 10_485_760},
+    _ONE_COMPACTION: {"compactionThreadNum": 6},
 }
 
 

@@ -45,7 +45,9 @@ def dump_json(value: object, depth: int = 0) -> str:
         parts = [f"{key}:{dump_json(item, depth + 1)}" if isinstance(key, int) else
                  f"{line}{json.dumps(key, ensure_ascii=False)}:{dump_json(item, depth + 1)}" for key, item in value.items()]
         return "{" + ",".join(parts) + (end if parts else "") + "}"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):            # Java's array of primitives
+        return "[" + ",".join(dump_json(item, depth + 1) for item in value) + "]"
+    if isinstance(value, list):
         parts = [line + dump_json(item, depth + 1) for item in value]
         return "[" + ",".join(parts) + (end if parts else "") + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

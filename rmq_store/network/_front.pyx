@@ -36,8 +36,8 @@ cdef extern from "<arpa/inet.h>" nogil:
 CONNECTIONS_MAX = 10_000
 BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections
 UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before it is not read any more,
-UNREAD_MOST = 48 << 20      # and before its connection is closed,
-UNREAD_ALL = 512 << 20      # and of all connections, before whoever adds to it is closed
+UNREAD_MOST = 48 << 20      # and before its connection is closed
+UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before a connection that takes nothing is closed
 PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
@@ -110,8 +110,8 @@ cdef class Front:
         self._on_close, self._on_request, self._connections = on_close, [], {}
         self._stopping = threading.Lock()
         limits.connections = connections_max or CONNECTIONS_MAX
-        limits.buffered, limits.unread, limits.unread_most = BUFFERED_MAX, UNREAD_MAX, UNREAD_MOST
-        limits.unread_all = UNREAD_ALL
+        limits.buffered, limits.unread = BUFFERED_MAX, UNREAD_MAX
+        limits.unread_most, limits.unread_all = UNREAD_MOST, UNREAD_ALL
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         rc = rmq_net_new(&limits, &self.net)
         if rc < 0:

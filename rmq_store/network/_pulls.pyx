@@ -176,7 +176,7 @@ cdef void _get(Service *s, Pull *p, GetRequest *r) noexcept nogil:
     r.topic, r.topic_size, r.queue_id = p.queue.topic, p.queue.topic_size, p.queue.queue_id
     r.codes = p.codes if p.codes_count > 0 else NULL
     r.codes_count = p.codes_count
-    r.filter = NULL
+    r.filter, r.bits = NULL, NULL
     r.offset, r.bytes_max = p.offset, p.bytes_max
     r.count_max = min(p.count_max, FOUND_MAX)
     r.slave_rules = False

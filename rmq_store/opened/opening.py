@@ -33,12 +33,14 @@ from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.serving import StoreServes
+from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
+from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.integrity.manifest import drop_stale
 
 __all__ = ["open_store"]
@@ -84,6 +86,15 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     return lock
 
 
+def _backend(options: Options, places: Places, io: Any) -> tuple[Options, Any]:
+    """The back end that holds, and how it writes. On several disks what each of them can do."""
+    if options.readonly or not places.several or options.flush_backend not in ("auto", "io_uring"):
+        return choose_backend(options, places.commitlog_tmp, io)
+    disks = {os.stat(tmp).st_dev: tmp for tmp in places.commitlog_tmps}
+    return min((choose_backend(options, tmp, io) for tmp in disks.values()), key=lambda found: (
+        found[1] is not None, *(getattr(found[1], what, 0) for what in ("direct", "durable", "request_bytes"))))
+
+
 def _avoid_full(store: StoreServes, places: Places) -> None:
     """The first new file of a log in several directories goes to a disk that has room; cleaning looks again and again."""
     for number, path in enumerate(places.growing) if places.several else ():
@@ -93,7 +104,7 @@ def _avoid_full(store: StoreServes, places: Places) -> None:
 def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
     for place in (*places.commitlogs, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
-        if os.path.lexists(place) and not os.path.isdir(place):
+        if os.path.lexists(place) and not os.path.isdir(place) and not (places.several and place in places.missing_links()):
             raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:
         if os.path.islink(place):       # what is in it is deleted
@@ -125,7 +136,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     if not readonly:
         for tmp in places.tmps:
             _sweep(files, tmp)
-    options, how = choose_backend(options, places.commitlog_tmp, io)
+    options, how = _backend(options, places, io)
     _building.setup(store, places.root, options, readonly, io, places.commitlogs,
                     zip(places.growing, places.commitlog_tmps, strict=True), how)
     store._setup_put()
@@ -148,6 +159,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean,
                   checkpoint.read(files, places.checkpoint))
+    if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
+        store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
     return found.times
 
@@ -163,7 +176,7 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     if clean:
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)
-        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), queued_end)
+        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), max(queued_end, times[5]))
         cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])

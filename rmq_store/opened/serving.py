@@ -4,19 +4,22 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.access.writer.keyed import need_key
-from rmq_store.errors import CorruptionError, StoreNotWriteable, illegal
+from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.entering import Entering
-from rmq_store.opened.hooking import StoreHooks
+from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
+from rmq_store.services.compaction.service import Compacted, Compactions
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
+from rmq_store.services.consumer.filters import ConsumerFilters
 from rmq_store.services.consumer.offsets import ConsumerOffsets
-from rmq_store.services.consumer.progress import Lag, lag_of, reset
+from rmq_store.services.consumer.progress import Lag, MessageCount, count_messages, lag_of, reset
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.services.delay.service import DelayLevel, delay_levels
 from rmq_store.services.transaction.checking import Check, Checker
@@ -29,12 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["StoreServes"]
 
 
-class StoreServes(StoreHooks):
+class StoreServes(StoreTimers):
     """The half of MessageStore that stands on services. Its attributes are set by MessageStore._serve."""
 
     checkpoint_fd: int = -1
     open_begun: float = 0.0         # time.monotonic
     _cleaner: Cleaner
+    _filters: ConsumerFilters | None = None     # since the store opened, where it makes bit maps
+    _compactions: Compactions
     _transactions: Transactions
     _checker: Checker
     _entering: Entering | None = None
@@ -127,8 +132,37 @@ class StoreServes(StoreHooks):
 
     def _take_policies(self, compacted: frozenset[str]) -> None:
         """Topics whose cleanup policy is COMPACTION from now on."""
-        if not self.readonly:
+        if not self.readonly and self.options.compaction_enabled:
             self._set_keyed(compacted)
+            self._compactions.take(compacted)
+
+    def _older(self, topic: str, queue_id: int, offset: int, limit: int, count_max: int,
+               bytes_max: int) -> tuple[list[Message], int, int, int] | None:
+        """For get: what the log of the store has no more of a queue."""
+        return self._compactions.read(self, topic, queue_id, offset, limit, count_max, bytes_max)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset that can be read: int; -1 if there is no such queue. Of a compaction topic it may be that of a
+        message in the compaction log. RocketMQ: getMinOffsetInQueue."""
+        low = super().min_offset(topic, queue_id)
+        first = self._compactions.first(topic, queue_id) if low > 0 else -1
+        return min(low, first) if first >= 0 else low
+
+    def compact(self, topic: str | None = None) -> list[Compacted]:
+        """Compacts the queues of a compaction topic, or of all, now: of all messages but those in the newest file of a queue's
+        compaction log, the newest of each key stays. Returns what was compacted: list of (topic, queue_id, messages, kept).
+
+        The store does this every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
+        Raises StoreStateError if the topic has another cleanup policy, CorruptionError if the compaction log is damaged,
+        OSError. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
+        """
+        self._check_writable()
+        if topic is not None and topic not in self._compactions.topics:
+            raise StoreStateError(f"topic {topic} of {self.path} is not compacted: its cleanup policy is not COMPACTION, or "
+                                  "the store is open with compaction_enabled=False")
+        self._flush()
+        self._wait_dispatched(None)
+        return self._compactions.compact(self, topic)
 
     def _take_policies_of_file(self) -> None:
         """While the store opens. A topics.json that cannot be read is no reason to refuse the messages."""
@@ -158,6 +192,12 @@ class StoreServes(StoreHooks):
         self._check_open()
         return self._consuming.topics
 
+    @property
+    def consumer_filters(self) -> ConsumerFilters:
+        """config/consumerFilter.json, the SQL92 filters that groups have registered: ConsumerFilters. Raises CorruptionError."""
+        self._check_open()
+        return self._consuming.filters
+
     def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None,
                  sql: str | SqlFilter | None = None, start: str = "first", ordered: bool = False,
                  max_retries: int | None = None) -> Consumer:
@@ -173,9 +213,25 @@ class StoreServes(StoreHooks):
         return self._consuming.consumer(self, group, topics, tags=tags, sql=sql, start=start, ordered=ordered,
                                         max_retries=max_retries)
 
-    def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
-        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue."""
-        return lag_of(self, self.offsets, group, topic)
+    def lag(self, group: str | None = None, topic: str | None = None, *, tags: str | None = None,
+            sql: str | SqlFilter | None = None) -> list[Lag]:
+        """Returns the lag of groups for each queue: list of Lag, ordered by group, topic and queue. With tags or sql `matching` is
+        how many of the messages behind pass this filter, counted or estimated as by estimate_message_count. Raises
+        FilterIllegal, ArgumentIllegal, OSError."""
+        return lag_of(self, self.offsets, group, topic, tags, sql)
+
+    def estimate_message_count(self, topic: str, queue_id: int, begin: int, end: int, *, tags: str | None = None,
+                               sql: str | SqlFilter | None = None) -> MessageCount:
+        """Counts the messages of a queue from offset `begin` to before `end` that pass a filter: MessageCount(count, exact).
+
+        tags: "A || B", compared by hash code; sql: a SQL92 filter in place of tags. Offsets outside of the queue are moved into
+        it. The call examines at most count_scan_max entries from `begin` on, and stops when more than count_matches_max have
+        passed. If entries are left then, `count` is the same share of all entries, and `exact` is False. Thread-safety: any.
+        Raises FilterIllegal, ArgumentIllegal, OSError. RocketMQ: MessageStore.estimateMessageCount, which does not evaluate
+        SQL92 filters over messages without a bit map.
+        """
+        self._check_open()
+        return count_messages(self, topic, queue_id, begin, end, tags, sql)
 
     def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
                      queue_id: int | None = None) -> dict[int, int]:
@@ -212,7 +268,7 @@ class StoreServes(StoreHooks):
         """Removes the queues whose messages are all deleted by cleaning. The next message of such a queue has queue offset 0,
         and groups with a higher offset begin there. Durable. Thread-safety: any. RocketMQ: cleanExpiredConsumerQueue."""
         self._check_writable()
-        return remove_expired(self, self._consuming, self._files)
+        return remove_expired(self, self._consuming, self._files, self._compactions.topics)
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
         """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
@@ -223,6 +279,8 @@ class StoreServes(StoreHooks):
             if not isinstance(topic, str):
                 raise illegal("topic", topic, "give each as a str")
         removed = remove_topics(self, self._consuming, self._files, topics)
+        for gone in removed.removed:
+            self._compactions.remove(*gone)
         self._forget_arrivals(topics)
         return removed
 

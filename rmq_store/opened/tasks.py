@@ -6,16 +6,19 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from rmq_store.config.load import Options
 from rmq_store.errors import StoreClosed
 from rmq_store.events import Event, emit
+from rmq_store.filter._bitmap import FilterTable
 from rmq_store.log.recovery.places import Places
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
+from rmq_store.services.cleaning._clean import release_idle
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["known_offsets", "log_flusher", "policy_taker", "tasks_of"]
+__all__ = ["filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -26,14 +29,28 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
     tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
                          ("counting rates", 1000, _take_rates), ("reading counters", SAMPLE_MS, _read_counters),
                          ("looking for the files of the log", CHECK_MS, _check_log)]
+    tasks += release_task(options)
     if services and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
+    if services and options.timer_wheel_enable:
+        tasks.append(("writing timer wheel and log", options.timer_flush_interval_ms, _write_timers))
     if services:
         tasks.append(("writing op messages", options.transaction_op_interval_ms, _tend_transactions))
     if Cleaner.wanted(options):
         tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
                      else ("looking how full the disk is", options.clean_interval_ms, _look))
     return tasks
+
+
+def release_task(options: Options) -> list[Task]:
+    """Also of a store that follows another process: it has maps of its own."""
+    if not options.map_release_enabled:
+        return []
+    return [("giving back the memory of idle files", options.map_release_interval_ms, _release_idle)]
+
+
+def _release_idle(store: StoreServes, stop: threading.Event) -> None:
+    release_idle(store, store.options.map_release_reserve_files)
 
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
@@ -59,6 +76,11 @@ def _check_log(store: StoreServes, stop: threading.Event) -> None:
 def _write_delay_offsets(store: StoreServes, stop: threading.Event) -> None:
     if store._delay is not None:
         store._delay.write()
+
+
+def _write_timers(store: StoreServes, stop: threading.Event) -> None:
+    if store._timer is not None:
+        store._timer.write()
 
 
 def _tend_transactions(store: StoreServes, stop: threading.Event) -> None:
@@ -88,6 +110,19 @@ def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:
             found._take_policies(compacted)
 
     return take
+
+
+def filter_setter(store: StoreServes) -> Callable[[FilterTable | None], tuple[int, int]]:
+    """Hands dispatch a table of filters. Holds the store weakly; raises StoreClosed once that is gone."""
+    weak, path = weakref.ref(store), store.path
+
+    def set_table(table: FilterTable | None) -> tuple[int, int]:
+        found = weak()
+        if found is None:
+            raise StoreClosed(path)
+        return found._set_filters(table)
+
+    return set_table
 
 
 def log_flusher(store: StoreServes) -> Callable[[], object]:

@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["FRAME_MAX", "HEADER_MAX", "BadFrame", "Frame", "decode", "encode", "frame_size"]
 
 FRAME_MAX = 1 << 24         # bytes of a frame with its length field; RocketMQ: com.rocketmq.remoting.frameMaxLength
-HEADER_MAX = 1 << 16        # bytes of a header; the longest real ones carry 32,767 bytes of properties
+HEADER_MAX = 1 << 18        # bytes of a header: 32,767 of properties, each of which may be an escape of 6
 EXT_MAX = 128               # entries of ext; the longest real header has 20
 JSON, BINARY = 0, 1
 RESPONSE, ONEWAY = 1, 2

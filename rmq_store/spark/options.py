@@ -152,7 +152,8 @@ def _roots(name: str, value: Any) -> str:
 
 
 PARSERS: dict[str, Callable[[str, Any], Any]] = {
-    "path": _roots, "brokerName": _text, "view": _choice(*VIEWS), "columns": _names, "subscribe": _names,
+    "path": _roots, "brokerName": _text, "commitLogPath": _roots, "view": _choice(*VIEWS), "columns": _names,
+    "subscribe": _names,
     "subscribePattern": _pattern, "assign": _assign, "tags": _tags, "sql": _sql,
     "startingOffsets": _offsets, "endingOffsets": _offsets,
     "startingTimestamp": _time, "endingTimestamp": _time, "startingPhysicalOffset": _offset,
@@ -231,7 +232,7 @@ class ReadOptions:
             if name in found:
                 raise ConfigError(f"option {name} is given twice")
             found[name] = PARSERS[name](name, value)
-        brokers = brokers_of(found.pop("path", ""), found.pop("brokerName", None))
+        brokers = brokers_of(found.pop("path", ""), found.pop("brokerName", None), found.pop("commitLogPath", None))
         options = cls(brokers=brokers, **{snake(name): value for name, value in found.items()})
         options._check(stream)
         return options

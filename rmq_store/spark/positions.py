@@ -32,7 +32,7 @@ class LogPositions:
         self._told: tuple[str, Region] | None = None        # what of that was logged
 
     def files(self) -> list[LogFile]:
-        return log_files(self.broker.root, holes=self.options.on_corrupt != "fail")
+        return log_files(self.broker, holes=self.options.on_corrupt != "fail")
 
     def first(self) -> int:
         """The first position; 0 where there is no file yet."""

@@ -61,7 +61,7 @@ def _run(stored: Iterator[bytes], pieces: Iterable[memoryview]) -> int:
 
 def _records_from(store: MessageStore, begin: int) -> Iterator[bytes]:
     """The raw records of a log from `begin` on."""
-    for file in log_files_in(Places(store.path, store.options).commitlog):
+    for file in log_files_in(Places(store.path, store.options).commitlogs):
         if file.end <= begin:
             continue
         with Split(file.path, file.start, max(begin, file.start), file.end, newest=file.newest, aligned=True) as split, \

@@ -39,7 +39,7 @@ def plan(options: ReadOptions, ends: Mapping[str, int] | None = None) -> list[tu
     size = options.split_size
     ranges = []
     for broker in options.brokers:
-        files = in_time(log_files(broker.root, options.on_corrupt != "fail"), options)
+        files = in_time(log_files(broker, options.on_corrupt != "fail"), options)
         low = options.starting_physical_offset or 0
         high = TOP if options.ending_physical_offset is None else options.ending_physical_offset
         ranges.append((broker, files, low, high if ends is None else min(high, ends[broker.name])))

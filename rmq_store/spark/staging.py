@@ -357,10 +357,11 @@ def _refuse_other_log(root: str, options: dict[str, Any]) -> str:
     """The log of a store, as journals name it: from the root if it lies there. Raises ConfigError where commits went to
     another one: the store would get a second log, and queues that fit neither."""
     root = os.path.abspath(root)
-    place = os.path.abspath(Places(root, chosen_options(options, root)).commitlog)
+    places = Places(root, chosen_options(options, root))
+    place = os.path.abspath(places.commitlog)
     for entry in journals(root):
         noted = os.path.normpath(os.path.join(root, entry.get("log") or place))
-        if noted != place and (os.path.isdir(noted) or not os.path.isdir(place)):
+        if noted not in map(os.path.abspath, places.commitlogs) and (os.path.isdir(noted) or not os.path.isdir(place)):
             raise ConfigError(f"application {entry['app']!r} has written to the log {noted} of {root}, and this write names "
                               f"{place}: give store.commitlog_path={noted}, or the path to which that log was moved")
     inside = os.path.relpath(place, root)

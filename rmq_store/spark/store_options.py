@@ -15,7 +15,7 @@ __all__ = ["chosen_options", "store_options"]
 # Spark keeps option names in small letters.
 _NAMES = {name.lower(): name for name in (*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME, "profile",
                                           "config")}
-_PATHS = ("commitlog_path", "consumequeue_path", "index_path")
+_PATHS = ("commitlog_path", "commitlog_paths_readonly", "consumequeue_path", "index_path")
 
 
 def store_options(given: Iterable[tuple[str, str]], root: str, shards: bool) -> dict[str, str]:
@@ -29,7 +29,9 @@ def store_options(given: Iterable[tuple[str, str]], root: str, shards: bool) -> 
         name = _NAMES.get(raw.lower(), raw)
         option = BY_NAME.get(name) or BY_UPSTREAM.get(name)
         if option is not None and option.name in _PATHS:
-            value = os.path.abspath(local_path(value.strip(), f"store.{raw}")) if value.strip() else value
+            several = value.split(",") if option.kind == "paths" else [value]
+            value = ",".join(os.path.abspath(local_path(part.strip(), f"store.{raw}")) if part.strip() else part
+                             for part in several)
             if shards:
                 raise ConfigError(f"option store.{raw} is {value!r}, and with shards every task makes a store: they cannot "
                                   "share a directory, leave it out")

@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,18 +14,22 @@ from typing import NamedTuple
 
 from rmq_store.access.bulk._queues import record_time
 from rmq_store.base.io.files import open_regular
+from rmq_store.config import values
 from rmq_store.config.options import INT_MAX
-from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
+from rmq_store.events import Event, emit
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
            "log_files_in", "queue_files", "queues"]
 
 
 class Broker(NamedTuple):
-    """One store: the name its rows carry, and its root directory."""
+    """One store: the name its rows carry, its root directory, and the directories of its log where they are not in the root, or
+    are several."""
 
     name: str
     root: str
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,9 @@ def local_path(text: str, option: str = "path") -> str:
     return "/" + place.lstrip("/")
 
 
-def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
-    """The stores that option `path` names: one root, a comma list, globs, or JSON {"broker-a": "/mnt/a/store"}.
+def brokers_of(path: str, broker_name: str | None = None, logs: str | None = None) -> tuple[Broker, ...]:
+    """The stores that option `path` names: one root, a comma list, globs, or JSON {"broker-a": "/mnt/a/store"}. logs: option
+    commitLogPath, for one store directories with commas between them, else JSON {"broker-a": "/mnt/a/log,/mnt/b/log"}.
 
     Without JSON a broker is called after its directory. Raises ConfigError (two brokers of one name), FileNotFoundError.
     """
@@ -97,14 +103,39 @@ def brokers_of(path: str, broker_name: str | None = None) -> tuple[Broker, ...]:
             found = [Broker(broker_name, f.root) for f in found]
     if not found:
         raise ConfigError("option path is missing: name the root directory of a store, a comma list, a glob, or JSON")
+    found = _with_logs(found, logs) if logs else found
     seen: dict[str, str] = {}
     for broker in found:
         if broker.name in seen:
             raise ConfigError(f"option path: the stores {seen[broker.name]} and {broker.root} are both called {broker.name!r}: "
                               'give path as JSON {"broker name": "store directory"}')
         seen[broker.name] = broker.root
-        commitlog_of(broker.root)
+        if not broker.logs:
+            commitlog_of(broker.root)
+        elif not any(os.path.isdir(log) for log in broker.logs):
+            raise FileNotFoundError(2, "option commitLogPath: no such directory (on a cluster: on every node)", broker.logs[0])
     return tuple(found)
+
+
+def _with_logs(brokers: list[Broker], text: str) -> list[Broker]:
+    """The stores with the directories of their logs. Raises ConfigError."""
+    try:
+        named = json.loads(text) if text.lstrip().startswith("{") else None
+        if named is None and len(brokers) > 1:
+            raise ValueError('several stores take JSON {"broker name": "directories"}')
+        given = {brokers[0].name: text} if named is None else named
+        if unknown := set(given) - {broker.name for broker in brokers}:
+            raise ValueError(f"option path has no store {min(unknown)!r}")
+        logs = {name: values.path_list(values.to_paths(_local_paths(value))) for name, value in given.items()}
+    except ValueError as error:
+        raise ConfigError(f"option commitLogPath is {text[:200]!r}: {error}") from None
+    return [Broker(broker.name, broker.root, tuple(logs.get(broker.name, ()))) for broker in brokers]
+
+
+def _local_paths(text: object) -> str:
+    if not isinstance(text, str):
+        raise ValueError("expected text")
+    return ",".join(local_path(part.strip(), "commitLogPath") for part in text.split(","))
 
 
 def commitlog_of(root: str) -> str:
@@ -119,20 +150,38 @@ def commitlog_of(root: str) -> str:
     raise FileNotFoundError(2, "option path: not a message store, it has no commitlog directory", root)
 
 
-def log_files(root: str, holes: bool = False) -> list[LogFile]:
-    """The CommitLog files, oldest first. A hole between two of them, or one that is longer than any may be, is a
-    CorruptionError unless `holes`; then what is too long of a file is left out.
+def log_files(where: str | Broker, holes: bool = False) -> list[LogFile]:
+    """The CommitLog files of a root or a store, oldest first. A hole between two of them, or one that is longer than any
+    may be, is a CorruptionError unless `holes`; then what is too long of a file is left out.
 
-    A listing is of no one moment: files made and deleted meanwhile may look like a hole, but not twice like the same one.
+    A listing is of no one moment: files made and deleted meanwhile may look like a hole, but not twice like the same one. Of a
+    log in several directories one may be gone where `holes` may be, which is logged once.
     """
-    return log_files_in(commitlog_of(root), holes)
+    if isinstance(where, str):
+        return log_files_in([commitlog_of(where)], holes)
+    return log_files_in(where.logs or [commitlog_of(where.root)], holes)
 
 
-def log_files_in(directory: str, holes: bool = False) -> list[LogFile]:
-    """log_files of a directory of CommitLog files, wherever it lies."""
+_said: set[str] = set()             # directories of which was logged that they are gone
+
+
+def _there(directories: Sequence[str], holes: bool) -> list[str]:
+    """Those of several directories that are there. Raises CorruptionError where one is not, unless `holes`."""
+    missing = [place for place in directories if not os.path.isdir(place)] if len(directories) > 1 else []
+    if missing and not holes:
+        raise LogDirectoryMissing(missing[0], None, "a directory of the commit log (commitLogPath)",
+                                  "none: mount its disk, or read the other directories with onCorrupt=skip")
+    if new := set(missing) - _said:
+        _said.update(new)
+        emit(Event.LOG_DIRECTORY_MISSING, path=os.path.commonpath(list(directories)), directories=", ".join(sorted(new)))
+    return [place for place in directories if place not in missing]
+
+
+def log_files_in(directories: Sequence[str], holes: bool = False) -> list[LogFile]:
+    """log_files of directories of CommitLog files, wherever they lie."""
     seen: tuple[LogFile, LogFile] | None = None
     while True:
-        found = _listed(directory)
+        found = sorted(row for directory in _there(directories, holes) for row in _listed(directory))
         last = len(found) - 1
         while last > 0 and _empty(found[last][1]):
             last -= 1

@@ -130,7 +130,7 @@ def _consumequeue(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
 
 
 def _queues(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
-    logs = log_files(task.broker.root, holes=True)
+    logs = log_files(task.broker, holes=True)
     rows: dict[str, list[Any]] = {n: [] for n in ("brokerName", "topic", "queueId", "minOffset", "maxOffset", "count", "bytes",
                                                   "firstTime", "lastTime")}
     for topic, queue_id, directory in task.what:
@@ -195,7 +195,7 @@ def _files(task: Task, options: ReadOptions) -> Iterator[dict[str, Any]]:
         for name, value in zip(rows, (task.broker.name, kind, path, base, size, wrote, sealed, _moment(first)), strict=True):
             rows[name].append(value)
 
-    for file in log_files(task.broker.root, holes=True):
+    for file in log_files(task.broker, holes=True):
         wrote = file.size
         if file.newest and file.first_time() is None:
             wrote = 0

@@ -39,6 +39,8 @@ RUNS = {
     ("topics", 4): "list wrong_size",
     ("groups", 0): "list good", ("groups", 1): "list good -g none", ("groups", 2): "list gap", ("groups", 3): "list NEW",
     ("groups", 4): "list bad_json",
+    ("filters", 0): "list good", ("filters", 1): "list good -g none", ("filters", 2): "list gap", ("filters", 3): "list NEW",
+    ("filters", 4): "list bad_json",
     ("transactions", 0): "good", ("transactions", 1): "good --commit none", ("transactions", 2): "gap",
     ("transactions", 3): "NEW", ("transactions", 4): "bad_json",
     ("clean", 0): "good --hours 0", ("clean", 2): "gap --hours 0", ("clean", 3): "NEW --hours 0",
@@ -81,6 +83,7 @@ def states(tmp_path_factory):
             last = store.put("T", b"message %d" % i, keys=f"k{i}")
             third = last.offset if i == 2 else third
         store.offsets.commit("G", "T", 0, 5)
+        store.consumer_filters.register("G", "T", "a > 1")
         store.flush()
         store.wait_dispatched(10)
         while len(list(good.glob(".manifest/0*"))) < 2:
@@ -99,7 +102,7 @@ def states(tmp_path_factory):
     change(base / "damaged" / FIRST, third)
     queue = next((base / "wrong_size" / "consumequeue" / "T" / "0").iterdir())
     queue.write_bytes(queue.read_bytes()[:1003])
-    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+    for name in ("consumerOffset.json", "consumerOffset.json.bak", "consumerFilter.json"):
         (base / "bad_json" / "config" / name).write_bytes(b"{")
     change(base / "bad_manifest" / ".manifest" / "00000000000000000000", 40)
     change(base / "rotten" / FIRST, 40_000)

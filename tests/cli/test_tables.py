@@ -1,5 +1,6 @@
 """`rmqstore topics` and `rmqstore groups`: the two files of a broker, and queues that go."""
 import json
+import re
 
 import pytest
 
@@ -74,7 +75,26 @@ def test_groups(store, rmqstore, json_lines):
     assert rmqstore("groups", "list", store) == (1, "", "")
 
 
+def test_filters(store, rmqstore, json_lines):
+    assert rmqstore("filters", "list", store) == (1, "", "")
+    code, out, _ = rmqstore("filters", "set", store, "-g", "G", "-t", "T", "--sql", "price > 3")
+    assert code == 0 and re.fullmatch(r"G  T  since 20\d\d-.*: price > 3\n", out)
+    code, (line,) = json_lines("filters", "list", store, "-g", "G", "-t", "T")
+    assert (line["group"], line["topic"], line["sql"], line["dead"]) == ("G", "T", "price > 3", False)
+    with MessageStore.open(store, **SMALL) as s:
+        s.consumer_filters.unregister("G")
+    assert "  gone since 20" in rmqstore("filters", "list", store)[1]
+    assert rmqstore("filters", "delete", store, "-g", "G", "-t", "U")[0] == 64
+    assert rmqstore("filters", "delete", store, "-g", "G")[1] == "deleted 1 filters of G\n"
+    assert rmqstore("filters", "list", store) == (1, "", "")
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (("filters", "set", "-g", "G", "-t", "T"), "filters set needs --group, --topic and --sql"),
+    (("filters", "set", "-g", "G", "-t", "T", "--sql", "a >"), "sql"),
+    (("filters", "set", "-g", "a/b", "-t", "T", "--sql", "a > 1"), "group 'a/b': give a name of up to 127 characters"),
+    (("filters", "delete"), "filters delete needs --group"),
+    (("filters", "delete", "-g", "Nobody"), "group Nobody has no filter"),
     (("topics", "set"), "topics set needs --topic"),
     (("topics", "set", "-t", "a/b"), "topic 'a/b': give a name of up to 127 characters"),
     (("topics", "set", "-t", "T", "-r", "0"), "--read-queues 0: give a number from 1 to 65535"),

@@ -137,7 +137,7 @@ def test_sync_flush_prezeroes_unless_told_otherwise():
 
 def test_names_without_effect_are_taken_and_said(caplog):
     caplog.set_level(logging.WARNING, logger="rmq_store")
-    assert resolve(None, {"haListenPort": "10912", "timerWheelEnable": True}) == resolve()
+    assert resolve(None, {"haListenPort": "10912", "timerWarmEnable": False}) == resolve()
     assert not caplog.records
     resolve(None, {"haListenPort": 1, "rocksdbCompressionType": "zstd"})
     assert [r.message for r in caplog.records] == [

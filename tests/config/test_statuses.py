@@ -59,6 +59,9 @@ SHOWN_OF = {PutStatus: {
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "tests/store/test_statuses_returned.py::test_properties_size_exceeded",
     PutStatus.OS_PAGE_CACHE_BUSY: "tests/hooks/test_running_flags.py::test_page_cache_busy",
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: "tests/light/test_light_put.py::test_the_number_of_light_queues_is_bounded",
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: "tests/timer/test_timer.py::test_a_full_slot_refuses",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "tests/timer/test_timer.py::test_past_times_and_wrong_ones",
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: "tests/timer/test_timer.py::test_past_times_and_wrong_ones",
     PutStatus.UNKNOWN_ERROR: "tests/hooks/test_put_hooks.py::test_a_hook_that_fails_refuses_with_unknown_error",
 }, GetStatus: {
     GetStatus.FOUND: "tests/store/test_put_get.py::test_fields_come_back",

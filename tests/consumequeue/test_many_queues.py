@@ -3,7 +3,9 @@ that what is done for many side by side is done for each.
 """
 import errno
 import random
+import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -220,3 +222,28 @@ def test_the_queues_of_a_topic(table_at, tmp_path, seed):
         assert rows == [row for topic in sorted(model) for row in store._queue_rows(topic)]
         assert all(row[4] == store.earliest_time(row[0], row[1]) for row in rows)
         assert store._queue_total() == len(rows)
+
+
+@pytest.mark.parametrize(("options", "several"), [
+    ({}, True), ({"recoverConcurrently": False}, False), ({"recoverThreadPoolNums": 1}, False),
+    ({"recoverThreadPoolNums": 32}, True)])
+def test_how_many_threads_look_for_ends(tmp_path, options, several):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for n in range(CRASHED):
+            store.put(f"T{n}", b"")
+        assert store.wait_dispatched(30)
+    io = ProbeIo(keep_bytes=False)
+    io.gate("pread", tmp_path / "s" / "consumequeue")
+    opened = []
+    thread = threading.Thread(target=lambda: opened.append(MessageStore.open(tmp_path / "s", _io=io, **SMALL, **options)))
+    thread.start()
+    io.wait_standing(2 if several else 1)
+    threads = [call.thread for call in io.standing()]
+    assert len(set(threads)) == len(threads)
+    if not several:         # the thread that opens stands at the gate, and there is no other
+        assert threads == [thread.native_id]
+        assert not any("rmq-sweep" in (task / "comm").read_text() for task in Path("/proc/self/task").iterdir())
+    io.ungate()
+    thread.join()
+    with opened[0] as store:
+        assert all(store.max_offset(f"T{n}", 0) == 1 for n in range(CRASHED))

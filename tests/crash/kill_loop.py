@@ -57,6 +57,11 @@ def parse(body: bytes) -> tuple[int, int]:
     return int(producer), int(number)
 
 
+def options_of(root: str, config: str) -> dict[str, Any]:
+    """With `-several` behind it a config has its log in two directories."""
+    return {**OPTIONS, "commitlog_path": f"{root}/log1,{root}/log2"} if config.endswith("-several") else OPTIONS
+
+
 # ---- the process that is killed
 
 def produce(store: MessageStore, producer: int, number: int, journal: int) -> None:
@@ -92,8 +97,9 @@ def produce(store: MessageStore, producer: int, number: int, journal: int) -> No
 
 def victim(root: str, config: str, starts: list[int], journal: int) -> None:
     """The child: opens, tells so with an empty line, puts until it is killed."""
-    write_path, flush_mode, backend = config.split("-")
-    store = MessageStore.open(root, write_path=write_path, flush_mode=flush_mode, flush_backend=backend, **OPTIONS)
+    write_path, flush_mode, backend = config.split("-")[:3]
+    store = MessageStore.open(root, write_path=write_path, flush_mode=flush_mode, flush_backend=backend,
+                              **options_of(root, config))
     os.write(journal, b"open".ljust(ACK - 1) + b"\n")
     for producer, number in enumerate(starts):
         threading.Thread(target=guarded, args=(store, producer, number, journal), daemon=True).start()
@@ -163,9 +169,10 @@ class Directory:
         """Opens the store and says what is wrong."""
         for producer, number, offset in acks:
             self.places[producer][number] = offset
-        if readonly and not os.path.isdir(os.path.join(self.root, "commitlog")):
+        first = "log1" if self.config.endswith("-several") else "commitlog"
+        if readonly and not os.path.isdir(os.path.join(self.root, first)):
             return [] if not acks else ["no commitlog"]
-        with MessageStore.open(self.root, readonly=readonly, **OPTIONS) as store:
+        with MessageStore.open(self.root, readonly=readonly, **options_of(self.root, self.config)) as store:
             wrong = self._compare(store, acks)
             if not readonly and not wrong:
                 wrong = self._queues(store)
@@ -248,7 +255,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.kill_loop", description="kill -9 in a loop")
     parser.add_argument("--cycles", type=int, default=50, help="kills for each configuration")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--config", nargs="*", default=CONFIGS, choices=CONFIGS)
+    parser.add_argument("--config", nargs="*", default=CONFIGS,
+                        choices=[*CONFIGS, *(f"{config}-several" for config in CONFIGS)])
     parser.add_argument("--dir", help="where the stores are made; default: a temporary directory")
     given = parser.parse_args(arguments)
     logging.getLogger("rmq_store").setLevel(logging.CRITICAL)

@@ -118,6 +118,28 @@ def test_lost_for_good_and_accepted(two):
         assert store.max_offset("T", 0) == len(left) + 1
 
 
+def test_a_link_to_a_disk_that_is_gone(two):
+    disk = two.place / "disk2"
+    (disk / "log").mkdir(parents=True)
+    two.logs[1].parent.mkdir()
+    two.logs[1].symlink_to(disk / "log")
+    two.fill(100)
+    lost = lost_numbers(two, "b", 100)
+    disk.rename(two.place / "disk2-gone")
+    refused(two, match=r"if it is a new directory, make it \(mkdir\); else mount the disk")
+    with two.open(readonly=True) as store:
+        assert numbers(store.scan("T", 0)) == [i for i in range(100) if i not in lost]
+    (two.place / "disk2-gone").rename(disk)
+    with two.open() as store:
+        assert numbers(store.scan("T", 0)) == list(range(100))
+
+
+def test_no_link_of_a_new_store_is_followed_into_nothing(two):
+    two.logs[1].parent.mkdir()
+    two.logs[1].symlink_to(two.place / "nowhere")
+    refused(two)
+
+
 def test_one_name_in_two_directories(two):
     two.fill(60)
     source = two.logs[0] / f"{2 * SEGMENT:020d}"
@@ -194,6 +216,16 @@ def test_following_reads_files_of_both_directories(two):
             seen += len(reader.get("T", 0, seen, wait=10))
         assert numbers(reader.scan("T", 0)) == list(range(80))
     assert os.path.isdir(two.logs[0])
+
+
+def test_entries_that_lead_far_away_are_damage_and_no_disk(two):
+    two.fill(60)
+    (queue,) = (two.root / "consumequeue" / "T" / "0").iterdir()
+    with open(queue, "r+b") as file:
+        file.seek(59 * 20)
+        file.write((1 << 60).to_bytes(8, "big"))
+    with two.open() as store:
+        assert numbers(store.scan("T", 0)) == list(range(60))
 
 
 def test_the_first_file_gone_is_a_log_that_begins_later(two):

@@ -10,6 +10,7 @@ from rmq_store.base.io._io import ProbeIo
 from rmq_store.config.load import resolve
 from rmq_store.log.recovery.places import Places
 from tests.dirs.conftest import SEGMENT, SIZES, Several, content, numbers
+from tests.mounts import loop_mount, run
 
 WRITES = [{}, {"write_path": "pool"}, {"flush_mode": "sync"}]
 
@@ -80,7 +81,8 @@ def test_read_only_directories_get_no_file_and_keep_what_they_have(two):
     with two.open(**more) as store:
         all_there(store, 120)
     # named as a read-only directory alone
-    with MessageStore.open(two.root, **SIZES, commitlog_path=str(two.logs[1]), commitlog_paths_readonly=str(two.logs[0])) as store:
+    with MessageStore.open(two.root, **SIZES, commitlog_path=str(two.logs[1]),
+                           commitlog_paths_readonly=str(two.logs[0])) as store:
         all_there(store, 120)
 
 
@@ -207,8 +209,43 @@ def test_a_path_that_is_the_place_of_a_mount_is_refused(two, monkeypatch):
 
     def elsewhere(path, **more):
         about = stat(path, **more)
-        return about if not str(path) == str(two.logs[1]) else os.stat_result((about[0], about[1], about[2] + 1, *about[3:]))
+        return about if str(path) != str(two.logs[1]) else os.stat_result((about[0], about[1], about[2] + 1, *about[3:]))
 
     monkeypatch.setattr(os, "stat", elsewhere)
     with pytest.raises(errors.ConfigError, match="give a directory in that file system, not the place where it is mounted"):
         two.open()
+
+
+@pytest.mark.root
+def test_a_read_only_directory_on_a_disk_that_is_mounted_read_only(two, tmp_path, caplog):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with loop_mount(tmp_path, 16 << 20, ("mkfs.ext4", "-q")) as (disk, _):
+        two.logs[0] = disk / "commitlog"
+        two.fill(60)
+        two.fill(20, commitlog_paths_readonly=str(two.logs[0]))
+        two.fill(20, commitlog_paths_readonly=str(two.logs[0]))
+        run("mount", "-o", "remount,ro", str(disk))
+        more = {"commitlog_paths_readonly": str(two.logs[0])}
+        with two.open(**more) as store:
+            all_there(store, 100)
+            store.put("T", (100).to_bytes(4, "big") + bytes(3000), keys="k100")
+            assert store.clean(0, pace_ms=0).log_files == 1        # the first one is in the other directory
+            assert store.min_log_offset == SEGMENT
+            assert [r.event for r in caplog.records if r.event == "LOG_FILE_FIXED"]
+        (two.root / "abort").touch()
+        with two.open(**more) as store:
+            assert numbers(store.scan("T", 0))[-1] == 100
+        with pytest.raises(errors.ConfigError, match="name the directory in commitlog_paths_readonly"):
+            two.open()
+        run("mount", "-o", "remount,rw", str(disk))
+
+
+def test_the_configuration_is_shown_as_it_can_be_given(two, rmqstore, tmp_path):
+    (tmp_path / "broker.conf").write_text(f"storePathCommitLog={two.logs[0]},{two.logs[1]}\n")
+    code, out, err = rmqstore("config", "convert", tmp_path / "broker.conf")
+    assert code == 0, err
+    (tmp_path / "store.toml").write_text(out)
+    assert resolve(config=tmp_path / "store.toml").commitlog_path == tuple(map(str, two.logs))
+    code, out, err = rmqstore("config", "show", "-o", f"commitlog_path={two.logs[0]},{two.logs[1]}", "commitlog_path")
+    assert code == 0 and f"{two.logs[0]},{two.logs[1]}" in out, out + err

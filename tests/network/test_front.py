@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from rmq_store.network import _front
 from rmq_store.network._front import BUFFERED_MAX, Front
 from rmq_store.remoting.frame import BINARY, JSON, ONEWAY, RESPONSE, Frame, encode
 from tests.network.peer import LIMIT_S, Peer, serving
@@ -54,7 +55,7 @@ def test_a_frame_of_sixteen_mebibytes_passes(front):
 
 @pytest.mark.parametrize("bad", [
     struct.pack(">ii", 1 << 24, 0), struct.pack(">ii", -1, 0), struct.pack(">ii", 3, 0), struct.pack(">iI", 100, 97),
-    struct.pack(">iI", 100, 2 << 24), struct.pack(">iI", 1 << 20, (1 << 16) + 1), struct.pack(">ii", 6, 2) + b"{}",
+    struct.pack(">iI", 100, 2 << 24), struct.pack(">iI", 1 << 20, (1 << 18) + 1), struct.pack(">ii", 6, 2) + b"{}",
     struct.pack(">ii", 6, 2) + b"{x", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n"])
 def test_a_frame_that_is_none_closes_its_connection_without_an_answer(front, bad):
     peer = Peer(front.address)
@@ -93,6 +94,18 @@ def test_a_peer_that_does_not_read_is_not_read(front):
             sent += slow.sock.send(data)
     assert quick.ask(1).code == 0
     assert front.counts()["bytes_in"] < 256 << 20
+
+
+def test_unread_answers_of_all_connections_have_a_bound(closed, monkeypatch):
+    monkeypatch.setattr(_front, "UNREAD_ALL", _front.UNREAD_MAX // 2)
+    front = Front("127.0.0.1", 0, echo, closed.append)
+    with serving(front):
+        slow, data = Peer(front.address), encode(Frame(1, 1, {}, bytes(1 << 16)))
+        slow.sock.settimeout(LIMIT_S)
+        with pytest.raises(ConnectionError):        # not a timeout: it is closed, not just left unread
+            while True:
+                slow.sock.sendall(data)
+        assert Peer(front.address).ask(1).code == 0
 
 
 def test_unfinished_frames_of_all_connections_have_a_bound(front):

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
 from rmq_store.spark import stores
 from rmq_store.spark.options import ReadOptions, parse_size
 from rmq_store.spark.schema import columns_of
@@ -181,3 +181,41 @@ def test_imports_are_left_out_of_collections_in_workers_only(module, worker):
     frozen = subprocess.run([sys.executable, "-c", script], env=env | ({"SPARK_REUSE_WORKER": "1"} if worker else {}),
                             capture_output=True, text=True, check=True).stdout
     assert (int(frozen) > 10_000) == worker
+
+
+def in_two_directories(root):
+    """The log of a root moved to two directories beside it, by turns."""
+    places = [root.parent / name for name in ("disk1", "disk2")]
+    for place in places:
+        place.mkdir()
+    for i, file in enumerate(sorted((root / "commitlog").iterdir())):
+        file.rename(places[i % 2] / file.name)
+    (root / "commitlog").rmdir()
+    return places
+
+
+def test_a_log_in_several_directories(root):
+    before = [(p.start, p.begin, p.end, p.newest) for part in plan(ReadOptions.parse({"path": str(root)})) for p in part]
+    one, two = in_two_directories(root)
+    both = f"{one}, file://{two}"
+    for given in (both, json.dumps({root.name: both})):
+        pieces = [p for part in plan(ReadOptions.parse({"path": str(root), "commitLogPath": given})) for p in part]
+        assert [(p.start, p.begin, p.end, p.newest) for p in pieces] == before
+        assert {os.path.dirname(p.path) for p in pieces} == {str(one), str(two)}
+    two.rename(root.parent / "gone")
+    with pytest.raises(LogDirectoryMissing, match="onCorrupt=skip"):
+        plan(ReadOptions.parse({"path": str(root), "commitLogPath": both}))
+    skip = ReadOptions.parse({"path": str(root), "commitLogPath": both, "onCorrupt": "skip"})
+    left = [p for part in plan(skip) for p in part]
+    assert left and {os.path.dirname(p.path) for p in left} == {str(one)}
+    one.rename(root.parent / "gone, too")
+    with pytest.raises(FileNotFoundError, match="option commitLogPath"):
+        ReadOptions.parse({"path": str(root), "commitLogPath": both})
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ("{", "option commitLogPath"), ('{"other": "/a"}', "has no store 'other'"), ("/a,/a", "each directory once"),
+    ('{"broker-a": 1}', "expected text"), ("hdfs://x/a", "mount it there")])
+def test_a_wrong_commit_log_path(root, given, words):
+    with pytest.raises(ConfigError, match=words):
+        ReadOptions.parse({"path": str(root), "commitLogPath": given})

@@ -276,7 +276,7 @@ def test_metric_names_stay():
     from rmq_store.metrics import _COUNTERS, _GAUGES
 
     assert sorted([*_GAUGES, *_COUNTERS]) == [
-        "rmq_store_commits", "rmq_store_disk_full", "rmq_store_failed", "rmq_store_file_waits", "rmq_store_flushes",
+        "rmq_store_bit_map_skips", "rmq_store_commits", "rmq_store_disk_full", "rmq_store_failed", "rmq_store_file_waits", "rmq_store_flushes",
         "rmq_store_gets_found", "rmq_store_gets_missed", "rmq_store_got_bytes", "rmq_store_got_disk_bytes",
         "rmq_store_got_disk_messages", "rmq_store_got_messages", "rmq_store_log_files", "rmq_store_log_flushed_bytes",
         "rmq_store_log_min_offset_bytes", "rmq_store_log_wrote_bytes",

@@ -12,7 +12,8 @@ ALL = {"topic": "T", "body": b"x", "queue_id": 3, "tags": "t", "keys": "k", "pro
 
 
 def like_put(topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None,
-             born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, light_queues=None, wait=None):
+             born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, deliver_at=None, delay=None,
+             light_queues=None, wait=None):
     """What the two say they are."""
 
 

@@ -74,16 +74,16 @@ rmq_prepare_filter() { # $1: version; the same for RocketMQ's filter module
   JAVA_CMD=(java -Xmx512m "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }
 
-rmq_prepare_broker() { # $1: version; the same for a whole broker
-  local ver="$1" broker="$1" lib cls sources
+rmq_prepare_broker() { # $1: version; the same for a whole broker. $2: the program, by default Transactions
+  local ver="$1" broker="$1" program="${2:-Transactions}" lib cls sources
   [ "$ver" != 4.9.8 ] || broker=4.9.7     # see broker/pom.xml
   case "$ver" in 4.9.8|5.3.3) ;; *) echo "unknown RocketMQ version '$ver' (4.9.8 or 5.3.3)" >&2; exit 64 ;; esac
   rmq_find_java
   lib="$rmq_cache/lib-broker-$ver"
   [ -f "$lib/.complete" ] ||
     rmq_fetch_jars "$rmq_here/broker/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-store "-Drocketmq.broker.version=$broker"
-  sources=("$rmq_here"/broker/Transactions.java "$rmq_here"/src/{Stores,Json}.java)
-  cls="$(rmq_classes "broker-$ver" "${sources[@]}")"
+  sources=("$rmq_here/broker/$program.java" "$rmq_here"/src/{Stores,Json}.java)
+  cls="$(rmq_classes "${program,,}-$ver" "${sources[@]}")"
   rmq_compile "$lib" "$cls" "${sources[@]}"
   JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED
             --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED

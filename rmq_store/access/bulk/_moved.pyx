@@ -8,12 +8,13 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.access.bulk._rows cimport Rows, rows_append, rows_begin, rows_check, rows_end
+from rmq_store.access.bulk._rows cimport ROW_LIGHT_NOT_NEXT, Rows, rows_append, rows_begin, rows_check, rows_end
 from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._layout cimport CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_COMMIT
-from rmq_store.codec._record cimport (RECORD_OK, RecordArgs, RecordView, born_host_size, record_crc_check, record_parse,
-                                      record_prepare, store_host_size)
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordArgs, RecordView, born_host_size, properties_scan,
+                                      record_crc_check, record_parse, record_prepare, store_host_size)
+from rmq_store.codec._text cimport Property, property_next
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue
 
@@ -87,6 +88,10 @@ cdef _refuse(StorePut store, const RecordView *v, Queue *q, int status):
                               f"{store.path} has "
                               f"newer ones ({store.log.last_timestamp}): store times never run backwards in a log. As they "
                               "are, messages go into a store that nobody else puts to: copy into a new one, or as new messages")
+    if status == ROW_LIGHT_NOT_NEXT:
+        raise StoreStateError(f"message {v.queue_offset} of {topic}/{v.queue_id} does not continue one of its light queues in "
+                              f"{store.path}: as they are, messages go into a store that nobody else puts to: copy into a new "
+                              "one, or as new messages")
     raise StoreStateError(f"message {v.queue_offset} of {topic}/{v.queue_id} does not continue this queue of {store.path}, "
                           f"whose next offset is {q.next_offset}: as they are, messages go into a store that nobody else puts "
                           "to: copy into a new one, or as new messages")
@@ -106,6 +111,7 @@ def append_moved(StorePut store not None, const unsigned char[::1] data not None
         rows_begin(&r, store, data, _as_is, _continues)
     else:
         rows_begin(&r, store, data, _as_new, NULL)
+    r.lights = store.lights.on
     try:
         if rows_check(&r, store) != 0:
             raise CorruptionError(path, r.at, "a record of a log", "something else")
@@ -117,15 +123,41 @@ def append_moved(StorePut store not None, const unsigned char[::1] data not None
         rows_end(&r)
 
 
+cdef inline bint _next_kept(const char **text, const char *end, Property *p) noexcept nogil:
+    # The next property, but for the places in light queues, which a new message gets anew.
+    while property_next(text, end, p):
+        if p.name_size != 24 or memcmp(p.name, b"INNER_MULTI_QUEUE_OFFSET", 24) != 0:
+            return True
+    return False
+
+
+cdef bint _same_properties(const RecordView *a, const RecordView *b) noexcept nogil:
+    # But for their places in light queues: of records that are in some.
+    cdef const char *one = a.properties
+    cdef const char *other = b.properties
+    cdef const char *one_end = one + _properties_size(a)
+    cdef const char *other_end = other + _properties_size(b)
+    cdef Property p, q
+    while _next_kept(&one, one_end, &p):
+        if (not _next_kept(&other, other_end, &q) or p.name_size != q.name_size or p.value_size != q.value_size
+                or memcmp(p.name, q.name, p.name_size) != 0 or memcmp(p.value, q.value, p.value_size) != 0):
+            return False
+    return not _next_kept(&other, other_end, &q)
+
+
 cdef bint _same(const RecordView *a, const RecordView *b, bint as_is) noexcept nogil:
     # All that an append keeps. A checksum of the record may have wanted a separator before it.
+    cdef PropertyView p
     cdef int32_t n = _properties_size(a), more = _properties_size(b) - n
     if (a.body_crc != b.body_crc or a.body_size != b.body_size or a.queue_id != b.queue_id or a.flag != b.flag
             or a.born_timestamp != b.born_timestamp or a.reconsume_times != b.reconsume_times
-            or a.topic_size != b.topic_size or more < 0 or more > 1 or (more == 1 and b.properties[n] != 2)
-            or memcmp(a.topic, b.topic, a.topic_size) != 0 or memcmp(a.properties, b.properties, n) != 0
+            or a.topic_size != b.topic_size or memcmp(a.topic, b.topic, a.topic_size) != 0
             or memcmp(a.body, b.body, a.body_size) != 0):
         return False
+    if more < 0 or more > 1 or (more == 1 and b.properties[n] != 2) or memcmp(a.properties, b.properties, n) != 0:
+        properties_scan(b.properties, b.properties_size, &p)
+        if as_is or p.light_names == NULL or not _same_properties(a, b):
+            return False
     if not as_is:
         return a.sys_flag & SYS_FLAG_KEPT == b.sys_flag & SYS_FLAG_KEPT
     return (a.sys_flag == b.sys_flag and a.store_timestamp == b.store_timestamp

@@ -1,7 +1,9 @@
 # Records on their way into a log, one behind the other in memory: checked, then appended through the one loop of everything
 # that puts (place_locked).
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
+from cpython.object cimport PyObject
+from rmq_store.access.writer._light cimport LightQueues
 from rmq_store.access.writer._put cimport StorePut, Turn
 from rmq_store.codec._record cimport RecordArgs, RecordView
 from rmq_store.log.commitlog._log cimport Appended, Log
@@ -9,11 +11,18 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
     ROW_NO_RECORD = -1              # beside the codes of whoever fills
+    ROW_LIGHT_NOT_NEXT = 100        # beside those of `continues`: it does not continue one of its light queues
 
 # Arguments of a put that stores what the record holds; `a` comes as a plain put has it. 0, or why it cannot be stored.
 ctypedef int (*Fill)(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil
 # Whether the record may be appended now, under the put lock: 0, or why not.
 ctypedef int (*Continues)(Log *log, Queue *q, const RecordView *v) noexcept nogil
+
+cdef struct Lit:
+    # Of a record that names light queues, where the store has them.
+    LightQueues *light              # NULL: it has none, and its properties are the ones here
+    const char *properties
+    int32_t properties_size
 
 cdef struct Rows:
     Turn turn
@@ -32,7 +41,10 @@ cdef struct Rows:
     int64_t first                   # log offset of the first one, -1: none yet
     int64_t end
     int refused                     # by `continues`
+    Lit *lit                        # of each record; NULL: no record names light queues
+    PyObject *held                  # a list: what lit points into
     bint crc
+    bint lights                     # set it behind rows_begin: records get, or keep, their places in light queues
 
 
 cdef int rows_begin(Rows *r, StorePut store, const unsigned char[::1] data, Fill fill, Continues continues) except -1

@@ -1,15 +1,25 @@
 """Records on their way into a log. Contract in _rows.pxd."""
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp
 
+from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._put cimport StorePut, Topic, Turn, place_locked
-from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse
+from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.codec._layout cimport FLAG_TRANSACTION, RECORD_FIXED_SIZE, TRANSACTION_COMMIT
+from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse,
+                                      record_prepare, topic_fits)
 from rmq_store.log.commitlog._log cimport APPEND_OK, Log, log_append
 from rmq_store.queues.consumequeue._queue cimport Queue
 
-from rmq_store.errors import StoreNotWriteable
+from rmq_store.codec.properties import delete_property
+from rmq_store.errors import MessageIllegal, StoreNotWriteable
+
+cdef bytes _OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
 
 cdef enum:
     MANY_PER_LOCK = 1024            # records, or so many bytes, that are appended before others are let in
@@ -27,6 +37,9 @@ cdef int rows_begin(Rows *r, StorePut store, const unsigned char[::1] data, Fill
     r.count = r.done = r.at = r.end = 0
     r.first = -1
     r.refused = 0
+    r.lights = False
+    r.lit = NULL
+    r.held = NULL
     r.turn = Turn(args=&r.args, queue=NULL, out=&r.out, size=0, born_now=False)
     store._enter()
     return 0
@@ -38,6 +51,85 @@ cdef Queue *_queue(StorePut store, dict known, const RecordView *v) except NULL:
     if found is None:
         found = known[name] = store._topic(name.decode("utf-8", "surrogateescape"))
     return store._queue(<Topic> found, v.queue_id)
+
+
+cdef inline Light _lights(const RecordView *v) noexcept nogil:
+    # The light queues that the record is in, as dispatch sees them.
+    cdef PropertyView p
+    cdef int kind = v.sys_flag & FLAG_TRANSACTION
+    properties_scan(v.properties, v.properties_size, &p)
+    if not light_topic(v.topic, v.topic_size) or not (kind == 0 or kind == TRANSACTION_COMMIT):
+        p.light_names = NULL
+    return lights_of(&p)
+
+
+cdef int _hold(Rows *r, object kept) except -1:
+    # `kept` lives as long as the rows.
+    if r.held == NULL:
+        held = []
+        Py_INCREF(held)
+        r.held = <PyObject *> held
+    (<list> r.held).append(kept)
+    return 0
+
+
+cdef int _light(Rows *r, StorePut store, int64_t i) except -1:
+    # The i-th record, r.v, is in light queues: as a new message it gets a place in each, else it has to continue them.
+    cdef RecordView *v = &r.v
+    cdef LightPut put = None
+    cdef Light light = _lights(v)
+    cdef bytes kept
+    names = []
+    while light_next(&light):
+        if topic_fits(light.name, light.size):
+            names.append(PyBytes_FromStringAndSize(light.name, light.size))
+    if r.continues != NULL:
+        store.lights._refuse_many(store.queues, names)
+        put = LightPut.__new__(LightPut)
+        put.reserve(store.queues, names, False)
+    else:
+        kept = PyBytes_FromStringAndSize(r.args.properties, r.args.properties_size)
+        try:
+            put = store.lights.take(store, &r.args, PyBytes_FromStringAndSize(v.topic, v.topic_size).decode(), None, kept)
+        except MessageIllegal:          # names that no put would take
+            put = None
+        kept = delete_property(kept, _OFFSETS) if put is None else put.kept
+        r.lit[i].properties, r.lit[i].properties_size = PyBytes_AS_STRING(kept), <int32_t> PyBytes_GET_SIZE(kept)
+        _hold(r, kept)
+    if put is not None:
+        r.lit[i].light = &put.light
+        _hold(r, put)
+    return 0
+
+
+cdef inline void _lighten(Rows *r, int64_t i) noexcept nogil:
+    # r.args of the i-th record, for its light queues: of the largest size that it may get.
+    cdef Lit *lit = &r.lit[i]
+    if lit.properties == NULL:
+        return
+    r.args.properties, r.args.properties_size = lit.properties, lit.properties_size
+    if lit.light != NULL:
+        r.args.trailing_separator = r.plain.trailing_separator
+        r.args.more_properties = lit.light.text
+        r.args.more_properties_size = lit.light.fixed + lit.light.count * NUMBER_SIZE_MAX
+    record_prepare(&r.args)
+
+
+cdef bint _continue_lights(Rows *r, LightQueues *l, bint move) noexcept nogil:
+    # Under the put lock: whether a record that keeps its places continues its light queues; or moves them on, behind it.
+    cdef Light light = _lights(&r.v)
+    cdef int64_t i = 0
+    cdef Queue *q
+    while light_next(&light):
+        if not topic_fits(light.name, light.size):
+            continue
+        q = l.queues[i]
+        i += 1
+        if move:
+            q.next_offset = light.queue_offset + 1
+        elif light.queue_offset != q.next_offset and (q.next_offset != 0 or rmq_load(&q.max_offset) != 0):
+            return False        # one that never had a message begins where its first record says
+    return True
 
 
 cdef int rows_check(Rows *r, StorePut store) except? -2:
@@ -57,13 +149,20 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
         wrong = r.fill(v, &r.args, r.crc)
         if wrong != 0:
             return wrong
-        store._check_size(&r.args)
         if r.count == capacity:
             capacity = max(4096, 2 * r.count)
             grown = <Queue **> realloc(r.queues, capacity * sizeof(Queue *))
             if grown == NULL:
                 raise MemoryError("records")
             r.queues = grown
+        if r.lights and _lights(v).names != NULL:
+            if r.lit == NULL:
+                r.lit = <Lit *> calloc(r.size // RECORD_FIXED_SIZE + 1, sizeof(Lit))    # for as many as there can be
+                if r.lit == NULL:
+                    raise MemoryError("light queues")
+            _light(r, store, r.count)
+            _lighten(r, r.count)
+        store._check_size(&r.args)
         if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
                 memcmp(v.topic, q.topic, v.topic_size) != 0:
             q = _queue(store, known, v)
@@ -79,20 +178,31 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef Rows *r = <Rows *> t
     cdef int64_t stop = r.done + MANY_PER_LOCK
     cdef int64_t room = BYTES_PER_LOCK
+    cdef LightQueues *light
     cdef int status
     while r.done < r.count and r.done < stop and room > 0:
         record_parse(r.p + r.at, r.size - r.at, &r.v)
         r.args = r.plain
         r.fill(&r.v, &r.args, r.crc)
+        light = r.lit[r.done].light if r.lit != NULL else NULL
+        if r.lit != NULL:
+            _lighten(r, r.done)
         t.size = r.args.size
         if r.continues != NULL:
             r.refused = r.continues(log, r.queues[r.done], &r.v)
+            if r.refused == 0 and light != NULL and not _continue_lights(r, light, False):
+                r.refused = ROW_LIGHT_NOT_NEXT
             if r.refused != 0:
                 break
             now = r.v.store_timestamp
-        status = log_append(log, &r.args, r.queues[r.done], now, &r.out)
+        if light != NULL and r.continues == NULL:
+            status = light_append(log, &r.args, r.queues[r.done], now, &r.out, light)
+        else:
+            status = log_append(log, &r.args, r.queues[r.done], now, &r.out)
         if status != APPEND_OK:
             return status
+        if light != NULL and r.continues != NULL:
+            _continue_lights(r, light, True)
         if r.first < 0:
             r.first = r.out.offset
         r.end = r.out.offset + r.args.size
@@ -110,4 +220,6 @@ cdef int rows_append(Rows *r, StorePut store) except? -2:
 
 cdef void rows_end(Rows *r) noexcept:
     free(r.queues)
-    r.queues = NULL
+    free(r.lit)
+    Py_XDECREF(r.held)
+    r.queues, r.lit, r.held = NULL, NULL, NULL

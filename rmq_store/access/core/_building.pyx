@@ -2,8 +2,8 @@
 
 Functions of opened/opening.py, which decides; each fills in what StoreCore holds.
 """
+import errno
 import os
-from errno import EROFS
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
@@ -55,8 +55,8 @@ cdef int _check_thread(int rc, name, object path) except -1:
 
 
 def setup(StoreCore store not None, path, options, bint readonly, IoTable io, directories, places, how):
-    """Takes memory; opens no file. directories: those of the log, ascending; places: (directory, directory for its new files) of
-    each that gets new files, ascending. how: what choose_backend found out."""
+    """Takes memory; opens no file. directories: those of the log, ascending. places: of each that gets new files, ascending, it
+    and the directory in which they are made. how: what choose_backend found out."""
     store.path = path
     store.options = options
     store.readonly = readonly
@@ -129,14 +129,15 @@ def add_file(StoreCore store not None, int64_t start, bint gaps):
 
 
 def leave_out(StoreCore store not None, int64_t end):
-    """For reading: the log goes on to `end` in files that are not there. What lies in them is gone, and the rest is readable."""
+    """For reading: the log continues to `end` in files that are not there. The rest is readable."""
     if store.row.count > 0:
         _check(row_leave_out(store.row, end), store.path)
 
 
 def set_full(StoreCore store not None, int number, bint full):
-    """Of the directory `number` of those that get new files: whether its disk is full. It then gets none while another is not."""
-    rmq_publish32(&store.alloc.places.all[number].full, full)
+    """Whether the disk of directory `number` of those that get new files is full. It then gets none while another is not."""
+    if store.alloc != NULL and 0 <= number < store.alloc.places.count:
+        rmq_publish32(&store.alloc.places.all[number].full, full)
 
 
 def take_queues(StoreCore store not None, QueueTableOwner owner not None):
@@ -206,7 +207,9 @@ def make_dispatcher(StoreCore store not None, delays_ms, with_log):
 
 def queue_recovery(StoreCore store not None):
     queues = QueueRecovery()
-    (<QueueRecovery> queues).attach(store.queues_owner, store.row)
+    options = store.options
+    (<QueueRecovery> queues).attach(store.queues_owner, store.row,
+                                    options.recover_thread_pool_nums if options.recover_concurrently else 1)
     return queues
 
 
@@ -231,7 +234,7 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
         if tail == NULL:
             raise OSError(-error, os.strerror(-error), store.path)
         if store.alloc != NULL and not tail.writable:
-            raise OSError(EROFS, "read-only file system, and the log ends in this file: mount the disk for writing",
+            raise OSError(errno.EROFS, "read-only file system, and the log ends in this file: mount the disk for writing",
                           os.fsdecode(tail.path))
         tail.zeroed_to = tail.size
         if store.alloc != NULL and store.alloc.prezero == PREZERO_WINDOW:

@@ -44,6 +44,7 @@ cdef class StoreCore:
     cdef Checkpointer *checkpointer
     cdef object queues_owner            # keep the table and the index alive
     cdef object index_owner
+    cdef object filter_table            # FilterTable of the dispatcher; None: none
     cdef object backend_owner           # the capsule of another package's back end
     cdef int *alive                     # 0 in a child of fork
     cdef int state
@@ -51,6 +52,7 @@ cdef class StoreCore:
     cdef bint sync_mode
     cdef bint compat5
     cdef int64_t flush_deadline_ns
+    cdef int64_t released_maps          # files of the log whose memory was given back
     cdef int64_t calls                  # calls that run without the GIL; close waits for them
     cdef int64_t last_flushed           # what a call that close() overtook still asks for
     cdef int last_fence

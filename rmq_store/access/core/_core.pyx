@@ -49,7 +49,7 @@ cdef struct Notes:
 cdef struct Stats:
     int64_t min_log_offset, wrote, committed, flushed, dispatched, fence, dispatch_behind_bytes, log_files, puts, put_bytes
     int64_t commits, flushes, pool_waits, file_waits, dispatched_records, message_view_leases, unreadable_records, queues
-    int64_t pool_bytes, slow_put_locks, waiting_readers
+    int64_t pool_bytes, slow_put_locks, waiting_readers, released_maps
 
 
 cdef int _check(int rc, object path) except -1:
@@ -80,6 +80,7 @@ cdef class StoreCore:
             Py_INCREF(self.queues_owner)
             Py_INCREF(self.index_owner)
             Py_INCREF(self.backend_owner)
+            Py_INCREF(self.filter_table)
         rmq_fork_word_free(self.alive)
 
     cdef int _refuse(self) except -1:
@@ -310,7 +311,7 @@ cdef class StoreCore:
             dispatched_records=rmq_load(&self.dispatcher.records), message_view_leases=leases,
             unreadable_records=rmq_load(&self.dispatcher.bad_records), queues=queues_count(self.queues),
             pool_bytes=self.pool.size if self.pool != NULL else 0, slow_put_locks=rmq_load(&log.slow_locks),
-            waiting_readers=rmq_load32(&self.dispatcher.waiters))
+            waiting_readers=rmq_load32(&self.dispatcher.waiters), released_maps=self.released_maps)
         found = <dict> s            # as in _notes
         found["errno"] = found.pop("fence")     # a macro of C's has that name
         return found

@@ -5,9 +5,10 @@ from rmq_store.access.reader._look cimport StoreLook
 from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.segment._file cimport LogFile
 from rmq_store.codec._record cimport RecordView
+from rmq_store.filter._bitmap cimport GroupBits, GroupFilter
 from rmq_store.filter._program cimport FilterProgram, SqlFilter
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._queue cimport QueueTable
+from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable
 
 
 cdef struct Found:
@@ -21,6 +22,7 @@ cdef struct GetRequest:
     const char *topic
     const int32_t *codes    # hash codes of the tags asked for, NULL: all
     const FilterProgram *filter     # of the properties, NULL: all messages
+    const GroupBits *bits   # where bit maps tell who does not fulfil it, NULL: they do not
     int64_t offset
     int64_t count_max
     int64_t bytes_max
@@ -39,6 +41,7 @@ cdef struct GetRequest:
     int64_t log_end         # where something was found: of the log, as the get met it
     int64_t disk_count      # of what was found, what is not recent (memory_bytes): RocketMQ's guess that the device has it
     int64_t disk_bytes
+    int64_t bit_map_skips   # entries whose bit map said that their message does not fulfil the filter
     int64_t next_offset
     int64_t min_offset
     int64_t max_offset
@@ -60,6 +63,11 @@ cdef enum:
 
 # What get does; the request has the store's limits. follows: another process writes the queues.
 cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) noexcept nogil
+# Whether an entry, by its tags code, may be of a message with one of the tags asked for.
+cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, int64_t code) noexcept nogil
+# Whether the bit map of an entry says that its message does not fulfil the filter.
+cdef bint entry_missed(const GroupBits *bits, QueueTable *queues, Queue *q, ExtWindow *window,
+                       const unsigned char *unit) noexcept nogil
 cpdef SqlFilter chosen_filter(object sql, object tags)
 
 
@@ -71,6 +79,7 @@ cdef class StoreGet(StoreLook):
     cdef int64_t units_per_file
     cdef bint ext_enabled
     cdef int64_t gets_found, gets_missed, got_messages, got_bytes, got_disk_messages, got_disk_bytes    # under the GIL
+    cdef int64_t bit_map_skips
     cdef rmq_histogram get_times
 
     cdef void _get(self, GetRequest *r) noexcept nogil

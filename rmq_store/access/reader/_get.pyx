@@ -11,16 +11,18 @@ from libc.stdlib cimport free, malloc
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
+from rmq_store.filter._bitmap cimport FilterSet, FilterTable, GroupBits, GroupFilter, bits_missed
 from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, filter_evaluate, filter_of
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
-from rmq_store.base.io._sync cimport rmq_load, rmq_prefetch
+from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport record_in_place
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_read, queue_read_ext, queues_find
+from rmq_store.log.dispatch._dispatch cimport dispatch_filters
+from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_look_ext, queue_read, queues_find
 
 from rmq_store import errors
 from rmq_store.status import GetStatus
@@ -128,14 +130,27 @@ cdef inline bint _is_full(const GetRequest *r, int64_t physical, int64_t size) n
         or r.found_count > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
 
 
-cdef bint _is_tagged(const GetRequest *r, QueueTable *queues, Queue *q, int64_t code) noexcept nogil:
+cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, int64_t code) noexcept nogil:
     cdef int64_t store_time
+    cdef const unsigned char *bit_map
     if is_ext_address(code):
-        if not r.ext_enabled or queue_read_ext(queues, q, code, &code, &store_time, NULL, 0) < 0:
+        if not r.ext_enabled or queue_look_ext(queues, q, window, code, &code, &store_time, &bit_map) < 0:
             return True             # no extension unit: its name decides
         if is_ext_address(code):
             return True
     return _coded(r, code)
+
+
+cdef bint entry_missed(const GroupBits *bits, QueueTable *queues, Queue *q, ExtWindow *window,
+                       const unsigned char *unit) noexcept nogil:
+    cdef int64_t code = unit_code(unit), stored = 0, size
+    cdef const unsigned char *bit_map = NULL
+    if not is_ext_address(code):
+        return False
+    size = queue_look_ext(queues, q, window, code, &code, &stored, &bit_map)
+    # in_force comes last: entries that another filter was evaluated for were published after it was taken back.
+    return (size > 0 and bit_map != NULL and bits_missed(bits, bit_map, size, stored) and unit_physical(unit) >= bits.since
+            and rmq_load32(&bits.in_force) != 0)
 
 
 cdef inline bint _passes(const FilterProgram *filter, const RecordView *v) noexcept nogil:
@@ -162,10 +177,12 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     cdef int64_t skip_below = -1        # records below this log offset are deleted; -1: not known
     cdef int64_t scan_max = max(r.scan_bytes_max // UNIT_SIZE, r.count_max)
     cdef LogFile *f = NULL              # of the record before
+    cdef ExtWindow window               # of the entries' extension units
     cdef bint loose = False             # `f` is held, and no entry has taken the hold over yet
     cdef bint full = False
     cdef int rc, error = 0
     cdef Found *slot
+    window.at = window.size = 0
     while error == 0 and not full and scanned < scan_max:
         n = queue_read(queues, q, r.offset + scanned, units, min(scan_max - scanned, <int64_t> UNITS_AT_ONCE))
         if n <= 0:
@@ -183,7 +200,13 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
             full = _is_full(r, physical, size)
             if full:
                 break
-            if r.codes != NULL and not _is_tagged(r, queues, q, unit_code(unit)):
+            if r.codes != NULL and not entry_tagged(r, queues, q, &window, unit_code(unit)):
+                if r.found_count == 0:
+                    r.status = NO_MATCHED_MESSAGE
+                scanned += 1
+                continue
+            if r.bits != NULL and entry_missed(r.bits, queues, q, &window, unit):
+                r.bit_map_skips += 1
                 if r.found_count == 0:
                     r.status = NO_MATCHED_MESSAGE
                 scanned += 1
@@ -230,6 +253,7 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
     r.found_count = 0
     r.found_bytes = 0
     r.unreadable = 0
+    r.bit_map_skips = 0
     r.error = 0
     r.next_offset = r.offset
     if _bounds_met(r, q, &at):
@@ -272,6 +296,34 @@ cpdef SqlFilter chosen_filter(object sql, object tags):
     return filter_of(sql)
 
 
+cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const GetRequest *r, set wanted) except -1:
+    # The log has no more of the queue there: its compaction log may. That has no tags code of its own to look at first.
+    cdef Message m
+    cdef object older = getattr(self, "_older", None)      # of the class that has the services
+    if older is None:
+        return 0
+    found = older(topic, queue_id, r.offset, r.min_offset, min(r.count_max, r.count_max_disk),
+                  min(r.bytes_max, r.bytes_max_disk))
+    if found is None:
+        return 0
+    messages, result.next_offset, first, result.unreadable = found
+    result.min_offset = min(<int64_t> first, r.min_offset)
+    result.messages = [m for m in messages if (wanted is None or m.tags in wanted)
+                       and (r.filter == NULL or _passes(r.filter, &(<Message> m).v))]
+    result.code = FOUND if result.messages else NO_MATCHED_MESSAGE
+    for m in result.messages:
+        result.total_bytes += m.v.size
+    result.disk_messages, result.disk_bytes = len(result.messages), result.total_bytes
+    if result.messages:
+        self.gets_missed -= 1
+        self.gets_found += 1
+        self.got_messages += len(result.messages)
+        self.got_bytes += result.total_bytes
+        self.got_disk_messages += len(result.messages)
+        self.got_disk_bytes += result.total_bytes
+    return 0
+
+
 cdef class StoreGet(StoreLook):
     """The reading half of a store."""
 
@@ -294,7 +346,22 @@ cdef class StoreGet(StoreLook):
     def _get_stats(self):
         """Counters of get since the store was opened: dict of str to int."""
         return {"gets_found": self.gets_found, "gets_missed": self.gets_missed, "got_messages": self.got_messages,
-                "got_bytes": self.got_bytes, "got_disk_messages": self.got_disk_messages, "got_disk_bytes": self.got_disk_bytes}
+                "got_bytes": self.got_bytes, "got_disk_messages": self.got_disk_messages, "got_disk_bytes": self.got_disk_bytes,
+                "bit_map_skips": self.bit_map_skips}
+
+    def _set_filters(self, FilterTable table):
+        """Dispatch makes the bit maps of these filters from now on, None: none. Returns (log offset, newest store time): all
+        records from there on are evaluated with it, and what is stored later than that is."""
+        cdef int64_t at, newest = 0
+        cdef const FilterSet *filters = NULL if table is None else &table.set
+        if self.dispatcher == NULL:
+            self._refuse()
+        self.calls += 1
+        with nogil:
+            at = dispatch_filters(self.dispatcher, filters, &newest)
+        self.calls -= 1
+        self.filter_table, table = table, self.filter_table     # the one before may go now
+        return at, newest
 
     def _get_histogram(self):
         """Durations of one get in 16, without what Python makes of the result: Histogram."""
@@ -349,6 +416,10 @@ cdef class StoreGet(StoreLook):
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
         r.filter = NULL if chosen is None else &chosen.program
+        cdef GroupFilter known = None           # lives as long as the call, too
+        if chosen is not None and self.filter_table is not None:
+            known = (<FilterTable> self.filter_table).find(topic, chosen.sql)
+        r.bits = NULL if known is None else &known.bits
         r.codes, r.codes_count = NULL, 0
         wanted = None
         if tags is not None and tags not in ("", "*"):
@@ -390,6 +461,7 @@ cdef class StoreGet(StoreLook):
             free(r.found)
         if r.error < 0:
             raise OSError(-r.error, os.strerror(-r.error), f"{self.path}: {topic}, queue {queue_id}, offset {offset}")
+        self.bit_map_skips += r.bit_map_skips
         if r.found_count > 0:
             self.gets_found += 1
             self.got_messages += r.found_count
@@ -401,13 +473,11 @@ cdef class StoreGet(StoreLook):
         result.code = r.status
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
-        result.next_offset = r.next_offset
-        result.min_offset = r.min_offset
-        result.max_offset = r.max_offset
-        result.unreadable = r.unreadable
-        result.total_bytes = r.found_bytes
-        result.disk_messages = r.disk_count
-        result.disk_bytes = r.disk_bytes
+        result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset
+        result.unreadable, result.total_bytes = r.unreadable, r.found_bytes
+        result.disk_messages, result.disk_bytes = r.disk_count, r.disk_bytes
+        if r.status == OFFSET_TOO_SMALL:
+            _take_older(self, result, topic, queue_id, &r, wanted)
         return result
 
     cdef list _views(self, GetRequest *r, set wanted):

@@ -91,8 +91,8 @@ cdef class StoreLook(StorePutMany):
         return self._message_at(decode_message_id(msg_id)[1])
 
     def _next_record(self, int64_t offset, int64_t limit):
-        """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end. Kind "missing": up
-        to the next offset its file is not there."""
+        """For walks over the raw log: (kind, offset, size, message or None, next offset), or None at the end. Kind "missing":
+        the file up to the next offset is not there."""
         cdef RecordView v
         cdef RecordStatus status = RECORD_OK
         cdef LogFile *f

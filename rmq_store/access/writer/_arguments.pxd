@@ -1,10 +1,10 @@
-# The arguments of a put, which has fifteen and mostly gets three. Compiled methods hold a reference to each, given or not,
+# The arguments of a put, which has seventeen and mostly gets three. Compiled methods hold a reference to each, given or not,
 # which is a seventh of a put; here they are pointers in an array, borrowed from the caller, laid over one of defaults.
 from cpython.object cimport PyObject
 
 cdef enum:
     TOPIC, BODY, QUEUE_ID, WAIT,
-    TAGS, KEYS, PROPERTIES, DELAY_LEVEL, LIGHT_QUEUES,
+    TAGS, KEYS, PROPERTIES, DELAY_LEVEL, DELIVER_AT, DELAY, LIGHT_QUEUES,
     FLAG, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST, RECONSUME_TIMES, PREPARED_TRANSACTION_OFFSET,    # seldom given
     ARGUMENTS
 
@@ -17,6 +17,7 @@ cdef void arguments_default(PyObject **v) noexcept
 # What a call gave, as vectorcall hands it on; raises TypeError as Python functions do.
 cdef int arguments_parse(str function, PyObject **v, PyObject *const *args, Py_ssize_t given, PyObject *names) except -1
 cdef bint arguments_bare(PyObject **v) noexcept        # none that makes properties
+cdef bint delay_given(PyObject **v) noexcept             # a delay of any kind
 cdef bint arguments_plain(PyObject **v) noexcept       # none of those that are seldom given
 # Makes `method` the method `name` of a class. doc: its text, without the signature.
 cdef void arguments_method(type owner, str name, Method method, str doc) except *

@@ -25,11 +25,12 @@ cdef extern from "Python.h":
 
 cdef str _SIGNATURE = (
     "($self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None, "
-    "born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, light_queues=None, "
-    "wait=None)\n--\n\n")
+    "born_host=None, reconsume_times=0, prepared_transaction_offset=0, delay_level=None, deliver_at=None, delay=None, "
+    "light_queues=None, wait=None)\n--\n\n")
 
 cdef tuple _NAMES = tuple(map(sys.intern, (
-    "topic", "body", "queue_id", "wait", "tags", "keys", "properties", "delay_level", "light_queues",
+    "topic", "body", "queue_id", "wait", "tags", "keys", "properties", "delay_level", "deliver_at", "delay",
+    "light_queues",
     "flag", "sys_flag", "born_timestamp", "born_host", "reconsume_times", "prepared_transaction_offset")))
 cdef object _ZERO = 0
 cdef bytes _CRC = _CRC_PROPERTY.encode()
@@ -51,6 +52,10 @@ cdef void arguments_default(PyObject **v) noexcept:
 
 cdef bint arguments_bare(PyObject **v) noexcept:
     return memcmp(v + TAGS, &_defaults[TAGS], (FLAG - TAGS) * sizeof(PyObject *)) == 0
+
+
+cdef bint delay_given(PyObject **v) noexcept:
+    return memcmp(v + DELAY_LEVEL, &_defaults[DELAY_LEVEL], (LIGHT_QUEUES - DELAY_LEVEL) * sizeof(PyObject *)) != 0
 
 
 cdef bint arguments_plain(PyObject **v) noexcept:

@@ -8,9 +8,9 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
-                                                 PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID, RECONSUME_TIMES, SYS_FLAG,
-                                                 TAGS, TOPIC, joined_keys)
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY, DELAY_LEVEL, DELIVER_AT,
+                                                 FLAG, KEYS, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
+                                                 RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, joined_keys)
 from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX
 
 from rmq_store import errors
@@ -49,7 +49,8 @@ cdef object hooks_run(tuple hooks, object keyed, PyObject **v, PyObject **change
     if hooks:
         message = PutMessage("5.x" if compat5 else "4.9", topic=<object> v[TOPIC], body=<object> v[BODY],
                              queue_id=<object> v[QUEUE_ID], tags=<object> v[TAGS], keys=keys, properties=<object> v[PROPERTIES],
-                             delay_level=<object> v[DELAY_LEVEL], flag=<object> v[FLAG], sys_flag=<object> v[SYS_FLAG],
+                             delay_level=<object> v[DELAY_LEVEL], deliver_at=<object> v[DELIVER_AT], delay=<object> v[DELAY],
+                             flag=<object> v[FLAG], sys_flag=<object> v[SYS_FLAG],
                              born_timestamp=<object> v[BORN_TIMESTAMP], born_host=<object> v[BORN_HOST],
                              reconsume_times=<object> v[RECONSUME_TIMES],
                              prepared_transaction_offset=<object> v[PREPARED_TRANSACTION_OFFSET])
@@ -57,7 +58,8 @@ cdef object hooks_run(tuple hooks, object keyed, PyObject **v, PyObject **change
         if message.changed:
             kept = message.encoded()
             changed[PROPERTIES] = <PyObject *> kept
-            changed[TAGS] = changed[KEYS] = changed[DELAY_LEVEL] = <PyObject *> None
+            changed[TAGS] = changed[KEYS] = <PyObject *> None
+            changed[DELAY_LEVEL] = changed[DELIVER_AT] = changed[DELAY] = <PyObject *> None
     if keyed is not None:
         need_key(keyed, <object> v[TOPIC], <object> changed[KEYS], <object> changed[PROPERTIES])
     return keys, kept

@@ -6,6 +6,9 @@ from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Appended, AppendStatus, Log
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 
+cdef enum:
+    NUMBER_SIZE_MAX = 20        # of an offset and its comma
+
 cdef struct LightQueues:
     Queue **queues
     char *text          # the properties: INNER_MULTI_DISPATCH where it is not among the message's, then

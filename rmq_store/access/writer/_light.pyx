@@ -18,10 +18,10 @@ from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_at, 
 
 from rmq_store import errors
 from rmq_store.codec.delay import parse_delay_level
+from rmq_store.codec.timer import TIMER_NAMES as _TIMER_NAMES
 from rmq_store.codec.properties import decode_properties, delete_property
 
 cdef enum:
-    NUMBER_SIZE_MAX = 20        # of an offset and its comma
     NAME_SIZE_MAX = 255         # of a directory
 
 cdef bytes _NAMES = b"INNER_MULTI_DISPATCH"
@@ -178,9 +178,10 @@ cdef class LightRules:
                                             "give one of them")
         else:
             found = _checked(_listed(known["INNER_MULTI_DISPATCH"])) if "INNER_MULTI_DISPATCH" in known else []
-        if found and parse_delay_level(known.get("DELAY")) > 0:
-            raise errors.MessageIllegal("the message has a delay level and light queues, and the delivery of a delayed message "
-                                        "knows its own queue only: put it without one of the two")
+        if found and (parse_delay_level(known.get("DELAY")) > 0 or not known.keys().isdisjoint(_TIMER_NAMES)):
+            raise errors.MessageIllegal("the message has a delay level or a time of delivery, and light queues, and the "
+                                        "delivery of a delayed message knows its own queue only: put it without one of the "
+                                        "two")
         return found
 
     cdef int _refuse_many(self, QueueTable *table, list names) except -1:

@@ -72,7 +72,6 @@ cdef class StorePut(StoreCore):
     cdef int64_t body_size_max
     cdef int64_t record_size_max
     cdef int32_t topic_size_max
-    cdef bint delay_allowed
     cdef bint pool_fails
     cdef int64_t failed_puts   # messages that the log did not take since the opening
     cdef bint record_crc
@@ -88,6 +87,7 @@ cdef class StorePut(StoreCore):
     cdef int _failed(self, error) except -1
     cdef int _refuse_busy(self) except -1
     cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1
+    cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag)      # (topic, queue id, properties)
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
     cdef int _durable(self, int64_t end) except -1

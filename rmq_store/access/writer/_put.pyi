@@ -1,3 +1,4 @@
+import datetime
 from collections.abc import Iterable, Mapping
 from typing import final
 
@@ -30,7 +31,6 @@ class StorePut(StoreCore):
     def put(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: Keys = None,
             properties: Properties = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
             born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
-            delay_level: int | None = None, light_queues: Iterable[str] | None = None,
-            wait: bool | None = None) -> PutResult: ...
+            delay_level: int | None = None, deliver_at: datetime.datetime | int | None = None, delay: float | None = None,
+            light_queues: Iterable[str] | None = None, wait: bool | None = None) -> PutResult: ...
     def _setup_put(self) -> None: ...
-    def _delayed(self, topic: str, queue_id: int, properties: bytes, sys_flag: int) -> tuple[str, int, bytes]: ...

@@ -16,11 +16,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, memcpy, memset
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY_LEVEL, FLAG, KEYS,
-                                                 LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY, DELAY_LEVEL, DELIVER_AT,
+                                                 FLAG, KEYS, LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
-                                                 arguments_method, arguments_parse, arguments_plain, checked_wait, joined_keys,
-                                                 without_crc)
+                                                 arguments_method, arguments_parse, arguments_plain, checked_wait, delay_given,
+                                                 joined_keys, without_crc)
+from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
@@ -33,8 +34,8 @@ from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store import errors
 from rmq_store.codec._properties import encode_properties
-from rmq_store.codec.delay import delay_rewrite, with_delay_level
 from rmq_store.codec.message_id import host_bytes
+from rmq_store.codec.timer import with_delay
 from rmq_store.status import PutStatus
 
 cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
@@ -143,7 +144,6 @@ cdef class StorePut(StoreCore):
         options = self.options
         self.host = host_bytes(options.store_host)
         self.host_v6 = len(self.host) == 20
-        self.delay_allowed = options.delay != "refuse"
         self.record_crc = options.record_crc
         self.lights = LightRules(options)
         self._properties(&self.plain, None, None, None)
@@ -381,7 +381,6 @@ cdef class StorePut(StoreCore):
         cdef Topic t
         cdef Topic real = None
         cdef Queue *q
-        cdef const char *value = NULL
         cdef Py_ssize_t size = 0
         topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
         self._enter()
@@ -390,8 +389,8 @@ cdef class StorePut(StoreCore):
         a = self.plain
         if not arguments_bare(v):
             kept = <object> v[PROPERTIES]
-            if v[DELAY_LEVEL] != <PyObject *> None:
-                kept = with_delay_level(kept, <object> v[DELAY_LEVEL])
+            if delay_given(v):
+                kept = with_delay(kept, <object> v[DELAY_LEVEL], <object> v[DELIVER_AT], <object> v[DELAY])
             keys = <object> v[KEYS]
             if keys is not None and type(keys) is not str:
                 keys = joined_keys(keys)        # held here: what is placed points into it
@@ -402,7 +401,7 @@ cdef class StorePut(StoreCore):
                     one.light, lit = &(<LightPut> light).light, PLACE_LIGHT
         wants[0] = self.sync_mode
         if kept is not None:
-            if find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size):
+            if delay_asked(a.properties, a.properties_size):
                 real = self._topic(topic)
                 topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
@@ -453,6 +452,10 @@ cdef class StorePut(StoreCore):
                 PyBuffer_Release(&view)
         return _result_of(&out, a.size, self.host)
 
+    cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag):
+        return delays_rewrite(self, topic.name.decode("utf-8"), _integer(queue_id, "queue_id", 0, 0x7FFFFFFF), properties,
+                              _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF))
+
     cdef PutResult _put_checked(self, PyObject **v, bint *wants):
         # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
         cdef PyObject *changed[ARGUMENTS]
@@ -461,23 +464,6 @@ cdef class StorePut(StoreCore):
         _kept = hooks_run(self.hooks, self.keyed, v, changed, self.compat5)     # what `changed` points into
         wants[0] = True
         return self._put(changed, wants)
-
-    def _delayed(self, Topic topic not None, queue_id, bytes properties, sys_flag):
-        """RocketMQ's rewriting of a message with a delay level, for a place that it can be delivered to. Until something
-        delivers it, it must be asked for."""
-        name, number = topic.name.decode("utf-8"), int(_integer(queue_id, "queue_id", 0, 0x7FFFFFFF))
-        rewritten = delay_rewrite(name, number, properties, sys_flag=_integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF),
-                                  levels=self.options.delay_levels, compat=self.options.compat)
-        if rewritten is None:
-            return name, number, properties
-        if name == "RMQ_SYS_TRANS_HALF_TOPIC":
-            raise errors.MessageIllegal(f"topic is {name!r}: RocketMQ's own, a delayed message is never delivered to it; put "
-                                        "it without a delay level")
-        if not self.delay_allowed:
-            raise errors.ServiceNotAvailable(
-                "the message has a delay level, and this store is open with delay='refuse': open it without, or with "
-                "delay='store_only' to store it for a broker that delivers")
-        return rewritten
 
 
 # ---- put, as Python calls it
@@ -503,9 +489,10 @@ topic: str of % | A-Z a-z 0-9 _ -. body: bytes-like. tags: str; keys: str, sever
 of str. properties: a mapping of str to str, which may have RocketMQ's reserved names, or bytes that are stored as given.
 born_timestamp: ms since 1970, default now. born_host: "ip:port", default the store's own. delay_level: deliver the message
 after the delay of this level of delay_levels; the first level is 1, 0 means no delay, and a number beyond the last level
-means the last level. The returned offsets are then those of the waiting message. light_queues: names of light queues, with or
-without %LMQ%, that have the message as well; see docs/light-queues.md. wait: None = as flush_mode and the
-property WAIT say, True = return when the message is on the device, False = do not wait for the device.
+means the last level. deliver_at: an aware datetime, or ms since 1970: deliver the message at this time, or at once if it is
+past. delay: the same in seconds from now; see docs/timers.md. The returned offsets are then those of the waiting message.
+light_queues: names of light queues, with or without %LMQ%, that have the message as well; see docs/light-queues.md. wait: None
+= as flush_mode and the property WAIT say, True = return when the message is on the device, False = do not wait for the device.
 
 Durability: after return the message survives as flush_mode and write_path promise. The status FLUSH_DISK_TIMEOUT means that
 the message is stored, but the device did not confirm it within flush_deadline_ms. One of the waiting puts makes the sync in

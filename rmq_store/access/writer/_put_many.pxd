@@ -3,6 +3,8 @@ from libc.stdint cimport int64_t
 
 from rmq_store.access.writer._put cimport StorePut
 
+cdef struct Piece               # private to the room: one message of a batch
+
 
 cdef class PutManyResult:
     cdef readonly int64_t count
@@ -15,4 +17,5 @@ cdef class PutManyResult:
 
 cdef class StorePutMany(StorePut):
     cdef object _finish_many(self, PutManyResult r, bint wants)
+    cdef object _element(self, Piece *p, object element, object topic, bytes common)
     cdef object _ask(self, what, tuple arguments)

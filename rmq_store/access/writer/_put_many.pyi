@@ -1,3 +1,4 @@
+import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -25,16 +26,18 @@ class StorePutMany(StorePut):
     def put_many(self, topic: str, messages: Iterable[Body | Mapping[str, Any]], *, queue_id: int = 0, tags: str | None = None,
                  keys: Keys = None, properties: Properties = None, flag: int = 0, sys_flag: int = 0,
                  born_timestamp: int | None = None, born_host: str | None = None,
-                 wait: bool | None = None) -> PutManyResult: ...
+                 deliver_at: datetime.datetime | int | None = None, delay: float | None = None,
+                 light_queues: Iterable[str] | None = None, wait: bool | None = None) -> PutManyResult: ...
     def put_batch(self, topic: str, batch: Body, *, queue_id: int = 0, properties: Properties = None, sys_flag: int = 0,
                   born_timestamp: int | None = None, born_host: str | None = None, reconsume_times: int = 0,
                   wait: bool | None = None) -> PutManyResult: ...
     def put_async(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: Keys = None,
                   properties: Properties = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
                   born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
-                  delay_level: int | None = None, light_queues: Iterable[str] | None = None,
+                  delay_level: int | None = None, deliver_at: datetime.datetime | int | None = None,
+                  delay: float | None = None, light_queues: Iterable[str] | None = None,
                   wait: bool | None = None) -> PutFuture: ...
     def _put_mixed(self, topic: str, messages: list[Any], queue_id: int, tags: str | None, keys: Keys,
                    properties: Properties, flag: int, sys_flag: int, born_timestamp: int | None, born_host: str | None,
-                   wait: bool | None) -> PutManyResult: ...
+                   light_queues: Iterable[str] | None, wait: bool | None) -> PutManyResult: ...
     def _check_message(self, i: int, topic: str, queue_id: int, message: Mapping[str, Any], sys_flag: int) -> None: ...

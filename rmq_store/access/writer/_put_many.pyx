@@ -10,11 +10,13 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
-                                                 SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
+                                                 LIGHT_QUEUES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
                                                  arguments_parse, checked_wait, joined_keys, without_crc)
+from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
+from rmq_store.access.writer._light cimport LightPut, LightQueues, light_append
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
-                                           find_property, place_locked)
+                                           place_locked)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
@@ -23,8 +25,8 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 from rmq_store import errors
 from rmq_store.access.writer.hooks import asked_batch, asked_many
 from rmq_store.access.writer.keyed import need_keys
-from rmq_store.access.writer.keyed import need_keys
 from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.timer import timed_messages
 from rmq_store.status import PutStatus
 
 cdef enum:
@@ -34,6 +36,7 @@ cdef enum:
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef object _ZERO = 0
+cdef bytes _LIGHT = b"INNER_MULTI_DISPATCH\x01"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 cdef tuple _ASKED = ("topic", "queue_id", "tags", "keys", "properties", "flag", "sys_flag", "born_timestamp", "born_host",
                      "reconsume_times")
@@ -103,6 +106,9 @@ cdef struct Piece:
     int32_t properties_size
     int32_t body_crc
     int32_t flag
+    const char *more        # the properties of the batch, or what the light queues of this message need
+    int32_t more_size
+    LightQueues *light      # NULL: none
 
 
 # Whoever had to sleep for the put lock holds it without the GIL: waiting for the GIL with the lock held would stop every
@@ -149,6 +155,8 @@ cdef inline int32_t _piece(RecordArgs *a, const Piece *p) noexcept nogil:
     a.body_crc = p.body_crc
     a.properties = p.properties
     a.properties_size = p.properties_size
+    a.more_properties = p.more
+    a.more_properties_size = p.more_size
     return record_prepare(a)
 
 
@@ -163,23 +171,18 @@ cdef int _place_batch(Log *log, Turn *t, int64_t now) noexcept nogil:
         if status != APPEND_OK:         # only the fence can come between
             break
         _piece(t.args, &m.pieces[i])
-        status = log_append(log, t.args, t.queue, now, t.out)
+        if m.pieces[i].light == NULL:
+            status = log_append(log, t.args, t.queue, now, t.out)
+        else:
+            status = light_append(log, t.args, t.queue, now, t.out, m.pieces[i].light)
         m.places[2 * i] = t.out.offset
         m.places[2 * i + 1] = t.out.queue_offset
     return status
 
 
-cdef int _element(Piece *p, object element) except -1:
-    # The bytes stay alive in the caller's list.
-    cdef bytes body = element.body
-    cdef bytes properties = element.properties
-    p.flag = element.flag
-    p.body = <const unsigned char *> PyBytes_AS_STRING(body)
-    p.body_size = <int32_t> PyBytes_GET_SIZE(body)
-    p.body_crc = body_crc32(p.body, p.body_size)
-    p.properties = PyBytes_AS_STRING(properties)
-    p.properties_size = <int32_t> PyBytes_GET_SIZE(properties)
-    return 0
+cdef object _names(object light_queues):
+    # An iterator gives its names once, and they are looked at twice.
+    return list(light_queues) if hasattr(light_queues, "__next__") else light_queues
 
 
 cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) except -1:
@@ -190,17 +193,25 @@ cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) exce
     return 0
 
 
+cdef bint _bodies_only(list messages) noexcept:
+    for message in messages:
+        if type(message) is not bytes:
+            return False
+    return True
+
+
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
-                 born_timestamp=None, born_host=None, wait=None):
+                 born_timestamp=None, born_host=None, deliver_at=None, delay=None, light_queues=None, wait=None):
         """Stores many messages of one queue, and takes the put lock only a few times. Returns a PutManyResult.
 
-        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag that
-        differ from the keywords here. The call checks all messages before it stores the first: if one message breaks a limit,
-        or the put lock is busy (busy_after_ms), no message is stored. Other threads may put in between, every 1,024 messages or
-        when the pool is full. wait: as for put, for all messages together. The bytes on disk are the same as after single puts.
+        messages: a sequence of bodies (bytes-like), or of mappings with `body` and any of tags, keys, properties, flag,
+        deliver_at, delay, light_queues that differ from the keywords here. The call checks all messages before it stores the
+        first: if one message breaks a limit, or the put lock is busy (busy_after_ms), no message is stored. Other threads may
+        put in between, every 1,024 messages or when the pool is full. deliver_at, delay, wait: as for put, for all messages
+        together. The bytes on disk are the same as after single puts.
         Raises, durability, thread-safety: as put. An error may come after some messages are stored: no room in the pool or on
         the disk, a failed write, a close, or the error of a signal handler. Then `stored` of the error has the places of these
         messages, from the first message on, and the messages stay stored.
@@ -212,7 +223,7 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Many many
         cdef Py_ssize_t i, n, size, largest = 0
-        cdef bint wants
+        cdef bint wants, bare
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
@@ -225,16 +236,16 @@ cdef class StorePutMany(StorePut):
             checked_wait(wait)
         if keys is not None and type(keys) is not str:
             keys = joined_keys(keys)
+        if deliver_at is not None or delay is not None or not _bodies_only(bodies):
+            bodies = timed_messages(bodies, properties, deliver_at, delay)
         if self.put_checks:
             bodies = self._ask(bodies, (topic, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host))
-        for i in range(n):
-            if type(bodies[i]) is not bytes:
-                return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp,
-                                       born_host, wait)
-        kept = self._properties(&a, properties, tags, keys)
-        if kept is not None and b"DELAY\x01" in kept:
+        bare = light_queues is None and _bodies_only(bodies)
+        kept = self._properties(&a, properties, tags, keys) if bare else None
+        if not bare or (kept is not None and (delay_asked(a.properties, a.properties_size)
+                                              or (self.lights.on and _LIGHT in kept))):
             return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
-                                   wait)
+                                   light_queues, wait)
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         q = self._queue(t, queue_id)
@@ -282,14 +293,15 @@ cdef class StorePutMany(StorePut):
             self._nudge()
         return r
 
-    def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host, wait):
+    def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
+                   light_queues, wait):
         """put_many where bodies are not all bytes, or messages differ in more than their body: one put each, one wait."""
         cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
         cdef PutResult one
         cdef PyObject *v[ARGUMENTS]
         cdef bint wants = False, any_wants = False
         cdef Py_ssize_t i, n = len(messages)
-        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag}
+        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag, "light_queues": _names(light_queues)}
         each = []
         for i in range(n):
             message = messages[i]
@@ -300,12 +312,13 @@ cdef class StorePutMany(StorePut):
                 unknown = set(message) - {"body", *common}
                 if unknown or "body" not in message:
                     raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
-                                                "body and any of tags, keys, properties, flag")
+                                                "body and any of tags, keys, properties, flag, light_queues")
                 own.update(message)
+                own["light_queues"] = _names(own["light_queues"])
                 if own["keys"] is not None:
                     own["keys"] = joined_keys(own["keys"])
             self._check_message(i, topic, queue_id, own, sys_flag)
-            each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"]))
+            each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"], own["light_queues"]))
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
         if r.places == NULL:
@@ -314,9 +327,9 @@ cdef class StorePutMany(StorePut):
         v[TOPIC], v[QUEUE_ID], v[SYS_FLAG] = <PyObject *> topic, <PyObject *> queue_id, <PyObject *> sys_flag
         v[BORN_TIMESTAMP], v[BORN_HOST], v[WAIT] = <PyObject *> born_timestamp, <PyObject *> born_host, <PyObject *> wait
         for i in range(n):
-            body, tags, keys, properties, flag = each[i]
+            body, tags, keys, properties, flag, lights = each[i]
             v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
-            v[PROPERTIES], v[FLAG] = <PyObject *> properties, <PyObject *> flag
+            v[PROPERTIES], v[FLAG], v[LIGHT_QUEUES] = <PyObject *> properties, <PyObject *> flag, <PyObject *> lights
             wants = True        # all were asked for before the first was put
             try:
                 one = self._put(v, &wants)
@@ -345,6 +358,33 @@ cdef class StorePutMany(StorePut):
                 {"properties": e.properties} if b"KEYS\x01" in e.properties else b"" for e in decode_batch(what)])
         return properties
 
+    cdef object _element(self, Piece *p, object element, object topic, bytes common):
+        # One message of a batch; its bytes stay alive in the caller's list. common: properties of the batch. Returns what has
+        # to stay alive as well: what the message's light queues need.
+        cdef RecordArgs a
+        cdef LightPut light = None
+        cdef bytes body = element.body
+        cdef bytes properties = element.properties
+        p.flag, p.light = element.flag, NULL
+        p.body = <const unsigned char *> PyBytes_AS_STRING(body)
+        p.body_size = <int32_t> PyBytes_GET_SIZE(body)
+        p.body_crc = body_crc32(p.body, p.body_size)
+        p.properties, p.properties_size = PyBytes_AS_STRING(properties), <int32_t> PyBytes_GET_SIZE(properties)
+        p.more, p.more_size = NULL, 0
+        if common is not None:
+            p.more, p.more_size = PyBytes_AS_STRING(common), <int32_t> PyBytes_GET_SIZE(common)
+        if self.lights.on and (_LIGHT in properties or (common is not None and _LIGHT in common)):
+            if common:
+                properties = properties + (b"" if not properties or properties.endswith(b"\x02") else b"\x02") + common
+            a.properties, a.properties_size = PyBytes_AS_STRING(properties), <int32_t> PyBytes_GET_SIZE(properties)
+            light = self.lights.take(self, &a, topic, None, properties)
+        if light is None:
+            return None
+        p.light = &light.light
+        p.properties, p.properties_size = a.properties, a.properties_size
+        p.more, p.more_size = a.more_properties, a.more_properties_size
+        return properties, light
+
     def _check_message(self, i, topic, queue_id, message, sys_flag):
         """The checks of one put without its append, so that put_many refuses all or nothing."""
         cdef RecordArgs a
@@ -355,7 +395,10 @@ cdef class StorePutMany(StorePut):
             raise errors.MessageIllegal(f"body of message {i} is a {type(message['body']).__name__}: give bytes or a "
                                         "contiguous buffer (encode text first)") from None
         kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
-        if kept is not None and b"DELAY\x01" in kept:
+        light = None
+        if message["light_queues"] is not None or (self.lights.on and kept is not None):
+            light = self.lights.take(self, &a, topic, message["light_queues"], kept)
+        if kept is not None and delay_asked(a.properties, a.properties_size):
             topic, _, kept = self._delayed(real, queue_id, kept, sys_flag)
             a.properties_size = <int32_t> len(kept)
             a.properties = PyBytes_AS_STRING(kept)
@@ -382,8 +425,7 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Many many
         cdef Piece *pieces
-        cdef const char *value = NULL
-        cdef Py_ssize_t i, n, size = 0
+        cdef Py_ssize_t i, n
         cdef int64_t limit, total = 0
         cdef bint wants
         self._enter()
@@ -406,7 +448,7 @@ cdef class StorePutMany(StorePut):
             elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
         n = len(elements)
         kept = self._properties(&a, properties, None, None)
-        delayed = kept is not None and find_property(a.properties, a.properties_size, b"DELAY", 5, &value, &size)
+        delayed = kept is not None and delay_asked(a.properties, a.properties_size)
         if (sys_flag & FLAG_TRANSACTION) or delayed:
             raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
@@ -415,14 +457,13 @@ cdef class StorePutMany(StorePut):
         self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
         a.topic, a.topic_size = t.text, t.size
         a.queue_id = q.queue_id
-        a.more_properties, a.more_properties_size = a.properties, a.properties_size
-        a.trailing_separator = False
         pieces = <Piece *> malloc(n * sizeof(Piece) + 1)
         if pieces == NULL:
             raise MemoryError("batch")
         try:
+            lights = [self._element(&pieces[i], elements[i], topic, kept) for i in range(n)]       # held until they are placed
+            a.trailing_separator = False
             for i in range(n):
-                _element(&pieces[i], elements[i])
                 total += _piece(&a, &pieces[i])
                 self._check_size(&a)
             self._enter()

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from rmq_store.access.writer._arguments import joined_keys
-from rmq_store.codec.delay import with_delay_level
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import decode_properties, encode_properties
+from rmq_store.codec.timer import with_delay
 from rmq_store.errors import MessageIllegal, PutError, PutRefused
 from rmq_store.status import PutStatus
 
@@ -41,18 +41,18 @@ class PutMessage:
     prepared_transaction_offset: int
     changed: bool
     _compat: Compat
-    _given: tuple[Any, int | None, str | None, str | None]
+    _given: tuple[Any, int | None, Any, Any, str | None, str | None]
     _known: dict[str, str] | None
     _raw: bytes | None
 
     def __init__(self, compat: Compat, *, topic: str, queue_id: int, body: Any, tags: str | None = None,
-                 keys: str | None = None, properties: Any = None, delay_level: int | None = None, batch: bool = False,
-                 flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None, born_host: str | None = None,
-                 reconsume_times: int = 0, prepared_transaction_offset: int = 0) -> None:
+                 keys: str | None = None, properties: Any = None, delay_level: int | None = None, deliver_at: Any = None,
+                 delay: Any = None, batch: bool = False, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
+                 born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0) -> None:
         self._set(topic=topic, queue_id=queue_id, body=body, batch=batch, flag=flag, sys_flag=sys_flag, _compat=compat,
                   born_timestamp=born_timestamp, born_host=born_host, reconsume_times=reconsume_times, changed=False,
-                  prepared_transaction_offset=prepared_transaction_offset, _given=(properties, delay_level, tags, keys),
-                  _known=None, _raw=None)
+                  prepared_transaction_offset=prepared_transaction_offset, _known=None, _raw=None,
+                  _given=(properties, delay_level, deliver_at, delay, tags, keys))
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():
@@ -67,9 +67,9 @@ class PutMessage:
     def _map(self) -> dict[str, str]:
         known = self._known
         if known is None:
-            properties, level, tags, keys = self._given
-            if level is not None:
-                properties = with_delay_level(properties, level)
+            properties, level, deliver_at, delay, tags, keys = self._given
+            if (level, deliver_at, delay) != (None, None, None):
+                properties = with_delay(properties, level, deliver_at, delay)
             known = decode_properties(encode_properties(properties, compat=self._compat))
             for name, text in (("TAGS", tags), ("KEYS", keys)):
                 if text is not None and text != "":
@@ -83,8 +83,9 @@ class PutMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, with RocketMQ's names for tags (TAGS), keys (KEYS) and the delay level (DELAY). A view that cannot be
-        changed. Raises MessageIllegal if the properties of the put cannot be stored."""
+        """All properties, with RocketMQ's names for tags (TAGS), keys (KEYS), the delay level (DELAY) and the time of
+        delivery (TIMER_DELIVER_MS, TIMER_DELAY_MS). A view that cannot be changed. Raises MessageIllegal if the properties of
+        the put cannot be stored."""
         return MappingProxyType(self._map())
 
     def put_property(self, name: str, value: str) -> None:
@@ -145,6 +146,7 @@ def asked_many(hooks: Sequence[tuple[str, PutHook]], compat: Compat, messages: l
         if own.get("keys") is not None:
             own["keys"] = joined_keys(own["keys"])
         shown = common | own
+        shown.pop("light_queues", None)     # names, not properties yet: as a hook of put, it does not see them
         if "body" not in own or shown.keys() - common.keys() != {"body"}:
             found.append(message)       # put_many refuses it, and names what is wrong
             continue

@@ -15,6 +15,7 @@ cdef extern from "rmq_io.h" nogil:
         int64_t (*pwrite)(void *ctx, int fd, const void *src, size_t n, int64_t offset) noexcept nogil
         int (*mmap)(void *ctx, int fd, int64_t offset, size_t n, int writable, void **out) noexcept nogil
         int (*munmap)(void *ctx, void *at, size_t n) noexcept nogil
+        int (*release)(void *ctx, int fd, void *at, size_t n) noexcept nogil
         int (*msync)(void *ctx, int fd, void *at, size_t n) noexcept nogil
         int (*fdatasync)(void *ctx, int fd) noexcept nogil
         int (*fsync)(void *ctx, int fd) noexcept nogil

@@ -227,6 +227,13 @@ cdef class IoTable:
             rc = self.table.munmap(self.table.ctx, <void *> address, n)
         _check(rc, None)
 
+    def release(self, int fd, uintptr_t address, size_t n):
+        """Gives back the memory of a whole map and of the file behind `fd`; the map stays, and so do its bytes."""
+        cdef int rc
+        with nogil:
+            rc = self.table.release(self.table.ctx, fd, <void *> address, n)
+        _check(rc, None)
+
     def map_store(self, int fd, int64_t offset, uintptr_t address, const unsigned char[::1] data not None):
         """Stores `data` at an address inside a map of the file behind `fd`, at `offset` of the file, and announces it."""
         cdef size_t n = data.shape[0]

@@ -18,7 +18,7 @@ class ControlFiles:
     """What opening and closing a store needs, built from the bare calls of one I/O table."""
 
     def __init__(self, table: IoTable) -> None:
-        self._table = table
+        self._table = self.table = table
         self.close = table.close
         self.lock = table.lock
         self.rename = table.rename

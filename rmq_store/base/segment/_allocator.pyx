@@ -5,11 +5,11 @@ from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
-                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_join,
-                                      rmq_thread_start)
+from rmq_store.base.io._sync cimport (EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait,
+                                      rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
-                                           log_file_release, offset_name, path_join, row_find, row_reserve)
+                                           log_file_release, log_file_sync_dir, offset_name, path_join, row_find, row_reserve)
 from rmq_store.base.segment._places cimport MakePlace, place_of, places_free
 
 
@@ -367,6 +367,9 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
         if a.ready[i] != NULL:
             if rc == 0:
                 rc = a.io.unlink(a.io.ctx, a.ready[i].path)
+            # In two directories the names go in this order only where the device is told of each.
+            if rc >= 0 and i == 1 and a.places.count > 1:
+                rc = log_file_sync_dir(a.ready[i])
             log_file_release(a.ready[i])
             a.ready[i] = NULL
     return rc

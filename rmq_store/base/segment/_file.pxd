@@ -18,6 +18,7 @@ cdef struct LogFile:
     int direct_fd           # opened with O_DIRECT; -1: none
     int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
     int refs
+    int used                # atomic: 2: a reader has found it since the last row_release, 1: not since then, 0: released
     bint writable
     bint locked             # in memory; the allocator's thread only
     int forked              # atomic: a child of fork may have it mapped, as only this process knows
@@ -45,6 +46,9 @@ cdef char *text_copy(const char *text) noexcept nogil
 cdef char *path_join(const char *dir, const char *name) noexcept nogil
 cdef void offset_name(int64_t start, char *out) noexcept nogil          # 20 digits and a NUL
 
+# Opens an existing file of the right size; of what cannot be written, for reading. NULL: *error is -errno.
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil
 # Opens the existing file of the row's size at `start`, in whichever of its directories it lies. NULL: *error is -errno.
 cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil
 # Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.
@@ -52,6 +56,8 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
                              bint writable) noexcept nogil
 # Opens the same file once more, for direct I/O: 0 or -errno.
 cdef int log_file_open_direct(LogFile *f) noexcept nogil
+# Makes what happened to its name durable: 0 or -errno.
+cdef int log_file_sync_dir(const LogFile *f) noexcept nogil
 # Memory that looks like a file of `size` bytes at log offset `start`, for readers. NULL: out of memory.
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
 cdef void log_file_hold(LogFile *f) noexcept nogil
@@ -73,6 +79,9 @@ cdef LogFile *row_pop(FileRow *row) noexcept nogil                      # hands 
 cdef LogFile *row_shift(FileRow *row) noexcept nogil                    # the same for the first file
 # The mapped file that holds `offset`, held for the caller; NULL: outside the row (*error 0) or not mappable (*error -errno).
 cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil
+# Gives back the memory of files that end at or before log offset `before`, without the last `reserve` ones, and that nobody has
+# found in the row since the call before. Their maps stay, and so do views of them. How many, or -errno.
+cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept nogil
 cdef int row_guard(FileRow *row) noexcept nogil                         # guards every map of the row: 0 or -errno
 cdef int64_t row_count(FileRow *row) noexcept nogil
 cdef int64_t row_start(FileRow *row) noexcept nogil                     # -1: no file

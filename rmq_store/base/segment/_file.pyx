@@ -1,10 +1,11 @@
 """One CommitLog file and the row of them (RocketMQ: MappedFile, MappedFileQueue). Contract in _file.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, strlen, strrchr
 
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
-from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._sync cimport (EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish, rmq_publish32)
 
 
 cdef extern from *:
@@ -63,8 +64,8 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
     return f
 
 
-cdef LogFile *_open_in(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
-                       int *error) noexcept nogil:
+cdef LogFile *log_file_open(const rmq_io *io, const char *dir, int64_t start, int64_t size, bint writable,
+                            int *error) noexcept nogil:
     cdef char[21] name
     cdef char *path
     cdef int fd
@@ -100,7 +101,7 @@ cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil:
     cdef LogFile *f = NULL
     cdef int i
     for i in range(row.dir_count):
-        f = _open_in(row.io, row.dirs[i], start, row.file_size, row.writable, error)
+        f = log_file_open(row.io, row.dirs[i], start, row.file_size, row.writable, error)
         if f != NULL or error[0] != -ENOENT:
             break
     return f
@@ -114,6 +115,16 @@ cdef int log_file_open_direct(LogFile *f) noexcept nogil:
             return fd
         f.direct_fd = fd
     return 0
+
+
+cdef int log_file_sync_dir(const LogFile *f) noexcept nogil:
+    cdef char *dir = text_copy(f.path)
+    cdef int rc = -ENOMEM
+    if dir != NULL:
+        strrchr(dir, c"/")[0] = 0
+        rc = f.io.sync_dir(f.io.ctx, dir)
+        free(dir)
+    return rc
 
 
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil:
@@ -331,6 +342,8 @@ cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
         if i < row.count and not row.files[i].absent:
             f = row.files[i]
             log_file_hold(f)
+            if f.used != 2:
+                rmq_publish32(&f.used, 2)
     rmq_mutex_unlock(&row.lock)
     if f != NULL:
         error[0] = log_file_map(row, f)
@@ -338,6 +351,31 @@ cdef LogFile *row_find(FileRow *row, int64_t offset, int *error) noexcept nogil:
             log_file_release(f)
             return NULL
     return f
+
+
+cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept nogil:
+    # A reader that comes in between reads the file again; its mark may be lost, and the file then waits for its next reader.
+    cdef LogFile *f
+    cdef int64_t i = 0, n = 0
+    cdef int rc = 0
+    while rc >= 0:
+        f = NULL
+        rmq_mutex_lock(&row.lock)
+        if i < row.count - reserve and row.files[i].start + row.file_size <= before:
+            f = row.files[i]
+            log_file_hold(f)
+        rmq_mutex_unlock(&row.lock)
+        if f == NULL:
+            break
+        i += 1
+        if rmq_load32(&f.used) == 2:
+            rmq_publish32(&f.used, 1)
+        elif rmq_load32(&f.used) == 1 and not f.locked and rmq_load(<const int64_t *> &f.map) != 0:
+            rmq_publish32(&f.used, 0)
+            rc = f.io.release(f.io.ctx, f.fd, f.map, f.size)
+            n += 1
+        log_file_release(f)
+    return rc if rc < 0 else n
 
 
 cdef int64_t row_start(FileRow *row) noexcept nogil:

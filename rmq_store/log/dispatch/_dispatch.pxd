@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
 from rmq_store.base.segment._file cimport LogFile
+from rmq_store.filter._bitmap cimport BIT_MAP_SIZE_MAX, FilterSet
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 from rmq_store.queues.index._index cimport Index
@@ -21,6 +22,7 @@ cdef struct Dispatcher:
     int32_t delay_levels
     bint queues_with_log            # on one disk: what is freed there is theirs before the log takes it for its next file
     bint index_with_log
+    const FilterSet *filters        # under round_lock: of the bit maps; NULL: none are made
     bint light                      # entries for light queues, too (enable_lmq and enable_multi_dispatch)
     bint index_failed               # under round_lock: whose error a round ended with
     Queue *cache[QUEUE_CACHE_SIZE]
@@ -39,6 +41,7 @@ cdef struct Dispatcher:
     int64_t here_ns                 # under round_lock: when an append's thread last dispatched
     bint running
     int stop
+    unsigned char[BIT_MAP_SIZE_MAX] bit_map     # of the record at hand
 
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil
 cdef void dispatcher_free(Dispatcher *d) noexcept nogil
@@ -47,6 +50,9 @@ cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far record
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 # Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.
 cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil
+# From here on the records are evaluated with `filters`; the ones before are not used any more. Returns the log offset of the first
+# such record, and in *newest the latest store time there is so far.
+cdef int64_t dispatch_filters(Dispatcher *d, const FilterSet *filters, int64_t *newest) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
 # A reader begins, or ends, to wait for messages. While one does, and for a while after, every append wakes the dispatcher.

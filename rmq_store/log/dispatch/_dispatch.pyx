@@ -14,9 +14,11 @@ from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_P
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
+from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
-from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_find, queues_have_place, queues_publish)
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_bit_map, queues_find,
+                                                     queues_have_place, queues_publish)
 from rmq_store.queues.index._index cimport Index, index_put
 
 
@@ -132,9 +134,13 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             return 0
         if q == NULL:
             return -ENOMEM
+        if d.filters != NULL:
+            queues_bit_map(d.queues, v.physical_offset, d.bit_map, filter_bits(
+                d.filters, v.topic, v.topic_size, v.properties, v.properties_size, d.bit_map))
         tags_code = delay_tags_code(v, &p, d.delay_ms, d.delay_levels)
         rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, v.queue_offset)
         if rc >= 0 and d.light and p.light_names != NULL and light_topic(v.topic, v.topic_size):
+            queues_bit_map(d.queues, -1, NULL, 0)       # it is of the record's own topic
             rc = _lights(d, v, &p, tags_code)
         if rc < 0:
             return rc
@@ -267,6 +273,17 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
         at += v.size
     log_file_release(f)
     return rc
+
+
+cdef int64_t dispatch_filters(Dispatcher *d, const FilterSet *filters, int64_t *newest) noexcept nogil:
+    cdef int64_t at
+    rmq_mutex_lock(&d.round_lock)
+    d.filters = filters
+    queues_bit_map(d.queues, -1, NULL, 0)
+    at = rmq_load(&d.log.dispatched)
+    newest[0] = max(d.put_timestamp, rmq_load(&d.log.wrote_timestamp), d.log.io.wall_ms(d.log.io.ctx))
+    rmq_mutex_unlock(&d.round_lock)
+    return at
 
 
 cdef void dispatch_waiter(Dispatcher *d, int change) noexcept nogil:

@@ -7,4 +7,5 @@ cdef class QueueRecovery:
     # The row belongs to the store; it is borrowed while the store opens.
     cdef QueueTableOwner owner
     cdef FileRow *row
-    cdef void attach(self, QueueTableOwner owner, FileRow *row)
+    cdef int threads        # for many queues, the caller's counted
+    cdef void attach(self, QueueTableOwner owner, FileRow *row, int threads)

@@ -3,7 +3,7 @@ _queues.pxd (RocketMQ: DefaultMessageStore.recoverConsumeQueue, truncateDirtyLog
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memset
 
-from rmq_store.base.io._sync cimport EIO, RMQ_SWEEP_THREADS, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
+from rmq_store.base.io._sync cimport EIO, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_absent, row_end, row_find, row_start
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
@@ -169,13 +169,13 @@ cdef int _one(void *ctx, int64_t i) noexcept nogil:
     return e.step(e.table, queues_at(e.table, i))
 
 
-cdef int _each(QueueTableOwner owner, int (*step)(QueueTable *, Queue *) noexcept nogil) except -1:
+cdef int _each(QueueTableOwner owner, int threads, int (*step)(QueueTable *, Queue *) noexcept nogil) except -1:
     # Side by side where they are many: each step has syncs of its own to wait for.
     cdef Each each = Each(owner.table, step)
     cdef int64_t failed = 0
     cdef int rc
     with nogil:
-        rc = rmq_sweep_all(queues_count(each.table), _one, &each, RMQ_SWEEP_THREADS, &failed)
+        rc = rmq_sweep_all(queues_count(each.table), _one, &each, threads, &failed)
     return owner.check_queue(rc, queues_at(each.table, failed))
 
 
@@ -249,7 +249,8 @@ cdef class QueueRecovery:
     First all is found out (find_ends, settle_newest or settle_from), which changes nothing on the disk; then comes what
     does."""
 
-    cdef void attach(self, QueueTableOwner owner, FileRow *row):
+    cdef void attach(self, QueueTableOwner owner, FileRow *row, int threads):
+        self.threads = threads
         self.owner = owner
         self.row = row
 
@@ -267,7 +268,7 @@ cdef class QueueRecovery:
         ends.below = -1 if safe is None else safe
         queues_log_begins(self.owner.table, row_start(self.row))
         with nogil:
-            rc = rmq_sweep_all(count, _find_end, &ends, RMQ_SWEEP_THREADS, &failed)
+            rc = rmq_sweep_all(count, _find_end, &ends, self.threads, &failed)
             for i in range(count):
                 last = max(last, queues_at(self.owner.table, i).max_physical_offset)
         self.owner.check_queue(rc, queues_at(self.owner.table, failed))
@@ -317,7 +318,7 @@ cdef class QueueRecovery:
 
     def cut(self):
         """Takes away what stands behind the ends that were found, on the device."""
-        _each(self.owner, queue_cut)
+        _each(self.owner, self.threads, queue_cut)
 
     def truncate(self, int64_t end, int64_t light_end=-1):
         """Cuts off entries of records that end beyond `end`; beyond light_end, if not -1, in light queues, which nobody fills
@@ -332,13 +333,13 @@ cdef class QueueRecovery:
         x.table, x.row, x.readonly = self.owner.table, self.row, self.owner.readonly
         x.end, x.light_end, x.low = end, light_end, end
         with nogil:
-            rc = rmq_sweep_all(queues_count(x.table), _shorten, &x, RMQ_SWEEP_THREADS, &failed)
+            rc = rmq_sweep_all(queues_count(x.table), _shorten, &x, self.threads, &failed)
         self.owner.check_queue(rc, queues_at(x.table, failed))
         return x.low
 
     def destroy(self):
         """Deletes every queue: the log is gone, they lead nowhere."""
-        _each(self.owner, queue_destroy)
+        _each(self.owner, self.threads, queue_destroy)
 
     def correct(self):
         """After dispatch has caught up: where the next message of each queue goes, and the first readable one."""

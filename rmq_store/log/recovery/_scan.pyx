@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
-from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_find, row_pop
+from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, log_file_sync_dir, row_find, row_pop
 from rmq_store.codec._bad cimport BAD_NOT, BAD_PLACE, BAD_RECORD_CRC, BAD_TORN, Bad as _Bad, body_bad, parse_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_magic, head_store_timestamp,
@@ -290,11 +290,10 @@ cdef class LogRecovery:
         """Deletes the newest file and syncs the directory."""
         cdef LogFile *f = row_pop(self.row)
         cdef int rc
-        path = os.fsdecode(f.path)
-        directory = os.fsencode(os.path.dirname(path))
         rc = self.io.unlink(self.io.ctx, f.path)
         if rc >= 0:
-            rc = self.io.sync_dir(self.io.ctx, directory)
+            rc = log_file_sync_dir(f)
+        path = os.fsdecode(f.path)
         log_file_release(f)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), path)

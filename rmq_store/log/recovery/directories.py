@@ -43,8 +43,8 @@ def look_for_directories(places: Places, readonly: bool, follow: bool = False) -
 def _is_new(places: Places) -> bool:
     """Whether nothing was ever put into this store: then its directories are made, and none can be lost. One that gets no new
     files has some."""
-    return (not os.path.exists(places.checkpoint) and not os.path.isdir(places.consumequeue) and not places.log_files()
-            and all(os.path.isdir(path) for path in places.commitlogs if path not in places.growing))
+    return (not places.missing_links() and not os.path.exists(places.checkpoint) and not os.path.isdir(places.consumequeue)
+            and not places.log_files() and all(os.path.isdir(path) for path in places.commitlogs if path not in places.growing))
 
 
 def _refuse_same(places: Places) -> None:
@@ -62,6 +62,10 @@ def _refuse_same(places: Places) -> None:
 def make_directories(files: ControlFiles, places: Places) -> None:
     """For writing: what is not there of the directories for new files, and of those in which such files are made. A file gets
     its name by a rename, so both must lie on one file system. Raises ConfigError, OSError."""
+    for directory in places.growing if places.several else ():
+        if os.path.isdir(directory) and os.statvfs(directory).f_flag & os.ST_RDONLY:
+            raise ConfigError(f"{directory} of commitlog_path is on a disk that is mounted read-only: mount it for writing, or "
+                              "name the directory in commitlog_paths_readonly as well")
     for directory in (places.root, *places.growing, *places.tmps):
         files.make_dirs(directory)
     for directory, tmp in zip(places.growing, places.commitlog_tmps, strict=True) if places.several else ():
@@ -88,9 +92,9 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
 def missing_end(places: Places, options: Options, end: int, known: int) -> bool:
     """Whether files at the end of a log in several directories are not there: those that are end at `end`, and the queues, or
     the checkpoint, lead to `known`. For writing raises LogDirectoryMissing unless that was accepted; for reading says so."""
-    if not places.several or known <= end:
-        return False
     size = options.segment_size_bytes
+    if not places.several or known <= end or (known - end) // size > _HOLE_MOST:
+        return False
     if not options.readonly:
         if options.commitlog_loss_accepted:
             return False

@@ -139,6 +139,10 @@ class Places:
         """The directories of the log that are not there."""
         return [path for path in self.commitlogs if not os.path.isdir(path)]
 
+    def missing_links(self) -> list[str]:
+        """Those of them that are links to what is not there."""
+        return [path for path in self.missing() if os.path.islink(path) and not os.path.exists(path)]
+
     def log_files(self) -> list[tuple[str, int]]:
         """Path and length of the log's files, in all of its directories, by their names."""
         found = [file for path in self.commitlogs for file in numbered(path, 20)]

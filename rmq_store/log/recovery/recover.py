@@ -198,7 +198,8 @@ def load_names(directories: Sequence[str], size: int, compat: str, files: Contro
     Every file must have `size` bytes. An empty last one is what a crash while it was made leaves in 5.x: removed (files is not
     None) or left out. Other names are left alone with a warning. Raises StoreRefusesToLoad.
     """
-    found, odd = [], []
+    found: list[tuple[int, int, str]] = []
+    odd: list[tuple[int, str]] = []
     for directory in directories:
         if os.path.isdir(directory):
             _look_into(directory, size, found, odd)

@@ -316,7 +316,9 @@ cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t 
             if rc >= 0:
                 rc = _room(t, q, s)
         if rc >= 0:
-            rc = ext_put(t.cache, &s.ext, tags_code, store_timestamp, &tags_code)
+            # A record that has waited while the store opens gets none, which leaves the choice to whoever reads it.
+            rc = ext_put(t.cache, &s.ext, tags_code, store_timestamp, t.bit_map,
+                         t.bit_map_size if t.bit_map_of == physical else 0, &tags_code)
     if rc < 0:
         return rc
     if cq_offset != s.next_index:

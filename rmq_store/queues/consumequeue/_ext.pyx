@@ -1,5 +1,6 @@
 """Ext units (RocketMQ: ConsumeQueueExt). Contract in _ext.pxd."""
 from libc.stdint cimport int16_t, int64_t
+from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport ENOENT, rmq_load, rmq_publish
 from rmq_store.codec._layout cimport (EXT_AT_BIT_MAP_SIZE, EXT_AT_SIZE, EXT_AT_STORE_TIMESTAMP, EXT_AT_TAGS_CODE,
@@ -29,13 +30,15 @@ cdef int _close_file(FileCache *c, UnitFiles *f) noexcept nogil:
     return rc
 
 
-cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_timestamp, int64_t *address) noexcept nogil:
+cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_timestamp, const unsigned char *bit_map, int size,
+                 int64_t *address) noexcept nogil:
     cdef int64_t at = f.written + f.used
+    cdef int unit = EXT_UNIT_SIZE_MIN + size
     cdef unsigned char *u
     cdef int rc
-    if at + EXT_UNIT_SIZE_MIN > OFFSET_MAX or f.file_size < EXT_UNIT_SIZE_MIN + EXT_END_SIZE:
+    if at + unit > OFFSET_MAX or f.file_size < unit + EXT_END_SIZE or unit > BUFFER_SIZE:
         return 0
-    if f.end > f.first and at < f.end and EXT_UNIT_SIZE_MIN > f.end - at - EXT_END_SIZE:
+    if f.end > f.first and at < f.end and unit > f.end - at - EXT_END_SIZE:
         rc = _close_file(c, f)
         if rc < 0:
             return rc
@@ -54,16 +57,18 @@ cdef int ext_put(FileCache *c, UnitFiles *f, int64_t tags_code, int64_t store_ti
         rc = files_grow(c, f)
         if rc < 0:
             return rc
-    if f.used + EXT_UNIT_SIZE_MIN > BUFFER_SIZE:
+    if f.used + unit > BUFFER_SIZE:
         rc = files_flush(c, f)
         if rc < 0:
             return rc
     u = f.buffer + f.used
-    rmq_put16(u + EXT_AT_SIZE, EXT_UNIT_SIZE_MIN)
+    rmq_put16(u + EXT_AT_SIZE, <int16_t> unit)
     rmq_put64(u + EXT_AT_TAGS_CODE, tags_code)
     rmq_put64(u + EXT_AT_STORE_TIMESTAMP, store_timestamp)
-    rmq_put16(u + EXT_AT_BIT_MAP_SIZE, 0)
-    f.used += EXT_UNIT_SIZE_MIN
+    rmq_put16(u + EXT_AT_BIT_MAP_SIZE, <int16_t> size)
+    if size > 0:
+        memcpy(u + EXT_UNIT_SIZE_MIN, bit_map, size)
+    f.used += unit
     address[0] = ext_address(at)
     return 0
 
@@ -95,6 +100,47 @@ cdef int64_t ext_read(FileCache *c, UnitFiles *f, int64_t address, int64_t *tags
         got = files_read(c, f, bit_map, bit_map_max, offset + EXT_UNIT_SIZE_MIN)
         if got < bit_map_max:
             return got if got < 0 else -ENOENT
+    return n
+
+
+cdef int64_t _fill(FileCache *c, UnitFiles *f, ExtWindow *w, int64_t offset) noexcept nogil:
+    # Reads on from the unit at `offset`. What lay behind `written` may be half written: of that only this unit is sure, as an
+    # entry leads to it. -ENOENT: there is none.
+    cdef int64_t sure = rmq_load(&f.written) - offset
+    cdef int64_t got = files_read(c, f, w.data, EXT_WINDOW_SIZE, offset)
+    w.at = offset
+    w.size = 0
+    if got < EXT_UNIT_SIZE_MIN:
+        return got if got < 0 else -ENOENT
+    sure = max(sure, <int64_t> EXT_UNIT_SIZE_MIN, <int64_t> rmq_get16(w.data))
+    w.size = sure if sure < got else got
+    return 0
+
+
+cdef int64_t ext_look(FileCache *c, UnitFiles *f, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
+                      const unsigned char **bit_map) noexcept nogil:
+    cdef int64_t offset, rc, size, n
+    cdef const unsigned char *unit
+    if not is_ext_address(address):
+        return -ENOENT
+    offset = ext_offset(address)
+    unit = w.data + (offset - w.at)
+    if offset < w.at or w.at + w.size - offset < EXT_UNIT_SIZE_MIN or w.at + w.size - offset < rmq_get16(unit):
+        rc = _fill(c, f, w, offset)
+        if rc < 0:
+            return rc
+        unit = w.data
+    size = rmq_get16(unit)
+    if size < 1 or w.at + w.size - offset < EXT_UNIT_SIZE_MIN:
+        return -ENOENT
+    tags_code[0] = rmq_get64(unit + EXT_AT_TAGS_CODE)
+    store_timestamp[0] = rmq_get64(unit + EXT_AT_STORE_TIMESTAMP)
+    n = rmq_get16(unit + EXT_AT_BIT_MAP_SIZE)
+    if n < 1:
+        return 0
+    if EXT_UNIT_SIZE_MIN + n > size or offset % f.file_size + size > f.file_size:
+        return -ENOENT
+    bit_map[0] = unit + EXT_UNIT_SIZE_MIN if EXT_UNIT_SIZE_MIN + n <= w.at + w.size - offset else NULL
     return n
 
 

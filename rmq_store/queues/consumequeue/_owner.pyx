@@ -15,7 +15,7 @@ from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_
                                                    queue_cut, queue_destroy, queue_file_at, queue_file_count, queue_find_end,
                                                    queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
                                                    queues_count, queues_find, queues_free, queues_gaps, queues_new,
-                                                   queues_publish, queues_sync)
+                                                   queues_bit_map, queues_publish, queues_sync)
 from rmq_store.queues.consumequeue._state cimport TableState
 
 cdef extern from "rmq_queue_dirs.h" nogil:
@@ -198,14 +198,17 @@ cdef class QueueTableOwner:
     # ---- dispatch
 
     def put(self, bytes topic not None, int queue_id, int64_t physical, int size, int64_t tags_code, int64_t store_timestamp,
-            int64_t cq_offset):
+            int64_t cq_offset, bytes bit_map=None):
         """One entry, as the dispatcher puts it."""
         cdef Queue *q = queues_find(self.table, topic, <int32_t> len(topic), queue_id, True)
         cdef int rc
         if q == NULL:
             raise MemoryError("queue")
+        if bit_map is not None:
+            queues_bit_map(self.table, physical, bit_map, <int> len(bit_map))
         with nogil:
             rc = queue_put(self.table, q, physical, size, tags_code, store_timestamp, cq_offset)
+        queues_bit_map(self.table, -1, NULL, 0)
         self.check(rc, topic, queue_id)
 
     def publish(self):

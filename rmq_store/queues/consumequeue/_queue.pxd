@@ -7,6 +7,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.segment._allocator cimport Allocator
+from rmq_store.queues.consumequeue._ext cimport ExtWindow
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 # ---- life. Paths are copied. `tmp_dir` is <root>/.alloc: files are made there, sized, synced and renamed into place.
@@ -70,9 +71,11 @@ cdef void queues_let_sync(QueueTable *t) noexcept nogil
 # Returns 0 (also for a repeated entry), or -errno from I/O. cq_offset must continue the queue (a gap is pre-blanked only in the
 # first file of a queue, as RocketMQ; elsewhere it is stored where RocketMQ would store it and counted in queues_gaps).
 # -EINVAL: the topic cannot be a directory. What failed changed nothing: the same call can be repeated.
-# ext: filter bit map of the message (size 0: none), looked at only where the table has ConsumeQueueExt.
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
+# The filter bit map of the record at log offset `physical`, for its ext unit where the table has ConsumeQueueExt: of the puts that
+# follow, until the next call. size 0: none. The bytes are the caller's.
+cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil
 cdef int queues_publish(QueueTable *t) noexcept nogil       # writes what is buffered, then moves every max_offset
 cdef int64_t queues_gaps(QueueTable *t) noexcept nogil      # entries stored elsewhere than they say, or not at all
 # Whether an entry can lie at that queue offset: no reader could find it beyond, nor a put the next place. If not, the record at
@@ -92,6 +95,9 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
 # size returned). -ENOENT: no such unit.
 cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                             unsigned char *bit_map, int64_t bit_map_max) noexcept nogil
+# The same by a window, for entries in their order; *bit_map: see ext_look.
+cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
+                            const unsigned char **bit_map) noexcept nogil
 # Start and modification time of the file that holds the queue offset / the n-th file: for the 4.9 time search.
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,

@@ -16,7 +16,7 @@ from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                                      entries_put, entries_sync)
-from rmq_store.queues.consumequeue._ext cimport ext_read
+from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
 from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_read,
                                                    files_remove_dirs)
 from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find, recover_min,
@@ -238,6 +238,10 @@ cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, 
     return entries_put(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
 
 
+cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil:
+    t.state.bit_map_of, t.state.bit_map, t.state.bit_map_size = physical, bits, size
+
+
 cdef int queues_publish(QueueTable *t) noexcept nogil:
     return entries_publish(&t.state)
 
@@ -324,6 +328,13 @@ cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *t
     if t.state.ext_file_size == 0:
         return -ENOENT
     return ext_read(t.state.cache, &state_of(q).ext, address, tags_code, store_timestamp, bit_map, bit_map_max)
+
+
+cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
+                            const unsigned char **bit_map) noexcept nogil:
+    if t.state.ext_file_size == 0:
+        return -ENOENT
+    return ext_look(t.state.cache, &state_of(q).ext, w, address, tags_code, store_timestamp, bit_map)
 
 
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil:

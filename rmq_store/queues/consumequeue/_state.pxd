@@ -77,6 +77,9 @@ cdef struct TableState:
     unsigned char **free_buffers
     int free_count
     Queue *dirty
+    const unsigned char *bit_map        # of the record at log offset `bit_map_of`, for its ext unit
+    int bit_map_size                    # 0: none
+    int64_t bit_map_of
     int64_t gaps                        # atomic
     int64_t placeless                   # records whose queue offset no queue can have
     int64_t placeless_at                # log offset of the last one

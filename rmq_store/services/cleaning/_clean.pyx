@@ -10,13 +10,13 @@ One thread at a time (cleaner.py has a lock), beside puts, dispatch, flush and r
 import os
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable, rmq_io
 from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end,
-                                           row_pop, row_shift, row_start)
+                                           row_pop, row_release, row_shift, row_start)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
 from rmq_store.queues.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
                                                    queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync,
@@ -48,6 +48,20 @@ cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
             return
         took = io.mono_ns(io.ctx) - begun
         usleep(<unsigned int> ((took if took < PAUSE_MAX_NS else PAUSE_MAX_NS) // 1000))
+
+
+def release_idle(StoreCore store not None, int64_t reserve):
+    """Gives back the memory of sealed files of the log that nobody has read since the call before, but for the `reserve` newest:
+    how many. Raises OSError. RocketMQ: MappedFileQueue.swapMap."""
+    cdef int64_t n
+    store._enter()
+    store.calls += 1
+    with nogil:
+        n = row_release(store.row, INT64_MAX if store.readonly else rmq_load(&store.log.flushed), reserve)
+    store.calls -= 1
+    _check(n, store.path)
+    store.released_maps += n
+    return n
 
 
 cdef int _check(int64_t rc, object path) except -1:

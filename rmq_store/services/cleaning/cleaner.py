@@ -108,12 +108,15 @@ class _ByHand:
 class Cleaner:
     """Made when a store is opened; of a readonly one only `due` is asked. `used` measures a disk: tests put their own there."""
 
-    def __init__(self, files: ControlFiles, places: Places, known: Known) -> None:
+    def __init__(self, files: ControlFiles, places: Places, known: Known,
+                 before: Callable[[Any], object] = lambda store: None) -> None:
+        """before: called with the store before log files are deleted: it saves what must outlive them, or raises."""
         self._files = files
         self._places, root = places, places.root
         self._full: set[str] = set()                    # directories of the log that get no new files now
         self._told_fixed = ""
         self._known = known
+        self._before = before
         self._clock = AgeClock(files, root)
         self._lock = StoreLock(root, "cleaning")
         self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
@@ -221,6 +224,7 @@ class Cleaner:
             if self._is_fixed(start):
                 break
             if not synced:
+                self._before(store)
                 _clean.sync_queues(store)       # nothing else can tell how far they were, once the records are gone
                 synced = True
             self._held = _clean.withdraw(store, start)

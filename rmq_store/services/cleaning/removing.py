@@ -11,7 +11,7 @@ Thread-safety: any; one call at a time. Crash-safety: a queue is there with all 
 is gone; what is left can be removed again.
 """
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +45,15 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM or topic.startswith(("rmq_sys_", "%LMQ%"))
 
 
-def expired_queues(store: StoreWait) -> list[tuple[int, str, int, int]]:
+def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[tuple[int, str, int, int]]:
     """Queues all of whose messages are deleted; never those of delayed messages and transactions, whose progress is counted in
-    queue offsets."""
+    queue offsets, nor those of compaction topics, whose compaction logs have messages."""
     low = store.min_log_offset
-    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] not in COUNTED]
+    return [row for row in _clean.queue_ends(store) if row[3] <= low and row[1] not in COUNTED and row[1] not in compacted]
 
 
-def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles) -> RemovedQueues:
-    done = _remove(store, consuming, files, expired_queues(store))
+def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles, compacted: Collection[str]) -> RemovedQueues:
+    done = _remove(store, consuming, files, expired_queues(store, compacted))
     _tell(store, done)
     return done
 

@@ -1,6 +1,7 @@
 from typing import final
 
 from rmq_store.access.reader._get import StoreGet
+from rmq_store.access.reader._message import Message
 
 @final
 class Place: ...
@@ -18,6 +19,7 @@ class Places:
     # A round is one look at all queues of the topic. Which of two messages of different queues is newer, their store times
     # say; so a key that was deleted is known for two rounds.
     def begin_round(self) -> None: ...
+    def take_one(self, message: Message, queue_id: int) -> None: ...
     # Takes in messages of [begin, end) of a queue. Returns the queue offset to continue at, no greater than end; `begin` where
     # there is nothing for now. Takes in no key beyond keys_max + 1. Raises OSError, StoreClosed.
     def take(self, store: StoreGet, topic: str, queue_id: int, begin: int, end: int, keys_max: int) -> int: ...

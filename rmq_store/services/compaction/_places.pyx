@@ -12,8 +12,9 @@ from libc.stdlib cimport free, malloc
 
 from rmq_store.access.reader._checked cimport utf8
 from rmq_store.access.reader._get cimport Found, GetRequest, StoreGet
+from rmq_store.access.reader._message cimport Message
 from rmq_store.base.segment._file cimport log_file_release
-from rmq_store.codec._record cimport PropertyView, properties_scan
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 
 from rmq_store import errors
 
@@ -32,7 +33,7 @@ cdef class Place:
     cdef bint dead
 
 
-cdef bint _is_blank(const char *text, int32_t size) noexcept nogil:
+cdef bint is_blank(const char *text, int32_t size) noexcept nogil:
     # commons-lang's StringUtils.isBlank, as a broker asks it of KEYS; of the white space that Java knows, that of ASCII.
     cdef int32_t i
     for i in range(size):
@@ -96,7 +97,7 @@ cdef class Places:
         cdef Found *slot
         r.topic, r.topic_size = name, <int32_t> len(name)
         r.queue_id, r.offset = queue_id, begin
-        r.codes, r.codes_count, r.filter, r.slave_rules = NULL, 0, NULL, False
+        r.codes, r.codes_count, r.filter, r.bits, r.slave_rules = NULL, 0, NULL, NULL, False
         r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = BYTES_AT_ONCE
         r.count_max_memory = r.count_max_disk = AT_ONCE
         r.memory_bytes = INT64_MAX
@@ -118,7 +119,7 @@ cdef class Places:
             for i in range(r.found_count):
                 slot = &r.found[i]
                 if slot.view.queue_offset < last and len(self._of) < keys_max + 1:
-                    self._add(slot, <int32_t> r.queue_id)
+                    self._add(&slot.view, <int32_t> r.queue_id)
         finally:
             for i in range(r.found_count):
                 if r.found[i].held:
@@ -128,14 +129,17 @@ cdef class Places:
             raise OSError(-r.error, os.strerror(-r.error), f"{store.path}: {topic}, queue {queue_id}, offset {begin}")
         return min(max(r.next_offset, r.offset), last)
 
-    cdef int _add(self, const Found *slot, int32_t queue_id) except -1:
+    def take_one(self, Message message not None, queue_id):
+        self._add(&message.v, <int32_t> queue_id)
+
+    cdef int _add(self, const RecordView *v, int32_t queue_id) except -1:
         # A message of the same queue is newer; of two queues the one that was stored later is.
         cdef PropertyView p
         cdef Place place
         cdef object found
-        cdef bint dead = slot.view.body_size == 0
-        properties_scan(slot.view.properties, slot.view.properties_size, &p)
-        if p.keys == NULL or _is_blank(p.keys, p.keys_size):
+        cdef bint dead = v.body_size == 0
+        properties_scan(v.properties, v.properties_size, &p)
+        if p.keys == NULL or is_blank(p.keys, p.keys_size):
             return 0
         key = PyUnicode_DecodeUTF8(p.keys, p.keys_size, "replace")
         found = self._of.get(key)
@@ -145,10 +149,10 @@ cdef class Places:
             self._of[key] = place
         else:
             place = <Place> found
-            if place.queue_id != queue_id and place.timestamp > slot.view.store_timestamp:
+            if place.queue_id != queue_id and place.timestamp > v.store_timestamp:
                 return 0
         self.live += <int> place.dead - <int> dead
-        place.offset, place.timestamp = slot.view.queue_offset, slot.view.store_timestamp
+        place.offset, place.timestamp = v.queue_offset, v.store_timestamp
         place.queue_id, place.dead = queue_id, dead
         if dead:
             self._died.append(key)

@@ -26,8 +26,8 @@ class Table(Mapping[str, Message]):
     """A topic as a read-only mapping: key -> newest Message with that key. `MessageStore.table` makes it.
 
     A key is all of a message's KEYS, as for RocketMQ's compaction; messages without a key are left out. A message without a
-    body deletes its key. In one queue the message with the higher queue offset is newer; between queues the store time decides,
-    so keep a key in one queue. A key whose newest message cleaning has deleted is no longer in the table.
+    body deletes its key. In one queue the message with the higher queue offset is newer; between queues the store time is what
+    counts, so keep a key in one queue. A key whose newest message cleaning has deleted is no longer in the table.
 
     Every call except `offsets` first takes in what the store has dispatched since the last call. A table of a store that is
     open with readonly=True, follow=True follows the other process. Iteration goes over the keys that were there when it began;
@@ -79,16 +79,18 @@ class Table(Mapping[str, Message]):
         if behind:
             self._places.begin_round()
         for queue, low, high in behind:
-            at = self._next.get(queue, low)
-            if at > high:                       # the queue was deleted, and begins anew
-                self._places.drop_queue(queue, _MOST << 23)
-                at = low
+            first = self._store.min_offset(self.topic, queue)       # below `low` there may be a compaction log
+            at = self._next.get(queue, first)
+            if at > high or (at < low and queue in self._next):
+                # The queue was deleted, and begins anew; or what deletes a key may have been compacted away unseen.
+                self._places.drop_queue(queue, _MOST << 22)
+                at = first
             elif self._low.get(queue, low) != low:
-                self._places.drop_queue(queue, low)
-            begin = at = max(at, low)
+                self._places.drop_queue(queue, first)
+            begin = at = max(at, first)
             self._next[queue], self._low[queue] = at, low
             while at < high:
-                beyond = self._places.take(self._store, self.topic, queue, at, high, self.keys_max)
+                beyond = self._take(queue, at, low, high)
                 if len(self._places) > self.keys_max:
                     raise StoreStateError(exceeds(
                         f"the number of keys in the table of {self.topic}", f"more than {self.keys_max}", self.keys_max,
@@ -98,6 +100,14 @@ class Table(Mapping[str, Message]):
                 at = self._next[queue] = beyond
             taken += at - begin
         return taken
+
+    def _take(self, queue: int, at: int, low: int, high: int) -> int:
+        if at >= low:
+            return self._places.take(self._store, self.topic, queue, at, high, self.keys_max)
+        found = self._store.get(self.topic, queue, at, 256)
+        for message in found if found.next_offset <= low else ():
+            self._places.take_one(message, queue)
+        return found.next_offset if found.next_offset <= low else low
 
     # ---- the mapping
 

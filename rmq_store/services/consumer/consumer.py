@@ -19,8 +19,9 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
+from rmq_store.services.consumer.cold import ColdReads
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
-from rmq_store.services.consumer.handling import check_handler, refuse_unrun
+from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun
 from rmq_store.services.consumer.light_offsets import offset_in
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
@@ -54,14 +55,6 @@ def origin_topic(message: "Message") -> str:
     return str(message.properties.get("RETRY_TOPIC", message.topic))
 
 
-def _deadline(timeout: float | None) -> float | None:
-    if timeout is None:
-        return None
-    if not isinstance(timeout, int | float) or not timeout >= 0:
-        raise illegal("timeout", timeout, "give seconds, 0 or more, or None for ever")
-    return time.monotonic() + timeout
-
-
 @dataclass
 class _Queue:
     """Where this consumer is in one queue."""
@@ -70,6 +63,7 @@ class _Queue:
     queue_id: int
     next: int                                                       # offset to get next
     counts: GroupCounts
+    cold: bool = False                                              # the last get was of old messages
     out: dict[int, int] = field(default_factory=dict)               # batches handed out: begin -> behind, ascending
     again: deque[tuple[int, int]] = field(default_factory=deque)    # given back: to be handed out before `next`
 
@@ -182,6 +176,7 @@ class Consumer:
         self._closed = False
         self._topics_known = topics_known
         self._counts = counts
+        self._cold = ColdReads(lambda: store.options.cold_read_bytes_max)
         groups.add(group)
         topics_known.add(retry_topic(group), readQueueNums=1, writeQueueNums=1)
         self._hub = Arrivals(store)
@@ -196,7 +191,7 @@ class Consumer:
 
         Queues take turns. Raises StoreClosed, StoreStateError after close(), OSError from reading, ValueError.
         """
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         whole(max_count, "max_count", 1, COUNT_MAX)
         while True:
             batch, more, fd = self._look_or_wait(max_count)
@@ -324,7 +319,7 @@ class Consumer:
         for _ in range(len(self._turn)):
             queue = self._turn[0]
             self._turn.rotate(-1)
-            if self._ordered and queue.out:
+            if (self._ordered and queue.out) or (queue.cold and self._cold.spent()):
                 continue
             for _ in range(EMPTY_GETS_MAX):
                 begin, limit = queue.again[0] if queue.again else (queue.next, None)
@@ -361,6 +356,7 @@ class Consumer:
         took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
         if result.status == GetStatus.FOUND:
+            queue.cold = self._cold.took(result.disk_bytes)
             messages = list(result)
             last = messages[-1]
             queue.counts.got(queue.queue_id, took, result, self._store.max_log_offset - last.offset - last.size,

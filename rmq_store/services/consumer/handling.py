@@ -1,20 +1,31 @@
-"""What `run` takes for a handler: a function that is through with a message when it returns, or when its result is awaited.
+"""What a consumer's calls take: how long a poll may wait, and which handlers `run` calls. A handler is through with a message
+when it returns, or when its result is awaited.
 
 Calling a coroutine or generator function runs nothing of it, so its messages would count as done untouched.
 """
 import inspect
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.errors import illegal
 
-__all__ = ["check_handler", "refuse_unrun"]
+__all__ = ["check_handler", "deadline_of", "refuse_unrun"]
 
 CONCURRENCY_MAX = 10_000    # threads, or tasks
 _CURES = {
     "coroutine": "give a plain function, or take the consumer of an AsyncMessageStore, whose run awaits it",
     "generator": "give a function without yield",
 }
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When a wait ends, by time.monotonic. Raises ArgumentIllegal."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise illegal("timeout", timeout, "give seconds, 0 or more, or None for ever")
+    return time.monotonic() + timeout
 
 
 def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:

@@ -2,20 +2,31 @@
 
 Plain functions over an open store; any thread.
 """
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_store.access.reader._count import count_matches
 
 if TYPE_CHECKING:
+    from rmq_store.filter._program import SqlFilter
     from rmq_store.access.reader._query import StoreQuery
     from rmq_store.services.consumer.offsets import ConsumerOffsets
 
-__all__ = ["Lag", "lag_of", "reset"]
+__all__ = ["Lag", "MessageCount", "count_messages", "lag_of", "reset"]
+
+
+class MessageCount(NamedTuple):
+    """How many messages of a part of a queue pass a filter. exact: False where the rest of the part is estimated."""
+
+    count: int
+    exact: bool
 
 
 @dataclass(frozen=True)
 class Lag:
     """Where a group stands in a queue. offset: the next one it consumes, -1 where it has committed none; then everything that
-    can be read counts as to be consumed. behind: messages to be consumed; lost: of those it had not, deleted ones."""
+    can be read counts as to be consumed. matching: how many of those behind pass the filter of the call, None without one;
+    exact: False where that is an estimate. behind: messages to be consumed; lost: of those it had not, deleted ones."""
 
     group: str
     topic: str
@@ -23,6 +34,8 @@ class Lag:
     offset: int
     min_offset: int
     max_offset: int
+    matching: int | None = None
+    exact: bool = True
 
     @property
     def behind(self) -> int:
@@ -33,7 +46,17 @@ class Lag:
         return max(self.min_offset - self.offset, 0) if self.offset >= 0 else 0
 
 
-def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = None, topic: str | None = None) -> list[Lag]:
+def count_messages(store: "StoreQuery", topic: str, queue_id: int, begin: int, end: int, tags: str | None,
+                   sql: "str | SqlFilter | None") -> MessageCount:
+    """MessageStore.estimate_message_count."""
+    options = store.options
+    matched, scanned, total = count_matches(store, topic, queue_id, begin, end, tags, sql, options.count_scan_max,
+                                            options.count_matches_max)
+    return MessageCount(matched, True) if scanned == total else MessageCount(matched * total // max(scanned, 1), False)
+
+
+def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = None, topic: str | None = None,
+           tags: str | None = None, sql: "str | SqlFilter | None" = None) -> list[Lag]:
     """Of one group or all, of one topic or all of which they have committed something; by group, topic and queue."""
     found = []
     for (name, who), committed in offsets.table().items():
@@ -42,7 +65,11 @@ def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = 
         there = {queue_id: (low, high) for queue_id, low, high in store._queues_of(name)}
         for queue_id in sorted({*committed, *there}):
             low, high = there.get(queue_id, (0, 0))
-            found.append(Lag(who, name, queue_id, committed.get(queue_id, -1), low, high))
+            lag = Lag(who, name, queue_id, committed.get(queue_id, -1), low, high)
+            if tags is not None or sql is not None:
+                counted = count_messages(store, name, queue_id, lag.offset, high, tags, sql)
+                lag = replace(lag, matching=counted.count, exact=counted.exact)
+            found.append(lag)
     return sorted(found, key=lambda x: (x.group, x.topic, x.queue_id))
 
 

@@ -13,6 +13,7 @@ from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.consumer import COUNT_MAX, Consumer
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
+from rmq_store.services.consumer.filters import ConsumerFilters
 from rmq_store.services.consumer.light_offsets import LmqConsumerOffsets
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
@@ -30,9 +31,13 @@ class Consuming:
     """Made when a store is opened. flush_log makes durable what was put, before offsets are written. light: enable_lmq."""
 
     def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object],
-                 light: bool = False, topics_changed: Callable[[frozenset[str]], object] | None = None) -> None:
+                 filters: Callable[[], ConsumerFilters], light: bool = False,
+                 topics_changed: Callable[[frozenset[str]], object] | None = None) -> None:
         self._light = light
         self._topics_changed = topics_changed
+        self._open_filters = filters
+        self._filters: ConsumerFilters | None = None
+        self._filtering: set[str] = set()       # groups whose open consumer has registered its filter
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self._offsets: ConsumerOffsets | None = None
@@ -70,6 +75,13 @@ class Consuming:
                                           changed=self._topics_changed)
             return self._topics
 
+    @property
+    def filters(self) -> ConsumerFilters:
+        with self._lock:
+            if self._filters is None:
+                self._filters = self._open_filters()
+            return self._filters
+
     def consumer(self, store: "StoreWait", group: str, topics: str | Sequence[str], *, tags: str | None,
                  sql: "str | SqlFilter | None", start: str, ordered: bool, max_retries: int | None) -> Consumer:
         if not isinstance(topics, str) and not isinstance(topics, Iterable):
@@ -93,6 +105,9 @@ class Consuming:
             made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, sql=chosen,
                             start=start, ordered=ordered, max_retries=max_retries)
             self._open[group] = made
+        if chosen is not None and store.options.enable_calc_filter_bit_map:
+            self.filters.register_group(group, dict.fromkeys(names, chosen))
+            self._filtering.add(group)
         return made
 
     def refuse_if_consumed(self, group: str) -> None:
@@ -117,13 +132,20 @@ class Consuming:
         return self._counts.all()
 
     def flush(self) -> None:
-        """Writes what changed in any of the three files."""
+        """Writes what changed in any of the files."""
+        for group in list(self._filtering):
+            other = self._open.get(group)
+            if other is None or other.closed:
+                self._filtering.discard(group)
+                self.filters.unregister(group)
         for table in self._tables():
             table.flush()
 
     def end(self, write: bool = True) -> None:
         """The store closes, its log is flushed: writes what changed, unless that failed; from then on flush() is refused."""
         failed: list[OSError] = []
+        for group in self._filtering:
+            self.filters.unregister(group)
         for table in self._tables():
             try:
                 table.end(write)
@@ -132,5 +154,6 @@ class Consuming:
         if failed:
             raise failed[0]
 
-    def _tables(self) -> list[ConsumerOffsets | GroupTable | TopicTable]:
-        return [table for table in (self._offsets, self._groups, self._topics) if table is not None]
+    def _tables(self) -> list[ConsumerOffsets | GroupTable | TopicTable | ConsumerFilters]:
+        found = (self._offsets, self._groups, self._topics, self._filters)
+        return [table for table in found if table is not None]

@@ -10,8 +10,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_release, row_add_dir, row_find, row_free, row_new, row_open,
-                                           row_push, row_start)
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_release, row_add_dir, row_find, row_free, row_new,
+                                           row_open, row_push, row_start)
 from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad, field_bad
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_TRANSACTION, INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_COUNT,
@@ -69,11 +69,9 @@ cdef class Checker:
         self.notes = Notes()
         self.delay_levels = <int32_t> len(delay_levels)
         self.delay_ms = <int64_t *> calloc(self.delay_levels + 1, sizeof(int64_t))
-        if self.row == NULL or self.delay_ms == NULL:
+        if self.row == NULL or self.delay_ms == NULL or min(
+                [row_add_dir(self.row, os.fsencode(directory)) for directory in commitlog_dirs[1:]], default=0) < 0:
             raise MemoryError("checker")
-        for directory in commitlog_dirs[1:]:
-            if row_add_dir(self.row, os.fsencode(directory)) < 0:
-                raise MemoryError("checker")
         for i in range(self.delay_levels):
             self.delay_ms[i] = delay_levels[i]
         self.at_entry = 1

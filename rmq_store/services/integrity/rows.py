@@ -4,7 +4,7 @@ Names and lengths alone, no file is opened: a look that costs little, also besid
 """
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmq_store.config.load import Options
@@ -89,7 +89,7 @@ def missing_directory(path: str) -> Finding:
                    "messages in its files cannot be read; mount its disk")
 
 
-def twice_findings(listed: list[tuple[str, Collection[int]]]) -> Iterator[Finding]:
+def twice_findings(listed: Sequence[tuple[str, Collection[int]]]) -> Iterator[Finding]:
     """Of files of one name in two directories. listed: starts of the files by directory."""
     seen: dict[int, str] = {}
     for path, found in listed:

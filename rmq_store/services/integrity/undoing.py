@@ -112,6 +112,7 @@ class _Undo:
                  say: Callable[[str, str], None]) -> None:
         self.files, self.io, self.root, self.size, self.content, self.say = files, io, places.root, size, content, say
         self.salvage = os.path.join(places.root, SALVAGE)
+        self.places = places
         self.logs = places.commitlogs if places.several else ()
         self.within = (places.root, *places.commitlogs, places.consumequeue, places.index)
 
@@ -171,7 +172,7 @@ class _Undo:
     def _replace(self, path: str, parts: list[tuple[int, str]]) -> None:
         """A new file in the place of one of the log, with these bytes: who has the old one mapped continues to see it."""
         self.say("log", path)
-        new = os.path.join(self.salvage, "undoing")
+        new = os.path.join(self._beside(os.path.dirname(path)), "undoing")
         if not os.path.exists(path):                # recovery deleted it: all of it was cut
             self.files.write_new(self.salvage, "zeros", b"")
             os.truncate(os.path.join(self.salvage, "zeros"), self.size)
@@ -181,6 +182,15 @@ class _Undo:
         self.files.sync_dir(os.path.dirname(path))
         if source != path:
             self.files.unlink(source)
+
+    def _beside(self, directory: str) -> str:
+        """Where a file is made that gets its name in this directory of the log: on the same file system."""
+        if os.stat(self.salvage).st_dev == os.stat(directory).st_dev:
+            return self.salvage
+        near = self.places.log_tmp(directory)
+        if self.files.mkdir(near):
+            self.files.sync_dir(os.path.dirname(near))
+        return near
 
     def _pieces(self, position: int, name: str) -> Iterator[tuple[int, bytes]]:
         with open(self._copy(name), "rb", opener=open_regular) as file:

@@ -23,6 +23,7 @@ from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import load_queues
 from rmq_store.services.cleaning.removing import removed_queues
+from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.integrity import manifest
@@ -229,9 +230,10 @@ class Verification:
     def _config_findings(self) -> Iterator[Finding]:
         """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
         no such moment."""
-        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None, light=self.options.enable_lmq)
+        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None,
+                           lambda: open_filters(self.files, self.root, self.options), light=self.options.enable_lmq)
         for read in (lambda: delay_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
-                     lambda: tables.topics):
+                     lambda: tables.topics, lambda: tables.filters):
             try:
                 read()
             except CorruptionError as error:

@@ -66,6 +66,7 @@ class StoreStats(TypedDict):
     pool_bytes: int
     slow_put_locks: int
     waiting_readers: int
+    released_maps: int          # how often the memory of an idle file of the log was given back
     errno: int
     message_view_leases: int
     disk_full: bool
@@ -78,6 +79,7 @@ class StoreStats(TypedDict):
     got_bytes: int
     got_disk_messages: int      # of them, those far from the log's end (memory_ratio_pct): see GetResult
     got_disk_bytes: int
+    bit_map_skips: int
     durations: dict[str, Durations]
 
 

@@ -13,10 +13,10 @@ import psutil
 
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.config.load import Options, resolve
-from rmq_store.config.values import index_file_size
+from rmq_store.config.values import index_file_size, path_list
 from rmq_store.errors import DiskFull
 from rmq_store.log.recovery.lockfile import holder, in_use
-from rmq_store.log.recovery.places import fit_sizes, infer_sizes, no_directory, root_of
+from rmq_store.log.recovery.places import Places, fit_sizes, infer_sizes, no_directory, root_of
 from rmq_store.upkeep.doctor.capability import Capability, probe
 
 __all__ = ["Diagnosis", "Verdict", "doctor"]
@@ -71,11 +71,22 @@ def doctor(path: str | os.PathLike[str], *, profile: object = None, config: obje
         raise no_directory(root)
     chosen = resolve(profile, options, root, config=config, environment=os.environ)
     chosen = fit_sizes(root, chosen.inferred(infer_sizes(root, chosen)))
-    place = chosen.commitlog_path or root
-    found = Diagnosis(root, probe(place, measure=measure), chosen)
+    logs = path_list(chosen.commitlog_path)
+    found = Diagnosis(root, probe(logs[0] if logs else root, measure=measure), chosen)
     for rule in _RULES:
         found.items += rule(found.capability, chosen, root)
+    for place in logs[1:]:          # what may differ from disk to disk
+        for rule in (_directory, _file_system, _device):
+            found.items += rule(probe(place, measure=False), chosen, root)
+    found.items += _missing_logs(Places(root, chosen))
     return found
+
+
+def _missing_logs(places: Places) -> Iterator[Verdict]:
+    missing = places.missing() if places.several else []
+    if missing and len(missing) < len(places.commitlogs):
+        yield Verdict("finding", "log directories", f"not there: {', '.join(missing)}", "an open for writing refuses it; "
+                      "readonly=True reads what the other directories have", "mount their disks, or make them if they are new")
 
 
 def _directory(c: Capability, o: Options, root: str) -> Iterator[Verdict]:

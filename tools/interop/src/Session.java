@@ -17,11 +17,16 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  * One JVM for many questions: reads commands from standard input, one a line, fields separated by tabs, and answers each
  * with one JSON line, {"ok":true,...} or {"ok":false,"error":"..."}. name=value are MessageStoreConfig properties.
  *
- *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT
+ *   verify  DIR OUT TMP [name=value ...]          what Verify does: reads a copy (made under TMP) of DIR, writes OUT;
+ *                                                 @DIR@ in a value is the place of the copy
  *   open    DIR [name=value ...]                  opens DIR itself as a master and keeps it open
  *   append  DIR OUT COUNT SEED                    puts messages into the open store DIR (see Append), writes OUT, settles
  *   light   DIR TOPIC COUNT LIST ...              puts messages that are in the light queues of these lists, by turns
  *   read    DIR TOPIC                             "messages": what queue 0 of the topic has, see Light
+ *   topic   TOPIC                                 stores that are opened from now on have this compaction topic (5.x)
+ *   keyed   DIR TOPIC FIRST COUNT KEYS            puts messages of a compaction topic, see Compacted
+ *   compact DIR                                   compacts every queue that has a compaction log
+ *   newest  DIR TOPIC                             "messages": what queue 0 of a compaction topic has
  *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
  *   lock    DIR                                   "locked" tells whether another process holds the lock of DIR
  *
@@ -93,6 +98,19 @@ public final class Session {
             case "read":
                 answer.put("messages", Light.get(held(f[1]), f[2]));
                 break;
+            case "topic":
+                Compacted.know(f[1]);
+                break;
+            case "keyed":
+                Compacted.put(held(f[1]), f[2], Integer.parseInt(f[3]), Integer.parseInt(f[4]), Integer.parseInt(f[5]));
+                Stores.settle(held(f[1]));
+                break;
+            case "compact":
+                Compacted.compact(held(f[1]));
+                break;
+            case "newest":
+                answer.put("messages", Compacted.get(held(f[1]), f[2]));
+                break;
             case "close":
                 held(f[1]).shutdown();
                 open.remove(f[1]);
@@ -112,6 +130,7 @@ public final class Session {
         File copy = Files.createTempDirectory(tmp.toPath(), "verify").toFile();
         File root = new File(copy, "store");
         Stores.copyTree(dir, root);
+        props.replaceAll((name, value) -> value.replace("@DIR@", root.getPath()));
         DefaultMessageStore s = StoreDump.open(root, props);
         try (PrintWriter w = StoreDump.writer(new FileOutputStream(out))) {
             answer.put("rc", StoreDump.print(s, w)).put("messages", s == null ? -1 : StoreDump.lastMessages);

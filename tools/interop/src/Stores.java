@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -14,6 +15,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** Opens the real store; hides the differences between RocketMQ 4.9.x and 5.x. */
 final class Stores {
+    /** What a broker would know of its topics (5.x); for stores that are created from now on. */
+    static ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+
     private Stores() {
     }
 
@@ -75,7 +79,7 @@ final class Stores {
                 return (DefaultMessageStore) k.newInstance(c, stats, l, bc);
             }
             if (k.getParameterCount() == 5) {
-                return (DefaultMessageStore) k.newInstance(c, stats, l, bc, new ConcurrentHashMap<>());
+                return (DefaultMessageStore) k.newInstance(c, stats, l, bc, topics);
             }
         }
         throw new IllegalStateException("unknown DefaultMessageStore constructor");

@@ -1,0 +1,144 @@
+"""Timer messages: what a put makes of a message with a time of delivery. Pure functions, any thread; no clock.
+
+    topic -> rmq_sys_wheel_timer, queue id -> 0, properties + TIMER_OUT_MS, REAL_TOPIC, REAL_QID
+
+Source: HookUtils.checkIfTimerMessage, transformTimerMessage, RecallMessageHandle (5.3.3).
+"""
+import base64
+import binascii
+import datetime
+import math
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rmq_store.codec._properties import decode_properties, encode_properties
+from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
+from rmq_store.codec.layout import Compat
+from rmq_store.errors import MessageIllegal, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
+
+__all__ = ["BROKER_NAME", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle", "recall_of", "timed_messages",
+           "timer_rewrite", "with_delay"]
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+BROKER_NAME = "DEFAULT_BROKER"          # RocketMQ's name of a broker that has none
+_MS_MAX = (1 << 63) - 1
+
+
+class Recall(NamedTuple):
+    """What a recall handle names."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    unique_key: str
+
+
+def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, deliver_at: object,
+               delay: object) -> Mapping[str, str] | bytes:
+    """The properties and a delay of either kind. Raises MessageIllegal."""
+    if level is not None:
+        properties = with_delay_level(properties, level)
+    if deliver_at is None and delay is None:
+        return properties if properties is not None else {}
+    return _with_time(properties, deliver_at, delay)
+
+
+def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object, delay: object) -> dict[str, str]:
+    """The properties, the time of delivery and, so that the message can be recalled, a UNIQ_KEY."""
+    known = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
+    if deliver_at is not None and delay is not None:
+        raise MessageIllegal("deliver_at and delay are two names for one field: give one of them")
+    if there := [name for name in (*TIMER_NAMES, "DELAY", "TIMER_OUT_MS") if name in known]:
+        raise MessageIllegal(f"the message has a time of delivery and the property {there[0]}: give one of them")
+    if delay is not None:
+        if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
+            raise MessageIllegal(f"delay is {delay!r}: give seconds, 0 or more")
+        known["TIMER_DELAY_MS"] = str(min(round(delay * 1000), _MS_MAX))
+    else:
+        if isinstance(deliver_at, datetime.datetime):
+            if deliver_at.tzinfo is None:
+                raise MessageIllegal(f"deliver_at is {deliver_at!r}, without a time zone: give an aware datetime")
+            deliver_at = max(round(deliver_at.timestamp() * 1000), 0)
+        if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
+            raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
+        known["TIMER_DELIVER_MS"] = str(deliver_at)
+    known.setdefault("UNIQ_KEY", uuid.uuid4().hex.upper())
+    return known
+
+
+def timed_messages(messages: Iterable[Any], properties: Mapping[str, str] | bytes | None, deliver_at: object,
+                   delay: object) -> list[Any]:
+    """The messages of a put_many, each with its time of delivery among its properties. Raises MessageIllegal."""
+    found = []
+    for message in messages:
+        own: dict[str, Any] = {"body": message}
+        if not isinstance(message, bytes | bytearray | memoryview) and hasattr(message, "keys"):
+            own = dict(message)
+        at, after = deliver_at, delay
+        if "deliver_at" in own or "delay" in own:       # its own goes before the common one, of whatever kind
+            at, after = own.pop("deliver_at", None), own.pop("delay", None)
+        if at is not None or after is not None:
+            own["properties"] = with_delay(own.get("properties", properties), None, at, after)
+        found.append(message if own.keys() == {"body"} and own["body"] is message else own)
+    return found
+
+
+def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, precision_ms: int, max_delay_sec: int,
+                  enabled: bool = True, compat: Compat = "5.x") -> tuple[bytes, int] | None:
+    """The properties of the waiting form and the time of its slot in ms, or None where the message is stored at once: it has no
+    time of delivery, or one that is past, or it waited already.
+
+    properties: as encoded. Raises WheelTimerNotEnable, WheelTimerMsgIllegal; PropertiesSizeExceeded where they do not fit.
+    """
+    known = decode_properties(properties)
+    name = next((name for name in TIMER_NAMES if name in known), None)
+    if name is None or topic == TIMER_TOPIC or "TIMER_OUT_MS" in known:
+        return None
+    if not enabled:
+        raise WheelTimerNotEnable("the message has a time of delivery, and timer_wheel_enable is false: open the store with "
+                                  "timer_wheel_enable=True")
+    text = known[name]
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
+        raise WheelTimerMsgIllegal(f"the property {name} is {text!r}: give a number")
+    number = int(text)
+    deliver = number if name == "TIMER_DELIVER_MS" else now + number * (1000 if name == "TIMER_DELAY_SEC" else 1)
+    if deliver <= now:
+        if "TIMER_DEL_UNIQKEY" in known:
+            raise WheelTimerMsgIllegal(f"the message to recall was due at {deliver} ms since 1970, and it is {now} ms: it "
+                                       "cannot be taken back any more")
+        return None
+    if deliver - now > max_delay_sec * 1000:
+        raise WheelTimerMsgIllegal(exceeds("delay", f"{deliver - now} ms", max_delay_sec * 1000,
+                                           "deliver it earlier, or raise timer_max_delay_sec"))
+    out = deliver - precision_ms if deliver % precision_ms == 0 else deliver // precision_ms * precision_ms
+    known |= {"TIMER_OUT_MS": str(out), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
+    # Values that came out of stored bytes may hold 0x01, which a put would refuse in a mapping and a record can hold.
+    joined = "\x02".join(f"{name}\x01{value}" for name, value in known.items())
+    return encode_properties((joined + "\x02" if compat == "5.x" else joined).encode()), out
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """The value of TIMER_DEL_UNIQKEY that recalls a message of this topic and UNIQ_KEY (TimerMessageStore.buildDeleteKey)."""
+    return f"{topic}_{unique_key}"
+
+
+def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
+    """The handle of a waiting message. out_ms: its TIMER_OUT_MS (SendMessageProcessor.attachRecallHandle)."""
+    return base64.urlsafe_b64encode(f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}".encode()).decode()
+
+
+def recall_of(handle: object) -> Recall:
+    """What a handle names. Raises MessageIllegal for what is no handle."""
+    try:
+        if not isinstance(handle, str):
+            raise ValueError("it is no str")
+        text = base64.b64decode(handle.encode(), b"-_", validate=True).decode()
+        version, topic, broker_name, deliver, key = text.split(" ")
+        if version != "v1" or not topic or not key or not deliver.isascii() or not deliver.isdigit() or len(deliver) > 18:
+            raise ValueError("it is not of version 1")
+        return Recall(topic, broker_name, int(deliver), key)
+    except (ValueError, binascii.Error) as error:
+        raise MessageIllegal(f"the recall handle is {handle!r}, which is none ({error}): give one of recall_handle or of a "
+                             "RocketMQ client") from None

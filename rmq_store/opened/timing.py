@@ -1,0 +1,62 @@
+"""Timer messages as methods of a MessageStore: recall, what waits, and the service that begins with the first of them."""
+from typing import TYPE_CHECKING
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.codec.timer import BROKER_NAME, delete_key, recall_handle, recall_of
+from rmq_store.errors import WheelTimerMsgIllegal
+from rmq_store.opened.hooking import StoreHooks
+from rmq_store.services.timer.service import TimerService, mark
+
+if TYPE_CHECKING:
+    from rmq_store.access.writer._put import PutResult
+
+__all__ = ["StoreTimers"]
+
+_RECALL_TAG = "_RECALL_TAG_"        # RecallMessageProcessor
+
+
+class StoreTimers(StoreHooks):
+    """The methods for timer messages. Any thread."""
+
+    _options_lock: StoreLock
+    _timer: TimerService | None = None
+    _timer_serves: bool = True      # else a tool has the store open, and delivers nothing
+
+    def recall(self, handle: str) -> "PutResult":
+        """Takes a timer message back before it is delivered. Returns the PutResult of the message that does it.
+
+        handle: str, of `recall_handle` or of a RocketMQ client. The store keeps a message that deletes the other one when both
+        are due, so durability is that of a put. A handle of a message that is not there deletes nothing. Raises MessageIllegal
+        for what is no handle, WheelTimerMsgIllegal if the message was due already, and what put raises.
+        Thread-safety: any. RocketMQ: RecallMessageProcessor.
+        """
+        found = recall_of(handle)
+        return self.put(found.topic, b"0", tags=_RECALL_TAG, properties={
+            "TIMER_DEL_UNIQKEY": delete_key(found.topic, found.unique_key), "UNIQ_KEY": found.unique_key,
+            "TIMER_DELIVER_MS": str(found.deliver_ms)})
+
+    def recall_handle(self, offset: int, broker_name: str = BROKER_NAME) -> str:
+        """Returns the handle for `recall` of a timer message that waits.
+
+        offset: log offset of the message, as PutResult.offset has it. broker_name: str, for clients of RocketMQ; this store
+        takes any. Raises WheelTimerMsgIllegal if no timer message with a UNIQ_KEY is there; put with deliver_at or delay
+        makes one.
+        Thread-safety: any. RocketMQ: SendMessageProcessor.attachRecallHandle.
+        """
+        message = self.message_at(offset)
+        known = {} if message is None else message.properties
+        if not {"REAL_TOPIC", "TIMER_OUT_MS", "UNIQ_KEY"} <= known.keys() or not known["TIMER_OUT_MS"].isdecimal():
+            raise WheelTimerMsgIllegal(f"at log offset {offset} is no timer message with a UNIQ_KEY: give the offset of a put "
+                                       "with deliver_at or delay that is not past")
+        return recall_handle(known["REAL_TOPIC"], broker_name, int(known["TIMER_OUT_MS"]), known["UNIQ_KEY"])
+
+    def _admit_timer(self, time_ms: int) -> None:
+        """What a put asks before it stores a timer message: the service runs, and the slot has room."""
+        if not self._timer_serves:
+            mark(self._files, self.path)
+            return
+        if self._timer is None:
+            with self._options_lock:
+                if self._timer is None:
+                    self._timer = TimerService(self, self._files)
+        self._timer.admit(time_ms)

@@ -1,0 +1,310 @@
+"""Where the files of compaction topics lie, and the one step in which a compaction replaces files by others.
+
+    compaction/compactionLog/TOPIC/QUEUE/        log files; compacting/: a compaction under way
+    compaction/compactionCq/TOPIC/QUEUE/         their entries, under the same names; compacting/ as well
+    compaction/position-checkpoint               how far each queue is compacted, as RocketMQ keeps it
+    compaction/TOPIC_QUEUE.replacing             a replacement under way, which RocketMQ does not know
+
+A compaction writes new files under compacting/ and makes them durable. Then the file .replacing names them, and the first file
+that stays: from that moment on the new files count, and nobody believes the old ones. What follows (moving the new files over
+the old ones, deleting the others) can be done again by whoever finds the file, after a crash in the middle of it too. A reader
+without the right to write takes the new files from where they are. Control plane; thread-safety: the caller's.
+"""
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.errors import CorruptionError, StoreRefusesToLoad
+from rmq_store.services.compaction._segments import Segments
+from rmq_store.services.consumer.config_file import ConfigFile
+
+__all__ = ["Pair", "Places", "Positions", "Replacing", "pairs_of", "queues_on_disk", "replace_all"]
+
+DIRECTORY, COMPACTING = "compaction", "compacting"
+REPLACING = ".replacing"
+TRIES = 100
+_TEXT_MAX = 1 << 24
+
+
+@dataclass(frozen=True)
+class Places:
+    """The directories of one queue."""
+
+    root: str
+    topic: str
+    queue_id: int
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.root, DIRECTORY, "compactionLog", self.topic, str(self.queue_id))
+
+    @property
+    def entries(self) -> str:
+        return os.path.join(self.root, DIRECTORY, "compactionCq", self.topic, str(self.queue_id))
+
+    @property
+    def both(self) -> tuple[str, str]:
+        return self.entries, self.log           # in the order in which a pair gets its names
+
+    @property
+    def replacing(self) -> str:
+        return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{REPLACING}")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of files, and where each of them is."""
+
+    start: int
+    log_dir: str
+    entry_dir: str
+
+
+@dataclass(frozen=True)
+class Replacing:
+    """What .replacing says: the new pairs, and the first pair that stays."""
+
+    new: tuple[int, ...]
+    stays: int
+
+
+def queues_on_disk(root: str) -> list[tuple[str, int]]:
+    """The queues that have a compaction log: sorted list of (topic, queue id)."""
+    base = os.path.join(root, DIRECTORY, "compactionLog")
+    found = []
+    for topic in _names(base):
+        found += [(topic, int(name)) for name in _names(os.path.join(base, topic)) if name.isascii() and name.isdigit()]
+    return sorted(found)
+
+
+def read_replacing(files: ControlFiles, places: Places) -> Replacing | None:
+    """None: nothing is being replaced. Raises CorruptionError, OSError."""
+    try:
+        fd = files.open(places.replacing, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        text = files.read(fd, 0, _TEXT_MAX)
+    finally:
+        files.close(fd)
+    try:
+        content = json.loads(text)
+        new, stays = tuple(content["new"]), content["stays"]
+        if any(type(at) is not int or at < 0 for at in (*new, stays)) or any(at >= stays for at in new):
+            raise ValueError("places of files that are none")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptionError(places.replacing, None, "the names of a compaction's files", str(error)) from error
+    return Replacing(new, stays)
+
+
+def starts(directory: str) -> list[int]:
+    """Of the files in a directory of a queue, ascending."""
+    return sorted(int(name) for name in _names(directory) if len(name) == 20 and name.isascii() and name.isdigit())
+
+
+def pairs_of(files: ControlFiles, places: Places) -> list[Pair]:
+    """The pairs that count now, oldest first; also beside a process that replaces some. Raises CorruptionError, OSError."""
+    for _ in range(TRIES):
+        before = read_replacing(files, places)
+        found = [Pair(at, places.log, places.entries) for at in sorted(set(starts(places.log)) & set(starts(places.entries)))
+                 if before is None or at >= before.stays]
+        if before is None:
+            if read_replacing(files, places) is None:
+                return found
+            continue
+        new = [Pair(at, *(_where(directory, at) for directory in (places.log, places.entries))) for at in before.new]
+        if read_replacing(files, places) == before:
+            return new + found
+    raise _restless(places)
+
+
+def _restless(places: Places) -> StoreRefusesToLoad:
+    return StoreRefusesToLoad(places.log, None, "files that stay for a moment", "files that another process changes each time")
+
+
+def replace_all(files: ControlFiles, places: Places) -> bool:
+    """Ends a replacement that is under way, from wherever it stopped; False where there is none. Durable. Raises OSError."""
+    what = read_replacing(files, places)
+    if what is None:
+        return False
+    for directory in places.both:
+        under = os.path.join(directory, COMPACTING)
+        for at in what.new:
+            name = f"{at:020d}"
+            if os.path.exists(os.path.join(under, name)):
+                files.rename(os.path.join(under, name), os.path.join(directory, name))
+        for at in starts(directory):
+            if at < what.stays and at not in what.new:
+                files.unlink(os.path.join(directory, f"{at:020d}"))
+        if os.path.isdir(under):
+            files.sync_dir(under)
+        files.sync_dir(directory)
+    files.unlink(places.replacing)
+    files.sync_dir(os.path.dirname(places.replacing))
+    return True
+
+
+def begin_replacing(files: ControlFiles, places: Places, new: list[int], stays: int) -> None:
+    """The moment from which the new files count. Durable. Raises OSError."""
+    files.write_new(os.path.dirname(places.replacing), os.path.basename(places.replacing),
+                    json.dumps({"new": new, "stays": stays}).encode())
+
+
+def sweep(files: ControlFiles, places: Places) -> None:
+    """Deletes what a compaction, or the making of a pair, left unfinished; nothing is being replaced. Raises OSError."""
+    for directory in places.both:
+        for name in _names(os.path.join(directory, COMPACTING)):
+            files.unlink(os.path.join(directory, COMPACTING, name))
+
+
+def load(files: ControlFiles, places: Places, log_size: int, entry_size: int, guarded: bool) -> Segments:
+    """The pairs that count, opened. Files of other sizes than asked for are taken as they are. Raises CorruptionError,
+    OSError."""
+    for _ in range(TRIES):
+        try:
+            pairs = pairs_of(files, places)
+            before = _identity(pairs)
+            if pairs:
+                log_size, entry_size = before[-1][1], before[-1][3]
+            made = Segments(files.table, log_size, entry_size, guarded)
+            for pair in pairs:
+                made.add(pair.log_dir, pair.entry_dir, pair.start)
+            if _identity(pairs) == before:
+                return made
+        except FileNotFoundError:       # moved or deleted meanwhile by the process that compacts
+            continue
+    raise _restless(places)
+
+
+def _identity(pairs: list[Pair]) -> list[tuple[int, ...]]:
+    """Inode and size of each file, log file first."""
+    found: list[tuple[int, ...]] = []
+    for pair in pairs:
+        log, entries = (os.stat(_path(directory, pair.start)) for directory in (pair.log_dir, pair.entry_dir))
+        found.append((log.st_ino, log.st_size, entries.st_ino, entries.st_size))
+    return found
+
+
+def new_pair(files: ControlFiles, places: Places, start: int, log_size: int, entry_size: int, *, under_way: bool) -> None:
+    """Makes the files of a pair: of a compaction under compacting/, else there and then in their place. Durable with its
+    directories. Raises OSError."""
+    for directory, size in ((places.entries, entry_size), (places.log, log_size)):
+        under = os.path.join(directory, COMPACTING)
+        files.make_dirs(under)
+        fd = files.open(_path(under, start), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            files.truncate(fd, size)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.sync_dir(under)
+    for directory in () if under_way else places.both:
+        files.rename(_path(os.path.join(directory, COMPACTING), start), _path(directory, start))
+        files.sync_dir(directory)
+
+
+def put_aside(files: ControlFiles, places: Places, directory: str, start: int) -> str:
+    """Moves a file that cannot be used into .salvage. Returns its new place. Raises OSError."""
+    salvage = os.path.join(places.root, ".salvage")
+    files.make_dirs(salvage)
+    kind = os.path.basename(os.path.dirname(os.path.dirname(directory)))
+    base = os.path.join(salvage, f"{kind}-{places.topic}-{places.queue_id}-{start:020d}")
+    to = next(name for name in (f"{base}.{n}" for n in range(1 << 20)) if not os.path.exists(name))
+    files.rename(_path(directory, start), to)
+    files.sync_dir(salvage)
+    files.sync_dir(directory)
+    return to
+
+
+def cut_entries(files: ControlFiles, places: Places, start: int, keep: int) -> str:
+    """Zeroes the entries of a pair behind `keep` bytes, when a copy of the file is in .salvage. Durable. Returns the copy's
+    place. Raises OSError."""
+    path, salvage = _path(places.entries, start), os.path.join(places.root, ".salvage")
+    files.make_dirs(salvage)
+    fd = files.open(path, os.O_RDWR)
+    try:
+        content = files.read(fd, 0, os.fstat(fd).st_size)
+        name = f"compactionCq-{places.topic}-{places.queue_id}-{start:020d}.cut"
+        name = next(n for n in (f"{name}.{i}" for i in range(1 << 20)) if not os.path.exists(os.path.join(salvage, n)))
+        files.write_new(salvage, name, content)
+        files.write(fd, keep, bytes(len(content) - keep))
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    return os.path.join(salvage, name)
+
+
+def settle(files: ControlFiles, places: Places) -> list[str]:
+    """Before the first write: ends a replacement, deletes what is unfinished, and puts a newest file aside that has no other
+    half: a crash came between the names of a pair. Returns what was put aside. Raises OSError, CorruptionError."""
+    replace_all(files, places)
+    sweep(files, places)
+    halves = {directory: set(starts(directory)) for directory in places.both}
+    newest = max(halves[places.log] & halves[places.entries], default=-1)
+    return [put_aside(files, places, directory, at) for directory in places.both for at in sorted(halves[directory])
+            if at > newest and at not in halves[places.log] & halves[places.entries]]
+
+
+def remove(files: ControlFiles, places: Places) -> None:
+    """The queue is gone. What a crash leaves of its files can be removed again. Raises OSError."""
+    replace_all(files, places)
+    sweep(files, places)
+    for directory in places.both:
+        for at in reversed(starts(directory)):
+            files.unlink(_path(directory, at))
+        if os.path.isdir(directory):
+            files.sync_dir(directory)
+
+
+@dataclass
+class Positions:
+    """compaction/position-checkpoint: the queue offset up to which each queue is compacted. RocketMQ: CompactionPositionMgr."""
+
+    file: ConfigFile
+    known: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: ControlFiles, root: str) -> "Positions":
+        """Raises ConfigFileCorrupted."""
+        file = ConfigFile(files, root, "position-checkpoint")
+        file.directory = os.path.join(root, DIRECTORY)
+        file.path = os.path.join(file.directory, file.name)
+        return cls(file, file.load(_take) or {})
+
+    def get(self, topic: str, queue_id: int) -> int:
+        """-1: it was never compacted."""
+        return self.known.get(f"{topic}_{queue_id}", -1)
+
+    def set(self, topic: str, queue_id: int, offset: int | None) -> None:
+        """Durable. None: the queue is gone. Raises OSError."""
+        if offset is None:
+            if self.known.pop(f"{topic}_{queue_id}", None) is None:
+                return
+        else:
+            self.known[f"{topic}_{queue_id}"] = offset
+        self.file.save({"queueOffsetMap": dict(sorted(self.known.items()))})
+
+
+def _take(content: Any) -> dict[str, int]:
+    table = content["queueOffsetMap"]
+    if any(isinstance(offset, bool) or not isinstance(offset, int) for offset in table.values()):
+        raise ValueError("a position is not a queue offset")
+    return dict(table)
+
+
+def _where(directory: str, at: int) -> str:
+    under = os.path.join(directory, COMPACTING)
+    return under if os.path.exists(_path(under, at)) else directory
+
+
+def _path(directory: str, at: int) -> str:
+    return os.path.join(directory, f"{at:020d}")
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

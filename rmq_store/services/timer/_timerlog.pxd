@@ -1,0 +1,122 @@
+# Timer messages: one native thread, asleep until the next tick of the wheel while something is pending, and else until a
+# message comes. Nothing in it touches Python. Source: TimerMessageStore, TimerWheel, TimerLog (5.3.3).
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.base.io._io cimport rmq_io
+from rmq_store.base.io._sync cimport pthread_t
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.queues.consumequeue._arrivals cimport Hub
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
+
+cdef enum:
+    LOG_UNIT = 52
+    SLOT_SIZE = 32
+    WHEEL_SLOTS = 1209600           # upstream's 2 x 7 days of seconds
+    WHEEL_PAGE = 4096
+    WHEEL_PAGES = 9450
+    TOPICS_MAX = 4096               # topics that are counted each by itself
+    MAGIC_DEFAULT = 1
+    MAGIC_ROLL = 2
+    MAGIC_DELETE = 4
+
+cdef struct Due:
+    int64_t physical
+    int64_t entered                 # ms: when it came into the timer log
+    int32_t size
+    int32_t magic
+    int32_t topic                   # hash of it
+
+cdef struct TopicCount:
+    int32_t hash                    # of the topic, as its units have it
+    int used                        # atomic
+    int64_t count                   # atomic: messages that wait
+    int64_t physical                # of one of its records
+
+cdef struct Wheel:
+    Log *log
+    QueueTable *queues
+    Queue *queue
+    Hub *hub
+    const rmq_io *io
+    const bint *refused
+    unsigned char *slots            # the wheel; pages that nothing was put into take no memory
+    int *dirty                      # atomic, one a page: the file has another page
+    int *used                       # one a page: something was put there
+    TopicCount *topics
+    char *directory                 # of the timer log
+    int64_t file_size
+    int64_t first                   # atomic: start of the first file
+    int64_t limit                   # end of the last file
+    int64_t keep                    # atomic: no message waits in files before it
+    int fd                          # of the file that is written, which begins at fd_start
+    int64_t fd_start
+    int read_fd                     # of another one
+    int64_t read_start
+    int64_t end                     # atomic: where the next unit goes
+    int64_t offset                  # atomic: next entry of the queue
+    int64_t read_ms                 # atomic: the next slot to deliver
+    int64_t pending                 # atomic
+    int64_t delivered_end           # atomic
+    int64_t delivered               # atomic counters
+    int64_t skipped
+    int64_t failures
+    int last_error
+    int64_t base_ms                 # where reading began: what was due before is due then
+    int64_t known_offset            # entries below, due before known_ms, were delivered before the log was lost
+    int64_t known_ms
+    int64_t precision
+    int64_t roll_ms
+    int64_t congest
+    int arrivals_fd
+    int clock_fd
+    bint scattered                  # a slot's units are not all in its chain: gather them by a walk over the log
+    int dead                        # atomic: errno of a failed sync, after which nothing here can be trusted
+    bint compat5
+    bint record_crc
+    bint sync_mode
+    unsigned char *scratch
+    pthread_t thread
+    int stop
+    bint running
+
+
+cdef extern from * nogil:
+    """
+    #include <stdint.h>
+    static inline int32_t be32(const unsigned char *p) {
+        return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+    }
+    static inline int64_t be64(const unsigned char *p) {
+        return (int64_t)((uint64_t)(uint32_t)be32(p) << 32 | (uint32_t)be32(p + 4));
+    }
+    static inline void put32(unsigned char *p, int32_t v) {
+        uint32_t n = (uint32_t)v;
+        p[0] = (unsigned char)(n >> 24); p[1] = (unsigned char)(n >> 16); p[2] = (unsigned char)(n >> 8);
+        p[3] = (unsigned char)n;
+    }
+    static inline void put64(unsigned char *p, int64_t v) {
+        put32(p, (int32_t)(v >> 32)); put32(p + 4, (int32_t)v);
+    }
+    """
+    int32_t be32(const unsigned char *p)
+    int64_t be64(const unsigned char *p)
+    void put32(unsigned char *p, int32_t v)
+    void put64(unsigned char *p, int64_t v)
+
+
+cdef unsigned char *wheel_slot(Wheel *t, int64_t time_ms) noexcept nogil
+cdef bint wheel_holds(Wheel *t, int64_t time_ms) noexcept nogil
+cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil
+cdef void topic_add(Wheel *t, int32_t hash, int64_t physical, int64_t n) noexcept nogil
+# A unit that is in the log: counted, and its slot leads to it.
+cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsigned char *u) noexcept nogil
+# The slot that a unit is in: that of its time, the first one where that is past, or one on the way to it.
+cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u) noexcept nogil
+# Descriptor of the file that has this position, and the place in it. -errno. The timer's thread, or no thread yet.
+cdef int timerlog_fd(Wheel *t, int64_t position, int64_t *at) noexcept nogil
+cdef void timerlog_close(Wheel *t) noexcept nogil
+cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept nogil
+cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil
+# Makes the wheel from the log, and finds its end. known_ms: units before were delivered; known_end: units before are there, or
+# the log is damaged. last: physical offset of the last unit's record, or -1. 1: damaged at t.end; 0; -errno.
+cdef int timerlog_scan(Wheel *t, int64_t known_ms, int64_t known_end, int64_t *last) noexcept nogil

@@ -1,0 +1,623 @@
+"""The timer wheel of one store. Contract in _wheel.pxd.
+
+Order of steps: a unit is written to the timer log, then its slot leads to it, then the queue's offset moves. A copy is
+appended, and only when a whole slot is delivered the reading time moves. So a kill makes repeats possible and losses not. What
+timercheck says is written behind the sync of what it says it about. The wheel of the file is never read: the timer log makes
+it again.
+"""
+import os
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memset
+
+from rmq_store.access.reader._look cimport record_at
+from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.access.writer._put cimport find_property
+from rmq_store.base.io._io cimport rmq_pread_all
+from rmq_store.base.io._sync cimport (EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32,
+                                      rmq_thread_join, rmq_thread_start)
+from rmq_store.base.segment._file cimport LogFile, log_file_release
+from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec._record cimport RecordView
+from rmq_store.codec._unit cimport unit_bytes, unit_physical
+from rmq_store.log.flush._flush cimport flush_wait
+from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
+from rmq_store.services.timer._delivery cimport timer_deliver, timer_number
+from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, TOPICS_MAX,
+                                                 WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Due, TopicCount, Wheel, be32, be64,
+                                                 put32, put64, timerlog_append, timerlog_close, timerlog_fd, timerlog_good,
+                                                 timerlog_scan, topic_add, unit_slot_ms, wheel_clear, wheel_holds,
+                                                 wheel_revise, wheel_slot)
+
+from rmq_store.errors import no_thread
+
+cdef extern from * nogil:
+    """
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <poll.h>
+    #include <stdint.h>
+    #include <sys/timerfd.h>
+    #include <time.h>
+    #include <unistd.h>
+    /* eventfd and timerfd are no part of a store: they need not go through its I/O table. */
+    static void rmq_wake_fd(int fd) { uint64_t one = 1; ssize_t n = write(fd, &one, 8); (void)n; }
+    static int rmq_clock_fd(void) {
+        int fd = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+        return fd < 0 ? -errno : fd;
+    }
+    static void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms) {
+        struct itimerspec at = {{0, 0}, {0, 0}};
+        struct pollfd fds[2] = {{fd, POLLIN, 0}, {clock_fd, POLLIN, 0}};
+        uint64_t count;
+        ssize_t n;
+        clock_gettime(CLOCK_REALTIME, &at.it_value);
+        if (delay_ms < 0 || delay_ms > 366LL * 86400000) delay_ms = 366LL * 86400000;
+        at.it_value.tv_sec += delay_ms / 1000;
+        at.it_value.tv_nsec += delay_ms % 1000 * 1000000;
+        if (at.it_value.tv_nsec >= 1000000000) { at.it_value.tv_sec++; at.it_value.tv_nsec -= 1000000000; }
+        timerfd_settime(clock_fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &at, NULL);
+        poll(fds, 2, -1);
+        n = read(fd, &count, 8);
+        n = read(clock_fd, &count, 8);
+        (void)n;
+    }
+    static int32_t hash_of(const char *s, int32_t n) {      /* String.hashCode of the ASCII of a topic */
+        uint32_t h = 0;
+        for (int32_t i = 0; i < n; i++) h = 31 * h + (unsigned char)s[i];
+        return (int32_t)h;
+    }
+    """
+    void rmq_wake_fd(int fd)
+    int rmq_clock_fd()
+    void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms)
+    int32_t hash_of(const char *s, int32_t n)
+
+cdef enum:
+    UNITS_AT_ONCE = 64
+    RETRY_MS = 100
+    READ_SIZE = 4096
+    LOG_TAIL = 16
+    DELAY_MAX = 2147483000
+
+cdef int64_t SLICE_NS = 100_000_000
+
+
+# ---- the recalls of a slot
+
+cdef struct Gone:
+    uint64_t hash               # of the value of TIMER_DEL_UNIQKEY: topic_key (buildDeleteKey)
+    int64_t physical            # of the record that has it; 0 and size 0: a free place
+    int32_t size
+
+cdef struct Slot:
+    Due *dues
+    int64_t n
+    int64_t room
+    int64_t deletes
+    Gone *gone                  # an open table, at most half full
+    int64_t places
+
+cdef uint64_t HASH_BEGIN = 0xCBF29CE484222325U
+
+
+cdef uint64_t _hash(uint64_t h, const char *text, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        h = (h ^ <unsigned char> text[i]) * <uint64_t> 0x100000001B3U
+    return h
+
+
+cdef int _learn_recalls(Wheel *t, Slot *s) noexcept nogil:
+    # Fills the table. 0 or -errno.
+    cdef RecordView d
+    cdef LogFile *f = NULL
+    cdef const char *key = NULL
+    cdef Py_ssize_t size = 0
+    cdef int64_t i, at
+    cdef int rc
+    if s.deletes == 0:
+        return 0
+    s.places = 2 * s.deletes
+    s.gone = <Gone *> calloc(s.places, sizeof(Gone))
+    if s.gone == NULL:
+        return -ENOMEM
+    for i in range(s.n):
+        if not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
+            continue
+        rc = record_at(t.log, s.dues[i].physical, s.dues[i].size, &d, &f)
+        if rc == 0:
+            if find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key, &size):
+                at = <int64_t> (_hash(HASH_BEGIN, key, size) % <uint64_t> s.places)
+                while s.gone[at].size != 0:
+                    at = (at + 1) % s.places
+                s.gone[at].hash = _hash(HASH_BEGIN, key, size)
+                s.gone[at].physical, s.gone[at].size = s.dues[i].physical, s.dues[i].size
+            log_file_release(f)
+            f = NULL
+        elif rc != -1:
+            return rc
+    return 0
+
+
+cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
+    # 1 where a recall of the slot names this message, 0, -errno.
+    cdef const char *topic = NULL
+    cdef const char *key = NULL
+    cdef const char *gone = NULL
+    cdef Py_ssize_t topic_size = 0, key_size = 0, gone_size = 0
+    cdef RecordView d
+    cdef LogFile *f = NULL
+    cdef uint64_t h
+    cdef int64_t at
+    cdef bint found
+    cdef int rc
+    if (s.places == 0 or not find_property(v.properties, v.properties_size, b"UNIQ_KEY", 8, &key, &key_size)
+            or not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &topic_size)):
+        return 0
+    h = _hash(_hash(_hash(HASH_BEGIN, topic, topic_size), b"_", 1), key, key_size)
+    at = <int64_t> (h % <uint64_t> s.places)
+    while s.gone[at].size != 0:
+        if s.gone[at].hash == h:
+            rc = record_at(t.log, s.gone[at].physical, s.gone[at].size, &d, &f)
+            if rc == 0:
+                found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
+                         and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
+                         and gone[topic_size] == 95 and memcmp(gone + topic_size + 1, key, key_size) == 0)
+                log_file_release(f)
+                f = NULL
+                if found:
+                    return 1
+            elif rc != -1:
+                return rc
+        at = (at + 1) % s.places
+    return 0
+
+
+# ---- one slot
+
+cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u) noexcept nogil:
+    cdef Due *more
+    cdef int32_t magic = be32(u + 12)
+    if s.n == s.room:
+        more = <Due *> realloc(s.dues, (s.room * 2 + 64) * sizeof(Due))
+        if more == NULL:
+            return -ENOMEM
+        s.dues, s.room = more, s.room * 2 + 64
+    if be64(u + 16) + be32(u + 24) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision:
+        magic |= MAGIC_ROLL             # this slot is on the way to its time
+    s.dues[s.n].physical, s.dues[s.n].size = be64(u + 28), be32(u + 36)
+    s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + 16), be32(u + 40)
+    if magic & MAGIC_DELETE and not magic & MAGIC_ROLL:
+        s.deletes += 1
+    s.n += 1
+    return 0
+
+
+cdef int _gather_chain(Wheel *t, int64_t position, Slot *s) noexcept nogil:
+    # The units of a chain, newest first. It leads back, so it ends. Neighbours come with one read.
+    cdef unsigned char[READ_SIZE] some
+    cdef int64_t begin = 0, end = 0, at = 0, got
+    cdef const unsigned char *u
+    cdef int fd, rc
+    while position >= rmq_load(&t.first):
+        if position < begin or position + LOG_UNIT > end:
+            fd = timerlog_fd(t, position, &at)
+            if fd < 0:
+                return fd
+            begin = position - (at if at < READ_SIZE - LOG_UNIT else READ_SIZE - LOG_UNIT)
+            got = rmq_pread_all(t.io, fd, some, position - begin + LOG_UNIT, at - (position - begin))
+            if got != position - begin + LOG_UNIT:
+                return <int> got if got < 0 else -EIO
+            end = begin + got
+        u = some + (position - begin)
+        if not timerlog_good(t, u, position):
+            return -EIO
+        rc = _add_due(t, s, u)
+        if rc < 0:
+            return rc
+        position = be64(u + 4)
+    return 0
+
+
+cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last, Slot *s) noexcept nogil:
+    # The units of a slot by a walk from its first to its last one, newest first as well.
+    cdef unsigned char[LOG_UNIT] u
+    cdef int64_t at = 0, got, i
+    cdef int fd, rc
+    cdef Due other
+    while position <= last:
+        fd = timerlog_fd(t, position, &at)
+        if fd < 0:
+            return fd
+        if t.file_size - at < LOG_UNIT + LOG_TAIL:
+            position += t.file_size - at
+            continue
+        got = rmq_pread_all(t.io, fd, u, LOG_UNIT, at)
+        if got != LOG_UNIT or not timerlog_good(t, u, position):
+            return <int> got if got < 0 else -EIO
+        if unit_slot_ms(t, u) == time_ms:
+            rc = _add_due(t, s, u)
+            if rc < 0:
+                return rc
+        position += LOG_UNIT
+    for i in range(s.n // 2):
+        other = s.dues[i]
+        s.dues[i] = s.dues[s.n - 1 - i]
+        s.dues[s.n - 1 - i] = other
+    return 0
+
+
+cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
+    cdef RecordView v
+    cdef LogFile *f = NULL
+    cdef int rc = record_at(t.log, due.physical, due.size, &v, &f)
+    if rc == -1:
+        rmq_add(&t.skipped, 1)          # cleaned away, or damaged
+        return 0
+    if rc == 0:
+        rc = 0 if due.magic & MAGIC_DELETE else _recalled(t, &v, s)
+        if rc == 0:
+            rc = timer_deliver(t, &v, due.entered, due.magic & MAGIC_ROLL)
+        log_file_release(f)
+    return rc if rc < 0 else 0
+
+
+cdef int _dequeue(Wheel *t, int64_t time_ms) noexcept nogil:
+    # Delivers a slot in the order of its units.
+    cdef Slot s
+    cdef int64_t i
+    cdef int rc
+    memset(&s, 0, sizeof(s))
+    if t.scattered:
+        rc = _gather_walk(t, time_ms, be64(wheel_slot(t, time_ms) + 8), be64(wheel_slot(t, time_ms) + 16), &s)
+    else:
+        rc = _gather_chain(t, be64(wheel_slot(t, time_ms) + 16), &s)
+    if rc == 0:
+        rc = _learn_recalls(t, &s)
+    i = s.n - 1
+    while i >= 0 and rc == 0:
+        if rmq_load32(&t.stop) != 0:
+            rc = -ETIMEDOUT
+        elif not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
+            rc = _deliver_due(t, &s, &s.dues[i])
+        i -= 1
+    if rc == 0:
+        rmq_add(&t.pending, -s.n)
+        for i in range(s.n):
+            if not s.dues[i].magic & MAGIC_DELETE:
+                topic_add(t, s.dues[i].topic, s.dues[i].physical, -1)
+        wheel_clear(t, time_ms)
+    free(s.dues)
+    free(s.gone)
+    return rc
+
+
+# ---- one entry of the queue
+
+cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size, int64_t offset) noexcept nogil:
+    cdef unsigned char[LOG_UNIT] u
+    cdef const char *text = NULL
+    cdef Py_ssize_t n = 0
+    cdef int64_t due = 0, where = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+    cdef int32_t magic = MAGIC_DEFAULT
+    cdef int rc
+    if not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &n) or timer_number(text, n, &due) < 0:
+        rmq_add(&t.skipped, 1)
+        return 0
+    if offset < t.known_offset and due < t.known_ms:
+        return 0
+    if find_property(v.properties, v.properties_size, b"TIMER_DEL_UNIQKEY", 17, &text, &n):
+        magic |= MAGIC_DELETE
+    if due < now or due < t.read_ms:
+        return 0 if magic & MAGIC_DELETE else timer_deliver(t, v, now, False)
+    if due - now >= t.roll_ms:
+        magic |= MAGIC_ROLL
+        if due - now - t.roll_ms < t.roll_ms // t.precision // 3 * t.precision:
+            due = now + t.roll_ms // t.precision // 2 * t.precision     # so that the last way is not too short
+        else:
+            due = now + t.roll_ms
+    if not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &text, &n):
+        n = 0
+    put32(u, LOG_UNIT)
+    put64(u + 4, be64(wheel_slot(t, due) + 16) if wheel_holds(t, due) else -1)
+    put32(u + 12, magic)
+    put64(u + 16, now)
+    put32(u + 24, <int32_t> (due - now))
+    put64(u + 28, physical)
+    put32(u + 36, size)
+    put32(u + 40, hash_of(text, <int32_t> n))
+    put64(u + 44, 0)
+    rc = timerlog_append(t, u, &where)
+    if rc == 0:
+        wheel_revise(t, due, where, u)
+    return rc
+
+
+cdef int _take(Wheel *t) noexcept nogil:
+    # Moves what waits in the queue into the wheel. 0 or -errno.
+    cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
+    cdef RecordView v
+    cdef LogFile *f = NULL
+    cdef int64_t n, i, physical
+    cdef int32_t size
+    cdef int rc
+    if t.offset < rmq_load(&t.queue.min_offset):
+        rmq_publish(&t.offset, rmq_load(&t.queue.min_offset))
+    while rmq_load32(&t.stop) == 0:
+        n = queue_read(t.queues, t.queue, t.offset, units, UNITS_AT_ONCE)
+        if n <= 0:
+            return <int> n
+        for i in range(n):
+            physical = unit_physical(units + i * UNIT_SIZE)
+            size = unit_bytes(units + i * UNIT_SIZE)
+            if size > 0 and size != UNIT_FILLER:
+                rc = record_at(t.log, physical, size, &v, &f)
+                if rc == 0:
+                    rc = _enqueue(t, &v, physical, size, t.offset)
+                    log_file_release(f)
+                    f = NULL
+                    if rc < 0:
+                        return rc
+                elif rc == -1:
+                    rmq_add(&t.skipped, 1)
+                else:
+                    return rc
+            rmq_publish(&t.offset, t.offset + 1)
+    return 0
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    cdef Wheel *t = <Wheel *> arg
+    cdef Queue *some[4]
+    cdef int64_t now
+    cdef bint behind
+    cdef int rc
+    while rmq_load32(&t.stop) == 0:
+        hub_take(t.hub, some, 4)
+        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        behind = now - t.read_ms > WHEEL_SLOTS // 2 * t.precision      # the clock was set: the wheel has to turn first
+        rc = 0 if behind else _take(t)
+        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        while rc == 0 and t.read_ms < now and rmq_load32(&t.stop) == 0:
+            if wheel_holds(t, t.read_ms):
+                rc = _dequeue(t, t.read_ms)
+            elif rmq_load(&t.pending) == 0:
+                rmq_publish(&t.read_ms, now)
+                break
+            if rc == 0:
+                rmq_publish(&t.read_ms, t.read_ms + t.precision)
+        if rmq_load32(&t.stop) != 0:
+            break
+        if rc < 0:
+            rmq_add(&t.failures, 1)
+            rmq_publish32(&t.last_error, -rc)
+            rmq_clock_sleep(t.arrivals_fd, t.clock_fd,
+                            -1 if rmq_load32(&t.log.fence) != 0 or rmq_load32(&t.dead) != 0 else RETRY_MS)
+        elif not behind:
+            rmq_clock_sleep(t.arrivals_fd, t.clock_fd, -1 if rmq_load(&t.pending) == 0
+                            else t.precision - t.io.wall_ms(t.io.ctx) % t.precision)
+    return NULL
+
+
+# ---- the face
+
+@cython.final
+@cython.no_gc_clear
+cdef class TimerWheel:
+    """The timer of one store. files: starts of the files of the timer log. known: (reading time, end of the timer log, queue
+    offset) of config/timercheck. Control thread and close only, but for `count` and `pending`.
+
+    `damaged_at`: where the timer log has no good unit though one was there, or None; what is behind is copied and cut before
+    `start`."""
+
+    def __init__(self, StoreWait store not None, directory, files, known):
+        cdef Wheel *t
+        options = store.options
+        self.alive = store.alive
+        self.store = store
+        self.path = os.fsencode(directory)
+        t = self.wheel = <Wheel *> calloc(1, sizeof(Wheel))
+        if t == NULL:
+            raise MemoryError("timer")
+        t.arrivals_fd = t.clock_fd = t.fd = t.read_fd = -1
+        t.slots = <unsigned char *> calloc(WHEEL_SLOTS, SLOT_SIZE)
+        t.dirty = <int *> calloc(WHEEL_PAGES, sizeof(int))
+        t.used = <int *> calloc(WHEEL_PAGES, sizeof(int))
+        t.topics = <TopicCount *> calloc(TOPICS_MAX, sizeof(TopicCount))
+        t.scratch = <unsigned char *> calloc(1, 1 << 16)
+        if t.slots == NULL or t.dirty == NULL or t.used == NULL or t.topics == NULL or t.scratch == NULL:
+            raise MemoryError("timer wheel")
+        t.directory = self.path
+        t.log, t.queues, t.io, t.refused = store.log, store.queues, store.log.io, &store.refuses_puts
+        t.compat5, t.record_crc, t.sync_mode = options.compat == "5.x", options.record_crc, store.sync_mode
+        t.precision, t.file_size = options.timer_precision_ms, options.timer_log_file_bytes
+        # A unit has its delay in 32 bits, and a wheel has room for what it holds and what is read late.
+        t.roll_ms = min(options.timer_roll_window_slot, WHEEL_SLOTS // 2 - 60, (DELAY_MAX // t.precision)) * t.precision
+        t.first = files[0] if files else 0
+        t.limit = files[len(files) - 1] + t.file_size if files else 0
+        t.queue = queues_find(t.queues, b"rmq_sys_wheel_timer", 19, 0, True)
+        if t.queue == NULL:
+            raise MemoryError("timer queue")
+        self._load(known[0], known[1], known[2])
+        t.arrivals_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        t.clock_fd = rmq_clock_fd()
+        if t.clock_fd < 0:
+            raise OSError(-t.clock_fd, f"{os.strerror(-t.clock_fd)}: making a timer on the wall clock", store.path)
+        t.hub = hub_new(t.queues, t.arrivals_fd, False)
+        if t.hub == NULL or hub_watch(t.hub, t.queue) < 0:
+            raise MemoryError("timer")
+
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset) except -1:
+        # Wheel and positions, from the files.
+        cdef Wheel *t = self.wheel
+        cdef int64_t last = -1, after = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        cdef RecordView v
+        cdef LogFile *f = NULL
+        cdef int rc
+        known_ms = known_ms // t.precision * t.precision
+        t.base_ms = t.read_ms = max(known_ms, now - WHEEL_SLOTS // 2 * t.precision)
+        with nogil:
+            rc = timerlog_scan(t, known_ms, known_end, &last)
+            if rc >= 0 and last >= 0 and record_at(t.log, last, 0, &v, &f) == 0:
+                after = v.queue_offset + 1
+                log_file_release(f)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
+        if rc == 1:             # units are lost: their messages come once more, but for those that were delivered
+            t.known_offset, t.known_ms = known_offset, known_ms
+        self.damaged_at = t.end if rc == 1 else None
+        t.offset = after if rc == 1 else max(known_offset, after)
+        t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
+        return 0
+
+    def cut(self):
+        """Behind the last good unit: the files from there on were cut."""
+        cdef Wheel *t = self.wheel
+        timerlog_close(t)
+        t.limit = t.end if t.end == t.first else t.first + ((t.end - t.first - 1) // t.file_size + 1) * t.file_size
+
+    def start(self):
+        """Begins to deliver."""
+        cdef int rc = rmq_thread_start(&self.wheel.thread, _run, self.wheel, b"rmq-timer")
+        if rc < 0:
+            self._free()
+            raise no_thread(-rc, "timer", self.store.path)
+        self.wheel.running = True
+
+    def poke(self):
+        """Makes the timer look at the clock again."""
+        if self.wheel.arrivals_fd >= 0:
+            rmq_wake_fd(self.wheel.arrivals_fd)
+
+    def stop(self):
+        """Ends the thread; a message under way is delivered whole. Idempotent."""
+        cdef Wheel *t = self.wheel
+        if t == NULL or not t.running:
+            return
+        rmq_publish32(&t.stop, 1)
+        rmq_wake_fd(t.arrivals_fd)
+        with nogil:
+            rmq_thread_join(&t.thread)
+        t.running = False
+        hub_free(t.hub)
+        t.hub = NULL
+
+    def count(self, time_ms):
+        """How many messages are due in the slot of this time. Any thread."""
+        return be32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
+
+    def position(self):
+        """(reading time, end of the timer log, queue offset)."""
+        cdef Wheel *t = self.wheel
+        return rmq_load(&t.read_ms), rmq_load(&t.end), rmq_load(&t.offset)
+
+    def sync_delivered(self):
+        """Waits until what was delivered is on the device. Raises OSError."""
+        cdef Wheel *t = self.wheel
+        cdef StoreWait store = self.store
+        cdef int64_t copies = rmq_load(&t.delivered_end)
+        cdef int rc = -ETIMEDOUT
+        if store.log == NULL:
+            return
+        store.calls += 1
+        with nogil:
+            while rc == -ETIMEDOUT and rmq_load32(&t.stop) == 0:
+                rc = flush_wait(t.log, copies, SLICE_NS)
+            if rc == -ETIMEDOUT:
+                rc = flush_wait(t.log, copies, SLICE_NS)
+        store.calls -= 1
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), store.path)
+
+    def died(self, code):
+        """A sync failed with this errno: nothing goes into the timer log any more."""
+        rmq_publish32(&self.wheel.dead, code)
+
+    def dirty_pages(self):
+        """[(place in the file of the wheel, bytes)] of what changed since the last call."""
+        cdef Wheel *t = self.wheel
+        cdef int32_t i
+        found = []
+        for i in range(WHEEL_PAGES):
+            if rmq_load32(&t.dirty[i]):
+                rmq_publish32(&t.dirty[i], 0)
+                found.append((i * WHEEL_PAGE, (<char *> t.slots)[i * WHEEL_PAGE:(i + 1) * WHEEL_PAGE]))
+        return found
+
+    def topics(self):
+        """[(log offset of a waiting message, how many wait)] for each topic."""
+        cdef Wheel *t = self.wheel
+        cdef int32_t i
+        return [(t.topics[i].physical, rmq_load(&t.topics[i].count)) for i in range(TOPICS_MAX)
+                if rmq_load32(&t.topics[i].used)]
+
+    def topic_of(self, int64_t physical):
+        """The real topic of a timer message at this log offset, or None."""
+        cdef Wheel *t = self.wheel
+        cdef RecordView v
+        cdef LogFile *f = NULL
+        cdef const char *topic = NULL
+        cdef Py_ssize_t size = 0
+        found = None
+        if (<StoreWait> self.store).log != NULL and record_at(t.log, physical, 0, &v, &f) == 0:
+            if find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &size):
+                found = topic[:size].decode("utf-8", "replace")
+            log_file_release(f)
+        return found
+
+    def mark_dirty(self, places):
+        """Pages that could not be written."""
+        for place in places:
+            rmq_publish32(&self.wheel.dirty[<int> place // WHEEL_PAGE], 1)
+
+    def first(self):
+        """Where the first file of the timer log begins."""
+        return rmq_load(&self.wheel.first)
+
+    def unneeded(self):
+        """Where the first file begins that a waiting message needs, as of the last new file."""
+        return rmq_load(&self.wheel.keep)
+
+    def forget(self, first):
+        """The timer log begins there from now on."""
+        rmq_publish(&self.wheel.first, first)
+
+    def state(self):
+        """(pending, delivered, skipped, failed tries, errno of the last one)."""
+        cdef Wheel *t = self.wheel
+        return (rmq_load(&t.pending), rmq_load(&t.delivered), rmq_load(&t.skipped), rmq_load(&t.failures),
+                rmq_load32(&t.last_error))
+
+    def close(self):
+        """Of a timer that stopped: its files."""
+        self._free()
+
+    cdef int _free(self) except -1:
+        cdef Wheel *t = self.wheel
+        if t == NULL:
+            return 0
+        if t.hub != NULL and (<StoreWait> self.store).queues != NULL:
+            hub_free(t.hub)
+        t.hub = NULL
+        if t.io != NULL:
+            timerlog_close(t)
+        for fd in (t.arrivals_fd, t.clock_fd):
+            if fd >= 0:
+                os.close(fd)
+        t.arrivals_fd = t.clock_fd = -1
+        return 0
+
+    def __dealloc__(self):
+        if self.wheel == NULL or self.wheel.running or self.alive[0] != 1:
+            return              # the child of a fork, or an interpreter that ends: the thread may be at it
+        self._free()
+        free(self.wheel.slots)
+        free(self.wheel.dirty)
+        free(self.wheel.used)
+        free(self.wheel.topics)
+        free(self.wheel.scratch)
+        free(self.wheel)

@@ -1,0 +1,225 @@
+"""Timer messages of one store: the wheel, its files, and config/timercheck (RocketMQ: TimerMessageStore).
+
+    config/timercheck    seven numbers of 8 bytes: reading time, end of the timer log, next offset of the queue, the same offset
+                         as its master has it, and stateVersion, timestamp, counter of a dataVersion; 4,096 bytes in all
+
+The service begins with the first timer message, or at open where the store has some. Control plane.
+"""
+import os
+import random
+import struct
+import time
+
+from rmq_store.access.waiting._wait import StoreWait
+from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.codec.timer import TIMER_TOPIC
+from rmq_store.errors import CorruptionError, WheelTimerFlowControl
+from rmq_store.events import Event, emit
+from rmq_store.log.recovery.salvage import keep_stretch
+from rmq_store.services.timer._wheel import TimerWheel
+from rmq_store.services.timer.metrics import TimerMetrics
+
+__all__ = ["TimerService", "load_check", "log_starts", "mark"]
+
+CHECK, CHECK_SIZE = struct.Struct(">7q"), 4096
+WHEEL_SIZE = 38_707_200
+
+
+def mark(files: ControlFiles, root: str) -> None:
+    """Before the first timer message is stored: the next open must see that there may be some. Raises OSError."""
+    if not os.path.exists(os.path.join(root, "config", "timercheck")):
+        files.make_dirs(os.path.join(root, "config"))
+        _save(files, root, (0,) * 7)
+
+
+def load_check(root: str) -> tuple[int, ...]:
+    """The numbers of config/timercheck; zeros where it is not there. Raises CorruptionError."""
+    path = os.path.join(root, "config", "timercheck")
+    try:
+        fd = open_regular(path)
+    except FileNotFoundError:
+        return (0,) * 7
+    try:
+        data = os.pread(fd, CHECK.size, 0)
+    finally:
+        os.close(fd)
+    if len(data) < CHECK.size or min(found := CHECK.unpack(data)) < 0:
+        raise CorruptionError(path, 0, "seven numbers of 8 bytes, none below 0; once it is moved away, timer messages that "
+                              "were delivered already may be delivered again", data.hex() or "nothing")
+    return found
+
+
+def log_starts(directory: str) -> list[int]:
+    """Where the files of a timer log begin."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
+
+
+def _save(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
+    files.write_new(os.path.join(root, "config"), "timercheck", CHECK.pack(*check).ljust(CHECK_SIZE, b"\0"))
+
+
+class TimerService:
+    """What a store with timer messages has; one thread starts, writes and stops it, any thread admits."""
+
+    def __init__(self, store: StoreWait, files: ControlFiles) -> None:
+        self._files, self._root, self._limit = files, store.path, store.options.timer_congest_num_each_slot
+        self._directory, self._size = os.path.join(store.path, "timerlog"), store.options.timer_log_file_bytes
+        self._seen = (0, 0)
+        files.make_dirs(self._directory)
+        files.make_dirs(os.path.join(store.path, "config"))
+        self._check = load_check(store.path)
+        mark(files, store.path)
+        self._metrics = TimerMetrics(store, files)
+        self._wheel_fd = files.open(os.path.join(store.path, "timerwheel"), os.O_RDWR | os.O_CREAT)
+        try:
+            if os.fstat(self._wheel_fd).st_size != WHEEL_SIZE:
+                files.truncate(self._wheel_fd, WHEEL_SIZE)
+            self.wheel = TimerWheel(store, self._directory, self._starts(), self._check[:3])
+            if self.wheel.damaged_at is not None:
+                self._cut(self.wheel.damaged_at)
+            self.wheel.start()
+        except BaseException:
+            files.close(self._wheel_fd)
+            raise
+
+    @staticmethod
+    def wanted(store: StoreWait) -> bool:
+        """Whether the store has, or had, timer messages."""
+        return bool(store.options.timer_wheel_enable) and any(os.path.exists(os.path.join(store.path, *parts)) for parts in (
+            ("config", "timercheck"), ("consumequeue", TIMER_TOPIC), ("timerlog",)))
+
+    def admit(self, time_ms: int) -> None:
+        """RocketMQ's isReject. Raises WheelTimerFlowControl."""
+        count, limit = self.wheel.count(time_ms), self._limit
+        if count <= limit:
+            return
+        if count >= 2 * limit or random.randrange(1000) > 1000 * (count - limit) / (limit + 0.1):
+            raise WheelTimerFlowControl(f"{count} timer messages are due in the slot of {time_ms} ms, and "
+                                        f"timer_congest_num_each_slot is {limit}: choose another time, or put later")
+
+    def write(self) -> None:
+        """Writes wheel and timercheck, when what they count is on the device, and deletes files of the timer log that no message
+        needs. Raises OSError."""
+        self._say()
+        unneeded = self.wheel.unneeded()
+        read_ms, end, offset = self.wheel.position()
+        pages = self.wheel.dirty_pages()
+        if (read_ms, end, offset) != self._check[:3] or pages:
+            try:
+                self._write_counted(end, pages)
+            except OSError:
+                self.wheel.mark_dirty([place for place, _ in pages])    # they are written anew, not only synced again
+                raise
+            check = (read_ms, end, offset, offset, self._check[4], int(time.time() * 1000), self._check[6] + 1)
+            _save(self._files, self._root, check)
+            self._check = check
+        self._delete(unneeded)
+        self._metrics.write(self.wheel)
+
+    def _write_counted(self, end: int, pages: list[tuple[int, bytes]]) -> None:
+        """Makes durable what timercheck is going to say."""
+        self.wheel.sync_delivered()
+        if end != self._check[1]:
+            self._sync_log(end)
+        for place, page in pages:
+            self._files.write(self._wheel_fd, place, page)
+        if pages:
+            self._files.sync(self._wheel_fd)
+
+    def stop(self) -> None:
+        """Delivers no more. What was delivered is written with the next `write`."""
+        self.wheel.stop()
+
+    def end(self, write: bool) -> None:
+        """Writes for the last time, and closes the files."""
+        try:
+            if write:
+                self.write()
+                self._metrics.write(self.wheel, now=True)
+        finally:
+            self.wheel.close()
+            fd, self._wheel_fd = self._wheel_fd, -1
+            if fd >= 0:
+                self._files.close(fd)
+
+    def _say(self) -> None:
+        _, _, skipped, failures, error = self.wheel.state()
+        if skipped > self._seen[0]:
+            emit(Event.TIMER_SKIPPED, path=self._root, count=skipped - self._seen[0])
+        if failures > self._seen[1]:
+            emit(Event.TIMER_REPEATED, path=self._root, count=failures - self._seen[1], errno=error)
+        self._seen = (skipped, failures)
+
+    def _file(self, start: int) -> str:
+        return os.path.join(self._directory, f"{start:020d}")
+
+    def _sync_log(self, end: int) -> None:
+        """The file that ends there, or has its last unit: the timer's thread synced those before."""
+        first = self.wheel.first()
+        fd = self._files.open(self._file(end - 1 - (end - 1 - first) % self._size), os.O_RDWR)
+        try:
+            self._files.sync(fd)
+        except OSError as error:
+            self.wheel.died(error.errno or 5)       # what the failed sync left unwritten is never reported again
+            raise
+        finally:
+            self._files.close(fd)
+
+    def _delete(self, unneeded: int) -> None:
+        first = start = self.wheel.first()
+        if unneeded <= first:
+            return
+        self.wheel.forget(first + (unneeded - first) // self._size * self._size)
+        while start < self.wheel.first():
+            self._files.unlink(self._file(start))
+            start += self._size
+        self._files.sync_dir(self._directory)
+
+    def _starts(self) -> list[int]:
+        starts = log_starts(self._directory)
+        for i, start in enumerate(starts):
+            length = os.stat(self._file(start)).st_size
+            if start == starts[0] + i * self._size and length < self._size and i == len(starts) - 1:
+                self._lengthen(start)       # a crash came before it had its length, or in the middle of a cut
+            elif start != starts[0] + i * self._size or length != self._size:
+                raise CorruptionError(self._file(start), None, f"a file of {self._size} bytes (timer_log_file_bytes) that "
+                                      "follows the one before", f"{length} bytes")
+        return starts
+
+    def _lengthen(self, start: int) -> None:
+        fd = self._files.open(self._file(start), os.O_RDWR)
+        try:
+            self._files.truncate(fd, self._size)
+            self._files.sync(fd)
+        finally:
+            self._files.close(fd)
+
+    def _cut(self, at: int) -> None:
+        """What is behind the last good unit goes, and a copy stays. The last file goes first: what is left is a timer log."""
+        copies = []
+        for start in reversed(log_starts(self._directory)):
+            if start + self._size <= at:
+                break
+            begin = max(at - start, 0)
+            fd = self._files.open(self._file(start), os.O_RDWR)
+            try:
+                if self._files.read(fd, begin, self._size - begin).strip(b"\0"):
+                    copies.append(keep_stretch(
+                        self._files, self._root, f"timerlog-{start + begin:020d}",
+                        lambda low, high, fd=fd: self._files.read(fd, low, high - low),     # type: ignore[misc]
+                        lambda low, high: low, (begin, self._size)))
+                if begin > 0:
+                    self._files.truncate(fd, begin)
+                    self._files.truncate(fd, self._size)
+                    self._files.sync(fd)
+                else:
+                    self._files.unlink(self._file(start))
+            finally:
+                self._files.close(fd)
+        self._files.sync_dir(self._directory)
+        self.wheel.cut()
+        emit(Event.TIMER_LOG_CUT, path=self._root, offset=at, copy=", ".join(reversed(copies)) or "nothing, as it was zeros")

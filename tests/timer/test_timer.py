@@ -1,0 +1,256 @@
+"""Timer messages: delivered when due, once, to the real queue; restarts, recall, rolls, flow control, bad input."""
+import base64
+import datetime
+import os
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.status import PutStatus
+
+SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000, "timer_log_file_bytes": 4096,
+         "timer_flush_interval_ms": 1}
+TIMER = "rmq_sys_wheel_timer"
+NOW = 1_795_000_000_000
+
+
+class Clock:
+    """A wall clock that stands, and is set."""
+
+    def __init__(self, ms=NOW):
+        self.ms, self.io, self.store = ms, ProbeIo(keep_bytes=False), None
+        self.io.set_clock(ms, 0)
+
+    def open(self, path, **options):
+        self.store = MessageStore.open(path, _io=self.io, **SMALL | options)
+        return self.store
+
+    def set(self, ms):
+        self.ms = ms
+        self.io.set_clock(ms, 0)
+        self.store._timer.wheel.poke()
+
+
+def until(what):
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def taken(store, count):
+    until(lambda: store._timer.wheel.position()[2] >= count)
+
+
+def bodies(store, topic, count):
+    assert count == 0 or store.wait_for_message(topic, 0, count - 1, 60)
+    return [bytes(m.body) for m in store.scan(topic, 0)]
+
+
+def read_to(store, ms):
+    until(lambda: store._timer.wheel.position()[0] >= ms)
+
+
+@pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
+def test_a_message_is_delivered_when_it_is_due(tmp_path, mode):
+    clock = Clock()
+    with clock.open(tmp_path / "s", **mode) as s:
+        s.put("T", b"later", tags="a", deliver_at=NOW + 5000)
+        s.put("T", b"sooner", delay=2)
+        taken(s, 2)
+        clock.set(NOW + 1999)
+        assert s.max_offset("T", 0) == 0 and s._timer.wheel.state()[0] == 2
+        clock.set(NOW + 2000)
+        assert bodies(s, "T", 1) == [b"sooner"]
+        clock.set(NOW + 5000)
+        (message,) = s.get("T", 0, 1, tags="a", wait=60)
+        assert bytes(message.body) == b"later"
+        assert message.properties["TIMER_OUT_MS"] == str(NOW + 4000) and message.properties["REAL_TOPIC"] == "T"
+        assert message.properties["TIMER_DELIVER_MS"] == str(NOW + 5000)
+        del message
+        until(lambda: s._timer.wheel.state()[0] == 0)
+
+
+def test_a_message_is_delivered_after_a_restart_too(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"x", deliver_at=datetime.datetime.fromtimestamp(NOW / 1000 + 60, datetime.UTC))
+        taken(s, 1)
+    with clock.open(tmp_path / "s") as s:
+        assert s._timer.wheel.state()[0] == 1
+        clock.set(NOW + 60_000)
+        assert bodies(s, "T", 1) == [b"x"]
+        read_to(s, NOW + 60_000)
+    with clock.open(tmp_path / "s") as s:
+        clock.set(NOW + 120_000)
+        read_to(s, NOW + 120_000)
+        assert bodies(s, "T", 1) == [b"x"]
+
+
+def test_the_files_have_upstreams_layout(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        first = s.put("T", b"1", deliver_at=NOW + 3500)
+        second = s.put("T", b"2", deliver_at=NOW + 3600)
+        taken(s, 2)
+    log = (tmp_path / "s" / "timerlog" / f"{0:020d}").read_bytes()
+    assert len(log) == 4096
+    unit = struct.Struct(">iqiqiqiiq")
+    assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), 0)
+    assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), 0)
+    wheel = tmp_path / "s" / "timerwheel"
+    assert wheel.stat().st_size == 38_707_200
+    with open(wheel, "rb") as file:
+        file.seek((NOW + 3000) // 1000 % 1_209_600 * 32)
+        assert struct.unpack(">qqqii", file.read(32)) == ((NOW + 3000) // 1000, 0, 52, 2, 0)
+    check = (tmp_path / "s" / "config" / "timercheck").read_bytes()
+    assert len(check) == 4096 and struct.unpack_from(">qqqq", check) == (NOW, 104, 2, 2)
+
+
+@pytest.mark.parametrize("damage", ["gone", "zeros", "short"])
+def test_a_lost_or_damaged_wheel_is_made_again_from_the_log(tmp_path, damage):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        for i in range(250):
+            s.put("T", b"%d" % i, deliver_at=NOW + 1000 * (i % 7 + 2))
+        taken(s, 250)
+    wheel = tmp_path / "s" / "timerwheel"
+    if damage == "gone":
+        wheel.unlink()
+    else:
+        os.truncate(wheel, 0 if damage == "zeros" else 777)
+    with clock.open(tmp_path / "s") as s:
+        assert s._timer.wheel.state()[0] == 250
+        clock.set(NOW + 10_000)
+        assert sorted(map(int, bodies(s, "T", 250))) == list(range(250))
+
+
+def test_a_lost_timer_log_is_made_again_from_the_queue(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"early", deliver_at=NOW + 2000)
+        s.put("T", b"late", deliver_at=NOW + 60_000)
+        taken(s, 2)
+        clock.set(NOW + 5000)
+        assert bodies(s, "T", 1) == [b"early"]
+        read_to(s, NOW + 5000)
+    (tmp_path / "s" / "timerlog" / f"{0:020d}").unlink()
+    with clock.open(tmp_path / "s") as s:
+        taken(s, 2)
+        clock.set(NOW + 60_000)
+        assert bodies(s, "T", 2) == [b"early", b"late"]
+
+
+def test_recall_takes_one_message_back(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        handles = [s.recall_handle(s.put("T", b"%d" % i, delay=5).offset) for i in range(5)]
+        assert base64.urlsafe_b64decode(handles[0]).decode().split(" ")[:4] == ["v1", "T", "DEFAULT_BROKER", str(NOW + 4001)]
+        s.recall(handles[0])
+        unknown = base64.urlsafe_b64encode(b"v1 T b %d unknown" % (NOW + 4001)).decode()
+        s.recall(unknown)
+        taken(s, 7)
+        clock.set(NOW + 5000)
+        read_to(s, NOW + 5000)
+        assert bodies(s, "T", 4) == [b"1", b"2", b"3", b"4"]
+        with pytest.raises(errors.WheelTimerMsgIllegal):
+            s.recall(handles[1])
+        for bad in ("", "x", None, "djIgYSBiIDEgYw=="):
+            with pytest.raises(errors.MessageIllegal):
+                s.recall(bad)
+
+
+def test_a_long_delay_is_rolled(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s", timer_roll_window_slot=2) as s:
+        s.put("T", b"x", deliver_at=NOW + 5000)
+        taken(s, 1)
+        for second in range(1, 6):
+            assert s.max_offset("T", 0) == 0
+            clock.set(NOW + 1000 * second)
+            read_to(s, NOW + 1000 * second)
+            s.wait_dispatched(60)
+            taken(s, s.max_offset(TIMER, 0))
+        assert bodies(s, "T", 1) == [b"x"]
+        (message,) = s.get("T", 0, 0)
+        assert int(message.properties["TIMER_ROLL_TIMES"]) >= 1
+        del message
+
+
+def test_a_full_slot_refuses(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s", timer_congest_num_each_slot=10) as s:
+        for _ in range(11):
+            s.put("T", b"", deliver_at=NOW + 60_000)
+        taken(s, 11)
+        refused, i = 0, 11
+        for _ in range(200):
+            try:
+                s.put("T", b"", deliver_at=NOW + 60_000)
+                i += 1
+                taken(s, i)
+            except errors.WheelTimerFlowControl as error:
+                assert error.status == PutStatus.WHEEL_TIMER_FLOW_CONTROL
+                refused += 1
+        assert i <= 20 and refused == 211 - i
+        s.put("T", b"", deliver_at=NOW + 61_000)
+
+
+def test_past_times_and_wrong_ones(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s", timer_max_delay_sec=100) as s:
+        assert s.put("T", b"now", deliver_at=NOW).queue_offset == 0 and s.put("T", b"now", delay=0).queue_offset == 1
+        assert s.wait_for_message("T", 0, 1, 60) and not (tmp_path / "s" / "timerlog").exists()
+        for wrong in ({"delay": 101}, {"deliver_at": NOW + 100_001}):
+            with pytest.raises(errors.WheelTimerMsgIllegal, match="timer_max_delay_sec") as refused:
+                s.put("T", b"", **wrong)
+            assert refused.value.status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+        for wrong in ({"delay": -1}, {"delay": "1"}, {"deliver_at": "x"}, {"deliver_at": -1}, {"delay": True},
+                      {"delay": 1, "deliver_at": NOW}, {"delay": 1, "delay_level": 2}, {"delay": float("nan")},
+                      {"deliver_at": datetime.datetime(2030, 1, 1)}, {"delay": 1, "properties": {"TIMER_DELAY_MS": "1"}}):
+            with pytest.raises(errors.MessageIllegal):
+                s.put("T", b"", **wrong)
+    with clock.open(tmp_path / "s", timer_wheel_enable=False) as s:
+        with pytest.raises(errors.WheelTimerNotEnable) as refused:
+            s.put("T", b"", delay=1)
+        assert refused.value.status is PutStatus.WHEEL_TIMER_NOT_ENABLE
+
+
+def test_levels_and_timers_work_side_by_side(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"level", delay_level=1)
+        s.put("T", b"timer", delay=1)
+        taken(s, 1)
+        assert s.wait_dispatched(60)
+        clock.set(NOW + 1000)
+        s._delay.timer.poke()
+        assert sorted(bodies(s, "T", 2)) == [b"level", b"timer"]
+
+
+CHILD = """
+import os, sys, time
+from rmq_store import MessageStore
+s = MessageStore.open(sys.argv[1], segment_size_bytes=1 << 20, index_slots=100, index_entries_max=1000,
+                      timer_log_file_bytes=4096, timer_precision_ms=10, timer_flush_interval_ms=1)
+for i in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
+    s.put("T", b"%d" % i, deliver_at=int(time.time() * 1000) + 20 + i % 50)
+    if i % int(sys.argv[3]) == int(sys.argv[3]) - 1:
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.crash
+def test_kills_lose_nothing(tmp_path):
+    root, put = str(tmp_path / "s"), 0
+    for step in (3, 17, 41, 63, 120, 199):
+        assert subprocess.run([sys.executable, "-c", CHILD, root, str(put), str(put + step)], check=False).returncode == -9
+        put += step
+    with MessageStore.open(root, **SMALL | {"timer_precision_ms": 10}) as s:
+        until(lambda: {int(bytes(m.body)) for m in s.scan("T", 0)} >= set(range(put)))
+        assert {int(bytes(m.body)) for m in s.scan("T", 0)} == set(range(put))
