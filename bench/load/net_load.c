@@ -52,7 +52,8 @@ static void die(const char *what) {
 static size_t frame(connection *c, unsigned char *to) {
     char *header = (char *)to + 8;
     int n;
-    static const char end[] = "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}";
+    static const char end[] = "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\","
+                              "\"version\":409}";
     if (strcmp(kind, "send") == 0)
         n = sprintf(header,
                     "{\"code\":310,\"extFields\":{\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\","
@@ -197,7 +198,8 @@ int main(int argc, char **argv) {
     }
     double took = (double)(now_ns() - begun) / 1e9;
     printf("{\"requests\":%ld,\"bad\":%ld,\"messages\":%ld,\"bytes\":%ld,\"seconds\":%.3f,\"per_s\":%.0f,"
-           "\"p50_us\":%.0f,\"p99_us\":%.0f,\"p999_us\":%.0f}\n", (long)requests, (long)bad, (long)messages, (long)received, took, (double)requests / took,
-           percentile(0.5), percentile(0.99), percentile(0.999));
+           "\"p50_us\":%.0f,\"p99_us\":%.0f,\"p999_us\":%.0f}\n",
+           (long)requests, (long)bad, (long)messages, (long)received, took, (double)requests / took, percentile(0.5),
+           percentile(0.99), percentile(0.999));
     return 0;
 }

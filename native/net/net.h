@@ -18,7 +18,7 @@ struct rmq_connection {
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
     rmq_connection *next_marked, *next_dead;
-    void *own;                  /* the service's */
+    void *own[2];               /* the service's */
     rmq_item *farewell;         /* CLOSED, kept ready: it must not fail for want of memory */
     char stalled;               /* the service had no room: it is asked again */
     char held_up;               /* too many answers are unread: whole frames wait in `in` */

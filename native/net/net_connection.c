@@ -7,7 +7,7 @@
 
 uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
-void **rmq_connection_own(rmq_connection *c) { return &c->own; }
+void **rmq_connection_own(rmq_connection *c) { return c->own; }
 int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
 static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
 int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }

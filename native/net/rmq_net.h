@@ -94,7 +94,7 @@ rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection);       /* NULL: 
 int64_t rmq_net_now(const rmq_net *net);                               /* monotonic ns when the round began */
 uint64_t rmq_connection_id(const rmq_connection *c);
 const rmq_address *rmq_connection_peer(const rmq_connection *c);
-void **rmq_connection_own(rmq_connection *c);           /* the service's own word, NULL at first */
+void **rmq_connection_own(rmq_connection *c);           /* two words of the service's, NULL at first */
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
 int rmq_connection_listener(const rmq_connection *c);

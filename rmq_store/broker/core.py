@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
+from rmq_store.broker.front import NativeFront
 from rmq_store.broker.holding import HeldPulls
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.broker.request import Handle, Refused, Request
@@ -33,8 +34,8 @@ class Core:
     held: HeldPulls
     workers: Workers
     processors: "Processors"
-    front: "NativeFront"
-    known: "Known"
+    front: NativeFront
+    look: Callable[[], None]    # tells the network thread what changed
     address: str            # host:port that routes and message ids name
     started_ms: int
 
@@ -113,7 +114,7 @@ class Processors:
     def run(self, processor: Processor, request: Request) -> Frame | None:
         """Whatever a processor raises becomes an answer. What it changed is told to the network thread first."""
         answer = self._run(processor, request)
-        self._core.known.look()
+        self._core.look()
         return None if answer is None else self._core.dressed(answer)
 
     def _run(self, processor: Processor, request: Request) -> Frame | None:

@@ -1,7 +1,7 @@
 """What the network thread may answer by itself: topics, groups and subscriptions as a table that is told anew when they change.
 
-Whatever is not in the table goes to the processors, so a table that lacks something costs time only. One that has too much would
-be wrong, so a change is told before the request that made it is answered.
+Whatever is not in the table goes to the processors, so a table that lacks something costs time only. One that has too much
+would be wrong, so a change is told before the request that made it is answered.
 """
 import threading
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ class Known:
     def __init__(self, core: Core, front: NativeFront) -> None:
         """The front has no thread yet."""
         self._core, self._front = core, front
+        self._tables = core.store.topic_table, core.store.group_table
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._emptied = False
@@ -29,8 +30,13 @@ class Known:
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
                   cluster=options["brokerClusterName"])
         self.keep()
-        for table in (core.store.topic_table, core.store.group_table):      # a program changes them without a request
+        for table in self._tables:      # a program changes them without a request
             table.listeners.append(self.look)
+
+    def stop(self) -> None:
+        """The network thread has ended."""
+        for table in self._tables:
+            table.listeners.remove(self.look)
 
     def look(self) -> None:
         """Tells what changed. Behind whatever may have changed something, and before anybody hears of it. Any thread."""
@@ -43,8 +49,7 @@ class Known:
             self._tell(None)
 
     def _state(self) -> tuple[object, ...]:
-        core = self._core
-        return (core.store.topic_table.changes, core.store.group_table.changes, core.clients.changes, core.options.changes)
+        return (*(table.changes for table in self._tables), self._core.clients.changes, self._core.options.changes)
 
     def _in_answers(self) -> tuple[object, ...]:
         """Options that the network thread has as they were when the broker began."""

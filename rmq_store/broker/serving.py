@@ -68,6 +68,7 @@ class Broker:
     _routes: Routes | None = None
     _registration: Registration | None = None
     _exposing: "Exposing | None" = None
+    _known: Known | None = None         # set while it opens
     _closed = False
     _closing: threading.Lock
     _dirty: threading.Event             # a topic or a group changed
@@ -188,7 +189,8 @@ class Broker:
         for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core)):
             add(part.processors(), slow=True)
         transactions.begin()
-        core.known = Known(core, self._front)
+        self._known = Known(core, self._front)
+        core.look = self._known.look
         if servers:
             self._registration = Registration(core, servers)
 
@@ -204,7 +206,7 @@ class Broker:
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
             self._core.held.drop(connection.id)
             self._core.clients.gone(connection)
-            self._core.known.look()
+            self._core.look()
 
     def _keep(self) -> None:
         """Writes topics and groups soon after they change, and ends silent connections."""
@@ -218,7 +220,8 @@ class Broker:
                 core.store.topic_table.flush()
                 core.store.group_table.flush()
                 core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
-                core.known.keep()
+                if self._known is not None:
+                    self._known.keep()
             except Exception as error:      # of whatever kind: the next round tries again
                 log.error("keeping the tables of the broker failed: %s", error)
             self._ended.wait(PAUSE_S)       # one write for many topics that are made at once
@@ -255,6 +258,8 @@ class Broker:
         if hasattr(self, "_sending"):
             self._sending.drain(core.store.options.close_timeout_ms / 1000)
         self._front.stop()
+        if self._known is not None:
+            self._known.stop()
 
     def __enter__(self) -> "Broker":
         return self

@@ -2,6 +2,7 @@
 
 It has the face of remoting.loop.Loop, so that a server can take either.
 """
+import logging
 import os
 import socket
 import threading
@@ -19,8 +20,9 @@ from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_addr
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
                                      rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
                                      rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
-from rmq_store.network._service cimport (Service, service_begin, service_free, service_new, service_publish, service_serve,
+from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
                                          service_stop)
+from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport tables_new
 
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
@@ -42,6 +44,7 @@ IDLE_S = 120.0
 
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
+_log = logging.getLogger("rmq_store.network")
 
 
 cdef str _address(const rmq_address *a):
@@ -149,7 +152,8 @@ cdef class Front:
     def use(self, StoreWait store not None, **facts):
         """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
         answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
-        `long_polling`, `short_polling_ms`. The end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
+        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection. The end of the store ends
+        the front. Raises ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
         if self._started or self.service != NULL or self._ended():
@@ -235,9 +239,18 @@ cdef class Front:
         if kind == RMQ_CLOSED:
             c = self._connections.pop(number)
             c.closed = True
-            self._on_close(c)
-        elif not rmq_net_stopped(self.net):
-            self._answer(self._connections[number], data)
+        elif rmq_net_stopped(self.net):
+            return 0
+        else:
+            c = self._connections[number]
+        try:
+            if kind == RMQ_CLOSED:
+                self._on_close(c)
+            else:
+                self._answer(c, data)
+        except Exception:               # of a handler: it costs this connection, and no other
+            _log.exception("a request of %s failed", c.peer)
+            c.close()
         return 0
 
     def _answer(self, FrontConnection connection, bytes data):

@@ -4,9 +4,7 @@ Records go from the mapped log to the socket without a copy in between, under th
 the call: what a socket does not take at once is copied. So no peer, however slow, keeps a file from being cleaned.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
 from rmq_store.access.reader._get cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
                                            OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetRequest, get_found)
@@ -21,8 +19,7 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
-from rmq_store.network._service cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull,
-                                         Service)
+from rmq_store.network._state cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull, Service)
 from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_subscription, tables_topic, text_hash)
 from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
@@ -144,7 +141,6 @@ cdef void _note_offset(Service *s, rmq_connection *c, const rmq_pull *h) noexcep
     # The consumer says in passing how far it is, and says it again by a request of its own every five seconds: Python hears
     # of the former once a second.
     cdef char[NOTE_ROOM] note
-    cdef char[64] number
     cdef rmq_answer a
     cdef uint32_t hash = text_hash(h.topic, text_hash(h.group, 2166136261u + <uint32_t> h.queue_id))
     cdef int64_t *noted = s.noted[hash % NOTED]
@@ -290,7 +286,8 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     cdef Held *h
     cdef HeldQueue *at
     cdef Held **mine = <Held **> rmq_connection_own(c)
-    if s.held_count >= HELD_MAX or p.suspend_ns <= 0:
+    cdef int64_t *held_here = <int64_t *> &mine[1]
+    if s.held_count >= HELD_MAX or held_here[0] >= s.held_of_one or p.suspend_ns <= 0:
         return False
     at = _held_queue(s, p.queue)
     if at == NULL:
@@ -312,6 +309,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     if s.held_count == 0:
         dispatch_waiter(s.dispatcher, 1)
     s.held_count += 1
+    held_here[0] += 1
     # What came between the look and the watch was not told to anybody: it is looked at again.
     if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
         _drop(s, c, h)
@@ -339,6 +337,7 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
         rmq_connection_own(c)[0] = h.next_of_connection
     _leave_queue(s, h.at)
     free(h)
+    (<int64_t *> &rmq_connection_own(c)[1])[0] -= 1
     s.held_count -= 1
     if s.held_count == 0:
         dispatch_waiter(s.dispatcher, -1)

@@ -12,7 +12,7 @@ from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_event_wake, rmq_
 from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
 from rmq_store.codec._text cimport Property, property_next
-from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, Log, log_append, log_busy,
+from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy,
                                            log_dispatch, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
@@ -20,7 +20,7 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_O
                                      rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
                                      rmq_connection_room, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send,
                                      rmq_send_decode, rmq_text)
-from rmq_store.network._service cimport UNIQUE_MAX, WAITING_MAX, Service, Waiting
+from rmq_store.network._state cimport UNIQUE_MAX, WAITING_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 

@@ -1,4 +1,4 @@
-"""What the network thread answers by itself: which request goes where, and the begin and end of it. Contract in _service.pxd."""
+"""What the network thread answers by itself: which request goes where; begin and end. Contract in _service.pxd."""
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -11,6 +11,7 @@ from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport send_request, sends_ending, sends_flushed, sends_tick, sends_turn
+from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport Tables, tables_free
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
 
@@ -85,8 +86,8 @@ cdef bytes _plain(str name, value, int64_t most):
     # Goes into JSON and into properties as it is.
     text = str(value).encode()
     if not text or len(text) > most or any(c < 33 or c > 126 or c in b'"\\\\' for c in text):
-        raise ValueError(f"{name} is {value!r}: the network thread takes 1 to {most} printable ASCII characters without quotes, "
-                         "backslashes and blanks")
+        raise ValueError(f"{name} is {value!r}: the network thread takes 1 to {most} printable ASCII characters without "
+                         "quotes, backslashes and blanks")
     return text
 
 
@@ -136,6 +137,7 @@ cdef int _know_broker(Service *s, object facts) except -1:
     s.version = facts.get("version", 479 if s.compat5 else 409)
     s.trace_on = facts.get("trace_on", True)
     s.long_polling = facts.get("long_polling", True)
+    s.held_of_one = facts.get("held_of_one", 20_000)
     s.short_polling_ns = facts.get("short_polling_ms", 1000) * 1_000_000
     memcpy(s.region, PyBytes_AS_STRING(region), PyBytes_GET_SIZE(region))
     s.region_size = len(region)

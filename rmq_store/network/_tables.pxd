@@ -1,4 +1,4 @@
-# What the network thread knows of topics and subscriptions: an immutable table that Python makes and the thread takes as a whole.
+# What the network thread knows of topics and subscriptions: a table that Python makes, and that the thread takes as a whole.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from rmq_store.network._net cimport rmq_text

@@ -33,7 +33,7 @@ def test_too_many_held_pulls_are_answered(broker, peer, monkeypatch):
     monkeypatch.setattr(holding, "HELD_OF_ONE_MAX", 3)
     peer.put()
     broker.store.wait_dispatched(10)
-    numbers = [peer.ask_pull(offset=1, bits=6, subscription="*") for _ in range(4)]
+    numbers = [peer.ask_pull(offset=1, bits=6, subscription="a IS NULL", expressionType="SQL92") for _ in range(4)]
     assert peer.answer(numbers[3]).code == 19
     assert broker._core.held.count == 3
 

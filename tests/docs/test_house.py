@@ -47,4 +47,6 @@ def test_every_thread_is_in_the_table_with_its_room():
             for name in re.findall(r'start(?:_thread)?\([^\n]*"(rmq-\w+)"', path.read_text()):
                 room = path.parent.relative_to(ROOT / "rmq_store").as_posix()
                 assert found.setdefault(name, room) == room
+    for path in (ROOT / "native/net").glob("*.c"):
+        found |= dict.fromkeys(re.findall(r'rmq_thread_start\([^\n]*"(rmq-\w+)"', path.read_text()), "network")
     assert told == found

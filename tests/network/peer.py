@@ -14,6 +14,11 @@ class Peer:
         self.come = b""
         self.opaque = 0
 
+    @property
+    def name(self):
+        """host:port, as a front sees it."""
+        return "{}:{}".format(*self.sock.getsockname())
+
     def send(self, code, ext=None, body=b"", flag=0, serialize=JSON):
         self.opaque += 1
         self.sock.sendall(encode(Frame(code, self.opaque, ext or {}, body, flag, serialize=serialize)))

@@ -119,7 +119,7 @@ def test_unfinished_frames_of_all_connections_have_a_bound(front):
                 peer.sock.sendall(piece)
         except OSError:
             ended += 1
-    assert 7 * 15 << 20 > BUFFERED_MAX
+    assert BUFFERED_MAX < 7 * 15 << 20
     last = Peer(front.address)
     last.send(1)
     assert last.receive() is not None
@@ -145,7 +145,7 @@ def test_a_push_reaches_the_peer_and_close_comes_behind_it(front):
         while len(seen) < 2:
             pass
     assert seen[0] is seen[1] and seen[0].closed and not seen[0].send(b"")
-    assert seen[0].peer == "%s:%d" % peer.sock.getsockname() and seen[0].local == "%s:%d" % other.address
+    assert seen[0].peer == peer.name and seen[0].local == "{}:{}".format(*other.address)
     assert Peer(address).ask(1).code == 0
 
 
@@ -159,6 +159,25 @@ def test_on_close_comes_once_for_each_connection_that_asked(front, closed):
     while len(closed) < 3:
         pass
     assert len({c.id for c in closed}) == 3
+
+
+def test_a_handler_that_fails_costs_its_connection(front, closed):
+    def on_request(_connection, frame):
+        if frame.code == 9:
+            raise RuntimeError("planned")
+        return frame.answer()
+
+    def on_close(_connection):
+        closed.append(_connection)
+        raise RuntimeError("planned")
+
+    other = Front("127.0.0.1", 0, on_request, on_close)
+    with serving(other):
+        bad, good = Peer(other.address), Peer(other.address)
+        bad.send(9)
+        assert bad.receive() is None
+        while not closed:
+            assert good.ask(1).code == 0
 
 
 def test_stop_while_requests_are_in_flight():

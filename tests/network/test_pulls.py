@@ -100,6 +100,16 @@ def test_many_held_pulls_of_one_queue_and_of_many(opened):
         assert peer.ask(11, HEAD).code == 0
 
 
+def test_more_than_one_connection_may_hold_is_answered_at_once(opened):
+    _store, front = opened({"held_of_one": 3})
+    peer, other = Peer(front.address), Peer(front.address)
+    for _ in range(3):
+        peer.send(11, HEAD)
+    assert peer.ask(11, HEAD).code == 19 and front.held() == 3
+    other.send(11, HEAD)
+    assert other.ask(11, HEAD | {"sysFlag": "0"}).code == 19 and front.held() == 4
+
+
 def test_a_message_of_another_tag_does_not_wake(opened):
     store, front = opened()
     peer = Peer(front.address)

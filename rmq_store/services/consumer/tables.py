@@ -87,7 +87,7 @@ class _Table:
                 self._dirty = True
                 self.changes += 1
         if entry != before:
-            self._changed()
+            self._announce()
         return dict(entry)
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
@@ -103,10 +103,10 @@ class _Table:
             self._dirty = self._dirty or found
             self.changes += found
         if found:
-            self._changed()
+            self._announce()
         return found
 
-    def _changed(self) -> None:
+    def _announce(self) -> None:
         self._tell()
         for listener in self.listeners:
             listener()

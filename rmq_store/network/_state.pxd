@@ -1,0 +1,130 @@
+# What the network thread works with. One Service a front; everything in it but `next_tables` is the network thread's while that
+# runs.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from rmq_store.access.reader._get cimport Found
+from rmq_store.access.writer._ahead cimport Ahead, Sink
+from rmq_store.codec._record cimport RecordArgs
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.network._net cimport rmq_net
+from rmq_store.network._tables cimport Tables
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.queues.consumequeue._structs cimport Hub
+
+cdef enum:
+    UNIQUE_MAX = 64             # bytes of a UNIQ_KEY that goes into answers
+    STAMP_MAX = 1024
+    WAITING_MAX = 1 << 17       # sends that wait for the device
+
+    FOUND_MAX = 1000            # messages of one pull
+    HELD_MAX = 200_000          # pulls
+    HELD_BUCKETS = 1 << 14
+    CODES_MAX = 64              # tags of one pull
+    NOTED = 1 << 12
+
+cdef struct Held
+
+cdef struct HeldQueue:
+    Queue *queue
+    Held *first
+    HeldQueue *next             # of the bucket
+
+cdef struct Pull:
+    # A pull that was checked.
+    Queue *queue
+    int64_t offset
+    int64_t suspend_ns
+    uint64_t connection
+    int32_t opaque
+    int32_t serialize
+    int32_t count_max
+    int32_t bytes_max
+    int32_t codes_count         # 0: all messages
+    int32_t codes[CODES_MAX]
+
+cdef struct Held:
+    Held *next                  # of all, of the queue, and of the connection
+    Held *before
+    Held *next_of_queue
+    Held *before_of_queue
+    Held *next_of_connection
+    Held *before_of_connection
+    HeldQueue *at
+    int64_t expires
+    Pull pull
+
+cdef struct Waiting:
+    # A send that is stored, and whose answer waits for the flush. They are in the order of the log.
+    int64_t end
+    int64_t offset
+    int64_t queue_offset
+    int64_t since_ns
+    uint64_t connection
+    int32_t opaque
+    int32_t serialize
+    int32_t queue_id
+    int32_t unique_size
+    char unique[UNIQUE_MAX]
+
+cdef struct Service:
+    rmq_net *net
+    # ---- of the store, which outlives the network thread
+    Log *log
+    QueueTable *queues
+    Dispatcher *dispatcher
+    const int *put_checks       # of StorePut: not 0: Python has to look at puts
+    const int64_t *body_size_max
+    const int64_t *record_size_max
+    const int *flags            # of StoreCore: running flags
+    const int64_t *memory_bytes     # of StoreGet, as the next ones
+    const int64_t *bytes_max_memory
+    const int64_t *count_max_memory
+    const int64_t *bytes_max_disk
+    const int64_t *count_max_disk
+    const int64_t *scan_bytes_max
+    int64_t units_per_file
+    bint ext_enabled
+    RecordArgs plain            # a put's, but for what the request says
+    bint compat5
+    bint sync_mode
+    bint lights                 # light queues are on: their sends are Python's
+    int64_t flush_deadline_ns
+    # ---- of the broker
+    int32_t version             # of answers
+    char region[64]
+    int32_t region_size
+    bint trace_on
+    char stamp[STAMP_MAX]       # properties that the broker adds to each message
+    int32_t stamp_size
+    Tables *tables
+    Tables *next_tables         # atomic: what Python has made since
+    # ---- sends
+    int64_t turn                # picks queues
+    bint dispatch_due           # log_dispatch is to be called
+    bint nudge_due              # somebody does not wait for the device, and it is synchronous
+    Ahead ahead
+    Sink sink
+    Waiting *waiting            # a ring of waiting_room
+    int64_t waiting_first
+    int64_t waiting_count
+    int64_t waiting_room
+    # ---- pulls
+    bint long_polling
+    int64_t short_polling_ns
+    Hub *hub                    # of the queues that pulls are held for
+    int hub_fd
+    HeldQueue *held_queues[HELD_BUCKETS]
+    Held *held                  # all of them
+    int64_t held_count
+    int64_t held_of_one         # how many one connection may have
+    int64_t next_expiry         # monotonic ns, before which none expires
+    int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
+    # ---- counts: rmq_count
+    int64_t sends, sends_long
+    int64_t pulls, pulls_lite
+    int64_t pulled_messages
+    int64_t pulled_bytes
+    # ---- of the request at hand
+    Found found[FOUND_MAX]
+    char properties[1 << 16]    # of the send at hand
