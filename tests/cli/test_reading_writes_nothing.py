@@ -20,6 +20,7 @@ COMMANDS = [
     ["clean", "{}", "--hours", "0", "--dry-run"], ["topics", "list", "{}"], ["topics", "delete", "{}", "-t", "T", "--dry-run"],
     ["topics", "expired", "{}", "--dry-run"], ["topics", "unused", "{}", "--keep", "U", "--dry-run"], ["groups", "list", "{}"],
     ["transactions", "{}"],
+    ["timers", "{}"],
     ["offsets", "show", "{}"], ["offsets", "lag", "{}", "-g", "G"], ["config", "show", "{}"], ["doctor", "{}", "--no-measure"],
     ["export", "{}"], ["export", "{}", "--all"], ["copy", "{}", "{}-as-new"], ["copy", "{}", "{}-as-is", "--as-is"],
     ["backup", "{}", "{}-backups"]]
