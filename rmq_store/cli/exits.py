@@ -50,7 +50,7 @@ EXITS: dict[str, dict[int, str]] = {
                      FINDINGS: "there is no transaction of that id, or it was decided differently before", **_OPENED,
                      CORRUPT: _TABLES},
     "timers": {FINE: "the command listed the timer messages that wait, or took those back that were named",
-               FINDINGS: "the message of a handle was due already, or the text is no handle", **_OPENED,
+               FINDINGS: "the message of a handle was due already", **_OPENED,
                CORRUPT: "config/timercheck, a queue file or an index file has the wrong size"},
     "clean": {FINE: "the files that are old enough are deleted, or there is none", **_OPENED},
     "dump": {FINE: "all bytes that the command showed are sound", FINDINGS: "a record, an entry or a field is wrong",
