@@ -137,14 +137,14 @@ class Event(Enum):
 
     # timer
     TIMER_SKIPPED = "timer", _WARNING, (
-        "skipped %(count)d timer messages of %(path)s that cannot be delivered: they are unreadable, damaged, deleted with their "
-        "log file, or have no real topic and queue")
+        "skipped %(count)d timer messages of %(path)s that cannot be delivered: they are unreadable, damaged, deleted with "
+        "their log file, or have no real topic and queue")
     TIMER_REPEATED = "timer", _WARNING, (
         "the delivery of timer messages of %(path)s failed %(count)d times (last errno %(errno)d) and is retried, but after a "
         "failed sync only when the store is opened again")
     TIMER_LOG_CUT = "timer", _WARNING, (
-        "cut the timer log of %(path)s at position %(offset)d, behind the last good unit; a copy of the rest is in %(copy)s; the "
-        "messages of the rest are taken from the queue again, and some may be delivered twice")
+        "cut the timer log of %(path)s at position %(offset)d, behind the last good unit; a copy of the rest is in %(copy)s; "
+        "the messages of the rest are taken from the queue again, and some may be delivered twice")
 
     # transactions
     CHECK_FAILED = "transaction", _WARNING, (

@@ -2,14 +2,14 @@
 from typing import Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
-from rmq_store.aio.transaction import AsyncTransacting
+from rmq_store.aio.timing import AsyncTimers
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
 
 __all__ = ["AsyncHooks"]
 
 
-class AsyncHooks(AsyncTransacting):
+class AsyncHooks(AsyncTimers):
     """For tasks of one event loop. Attributes (put_hooks, running_flags, page_cache_busy) are those of `store.store`."""
 
     async def add_put_hook(self, hook: Any, name: str | None = None) -> None:

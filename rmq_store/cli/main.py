@@ -40,6 +40,7 @@ COMMANDS = {
     "groups": "show, make, change or delete consumer groups as a broker would know them",
     "filters": "show, register or delete the SQL92 filters of consumer groups",
     "transactions": "list the transactions that nobody has decided, commit one or roll it back",
+    "timers": "list the timer messages that wait, take one back",
     "clean": "delete old commit-log files and the queue and index entries that point into them",
     "dump": "decode the files of a store; this works on damaged stores too",
     "doctor": "check a directory and this process for a store there: facts, consequences, cures",

@@ -10,6 +10,7 @@ from rmq_store.cli.common import NAME, PATH, QUEUE_ID, TEXT, number, open_store,
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.codec.timer import TIMER_TOPIC
 from rmq_store.errors import ConfigError
 from rmq_store.status import PutStatus
 
@@ -29,6 +30,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message after the "
                         "delay of level N of delay_levels (1s 5s 10s 30s 1m ...); the process that has the store open at that "
                         "time delivers it")
+    parser.add_argument("--deliver-at", type=number(0, (1 << 63) - 1), metavar="MS", help="deliver each message at this time, "
+                        "ms since 1970, or at once if it is past; as for --delay-level, the process that has the store open "
+                        "delivers it")
+    parser.add_argument("--delay", type=float, metavar="SECONDS", help="deliver each message so many seconds from now")
     parser.add_argument("--light-queue", type=TEXT, action="append", metavar="NAME", help="a light queue that has each message "
                         "as well, with or without %%LMQ%%; may be repeated; needs enable_lmq and enable_multi_dispatch")
     parser.add_argument("--whole", action="store_true", help="store all of FILE as the body of one message")
@@ -47,8 +52,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             progress = stack.enter_context(Progress("put", unit="messages"))
             for body in _bodies(source, args.whole, store.options.message_size_max_bytes):
                 result = store.put(args.topic, body, queue_id=args.queue, tags=args.tags, keys=args.keys, properties=properties,
-                                   delay_level=args.delay_level, light_queues=args.light_queue,
-                                   wait=True if args.sync else None)
+                                   delay_level=args.delay_level, deliver_at=args.deliver_at, delay=args.delay,
+                                   light_queues=args.light_queue, wait=True if args.sync else None)
                 count += 1
                 late += result.status != PutStatus.PUT_OK
                 last = result
@@ -73,6 +78,8 @@ def _stored(args: argparse.Namespace, count: int, first: PutResult, last: PutRes
     where = f"{args.topic}/{args.queue}"
     if args.delay_level:
         where = f"{SCHEDULE_TOPIC}, where they wait for {where}"
+    elif args.deliver_at is not None or args.delay is not None:
+        where = f"{TIMER_TOPIC}, where they wait for {where}, or there if their time is past"
     return (f"stored {count} messages in {where}: queue offsets {first.queue_offset} to "
             f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}")
 

@@ -17,9 +17,10 @@ from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
 from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
 
-__all__ = ["BROKER_NAME", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle", "recall_of", "timed_messages",
-           "timer_rewrite", "with_delay"]
+__all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle",
+           "recall_message", "recall_of", "timed_messages", "timer_rewrite", "with_delay"]
 
+RECALL_TAG, RECALL_BODY = "_RECALL_TAG_", b"0"          # of a recall's message (RecallMessageProcessor)
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 BROKER_NAME = "DEFAULT_BROKER"          # RocketMQ's name of a broker that has none
 _MS_MAX = (1 << 63) - 1
@@ -121,12 +122,19 @@ def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, pre
 
 def delete_key(topic: str, unique_key: str) -> str:
     """The value of TIMER_DEL_UNIQKEY that recalls a message of this topic and UNIQ_KEY (TimerMessageStore.buildDeleteKey)."""
-    return f"{topic}_{unique_key}"
+    return f"{topic}+{unique_key}"
 
 
 def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
     """The handle of a waiting message. out_ms: its TIMER_OUT_MS (SendMessageProcessor.attachRecallHandle)."""
     return base64.urlsafe_b64encode(f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}".encode()).decode()
+
+
+def recall_message(handle: object) -> tuple[str, dict[str, str]]:
+    """Topic and properties of the message that takes the other one back. Raises MessageIllegal for what is no handle."""
+    found = recall_of(handle)
+    return found.topic, {"TIMER_DEL_UNIQKEY": delete_key(found.topic, found.unique_key), "UNIQ_KEY": found.unique_key,
+                         "TIMER_DELIVER_MS": str(found.deliver_ms)}
 
 
 def recall_of(handle: object) -> Recall:

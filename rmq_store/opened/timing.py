@@ -1,18 +1,18 @@
 """Timer messages as methods of a MessageStore: recall, what waits, and the service that begins with the first of them."""
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.codec.timer import BROKER_NAME, delete_key, recall_handle, recall_of
+from rmq_store.codec.timer import BROKER_NAME, RECALL_BODY, RECALL_TAG, recall_handle, recall_message
 from rmq_store.errors import WheelTimerMsgIllegal
 from rmq_store.opened.hooking import StoreHooks
-from rmq_store.services.timer.service import TimerService, mark
+from rmq_store.services.timer.listing import PendingTimer, pending_timers
+from rmq_store.services.timer.service import TimerService, load_check, mark
 
 if TYPE_CHECKING:
     from rmq_store.access.writer._put import PutResult
 
 __all__ = ["StoreTimers"]
-
-_RECALL_TAG = "_RECALL_TAG_"        # RecallMessageProcessor
 
 
 class StoreTimers(StoreHooks):
@@ -22,6 +22,15 @@ class StoreTimers(StoreHooks):
     _timer: TimerService | None = None
     _timer_serves: bool = True      # else a tool has the store open, and delivers nothing
 
+    def timers(self) -> Iterator[PendingTimer]:
+        """Yields the timer messages that wait: (topic, queue_id, deliver_ms, offset, queue_offset, size, handle). Messages
+        that a recall takes back are left out. Where another process delivers, those it delivered in the last second are still
+        among them. Reads the files of the timer and each message. Thread-safety: any. RocketMQ: TimerWheel, TimerLog."""
+        self._check_open()
+        service = self._timer
+        read_ms = load_check(self.path)[0] if service is None else service.wheel.position()[0]
+        return pending_timers(self, read_ms)
+
     def recall(self, handle: str) -> "PutResult":
         """Takes a timer message back before it is delivered. Returns the PutResult of the message that does it.
 
@@ -30,10 +39,8 @@ class StoreTimers(StoreHooks):
         for what is no handle, WheelTimerMsgIllegal if the message was due already, and what put raises.
         Thread-safety: any. RocketMQ: RecallMessageProcessor.
         """
-        found = recall_of(handle)
-        return self.put(found.topic, b"0", tags=_RECALL_TAG, properties={
-            "TIMER_DEL_UNIQKEY": delete_key(found.topic, found.unique_key), "UNIQ_KEY": found.unique_key,
-            "TIMER_DELIVER_MS": str(found.deliver_ms)})
+        topic, properties = recall_message(handle)
+        return self.put(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
 
     def recall_handle(self, offset: int, broker_name: str = BROKER_NAME) -> str:
         """Returns the handle for `recall` of a timer message that waits.

@@ -43,6 +43,8 @@ RUNS = {
     ("filters", 4): "list bad_json",
     ("transactions", 0): "good", ("transactions", 1): "good --commit none", ("transactions", 2): "gap",
     ("transactions", 3): "NEW", ("transactions", 4): "bad_json",
+    ("timers", 0): "good", ("timers", 1): "good --recall djEgVCBiIDIgdQ==", ("timers", 2): "gap", ("timers", 3): "NEW",
+    ("timers", 4): "wrong_size",
     ("clean", 0): "good --hours 0", ("clean", 2): "gap --hours 0", ("clean", 3): "NEW --hours 0",
     ("clean", 4): "wrong_size --hours 0",
     ("dump", 0): "good/checkpoint", ("dump", 1): f"damaged/{FIRST}", ("dump", 3): "NEW",

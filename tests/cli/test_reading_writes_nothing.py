@@ -21,6 +21,7 @@ COMMANDS = [
     ["topics", "expired", "{}", "--dry-run"], ["topics", "unused", "{}", "--keep", "U", "--dry-run"], ["groups", "list", "{}"],
     ["filters", "list", "{}"],
     ["transactions", "{}"],
+    ["timers", "{}"],
     ["offsets", "show", "{}"], ["offsets", "lag", "{}", "-g", "G"], ["config", "show", "{}"], ["doctor", "{}", "--no-measure"],
     ["export", "{}"], ["export", "{}", "--all"], ["copy", "{}", "{}-as-new"], ["copy", "{}", "{}-as-is", "--as-is"],
     ["backup", "{}", "{}-backups"]]

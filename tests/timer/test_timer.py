@@ -5,55 +5,12 @@ import os
 import struct
 import subprocess
 import sys
-import time
 
 import pytest
 
 from rmq_store import MessageStore, errors
-from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
-
-SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000, "timer_log_file_bytes": 4096,
-         "timer_flush_interval_ms": 1}
-TIMER = "rmq_sys_wheel_timer"
-NOW = 1_795_000_000_000
-
-
-class Clock:
-    """A wall clock that stands, and is set."""
-
-    def __init__(self, ms=NOW):
-        self.ms, self.io, self.store = ms, ProbeIo(keep_bytes=False), None
-        self.io.set_clock(ms, 0)
-
-    def open(self, path, **options):
-        self.store = MessageStore.open(path, _io=self.io, **SMALL | options)
-        return self.store
-
-    def set(self, ms):
-        self.ms = ms
-        self.io.set_clock(ms, 0)
-        self.store._timer.wheel.poke()
-
-
-def until(what):
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def taken(store, count):
-    until(lambda: store._timer.wheel.position()[2] >= count)
-
-
-def bodies(store, topic, count):
-    assert count == 0 or store.wait_for_message(topic, 0, count - 1, 60)
-    return [bytes(m.body) for m in store.scan(topic, 0)]
-
-
-def read_to(store, ms):
-    until(lambda: store._timer.wheel.position()[0] >= ms)
+from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, read_to, taken, until
 
 
 @pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
@@ -92,12 +49,13 @@ def test_a_message_is_delivered_after_a_restart_too(tmp_path):
         assert bodies(s, "T", 1) == [b"x"]
 
 
-def test_the_files_have_upstreams_layout(tmp_path):
+def test_the_files_have_rocketmqs_layout(tmp_path):
     clock = Clock()
     with clock.open(tmp_path / "s") as s:
         first = s.put("T", b"1", deliver_at=NOW + 3500)
         second = s.put("T", b"2", deliver_at=NOW + 3600)
         taken(s, 2)
+        read_to(s, NOW)
     log = (tmp_path / "s" / "timerlog" / f"{0:020d}").read_bytes()
     assert len(log) == 4096
     unit = struct.Struct(">iqiqiqiiq")

@@ -62,6 +62,7 @@ cdef struct Wheel:
     int64_t failures
     int last_error
     int64_t base_ms                 # where reading began: what was due before is due then
+    int64_t loaded_end              # where the timer log ended when it was loaded
     int64_t known_offset            # entries below, due before known_ms, were delivered before the log was lost
     int64_t known_ms
     int64_t precision
@@ -110,8 +111,10 @@ cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil
 cdef void topic_add(Wheel *t, int32_t hash, int64_t physical, int64_t n) noexcept nogil
 # A unit that is in the log: counted, and its slot leads to it.
 cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsigned char *u) noexcept nogil
-# The slot that a unit is in: that of its time, the first one where that is past, or one on the way to it.
-cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u) noexcept nogil
+# The slot that the unit at this position is in: that of its time. For a unit that was there when the log was loaded, the first
+# slot where its time was past, or one on the way to its time where that is farther away than the wheel is long.
+cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil
+cdef bint unit_far(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil
 # Descriptor of the file that has this position, and the place in it. -errno. The timer's thread, or no thread yet.
 cdef int timerlog_fd(Wheel *t, int64_t position, int64_t *at) noexcept nogil
 cdef void timerlog_close(Wheel *t) noexcept nogil

@@ -46,8 +46,8 @@ cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil:
 
 cdef void topic_add(Wheel *t, int32_t hash, int64_t physical, int64_t n) noexcept nogil:
     # Only the timer's thread adds; others read. A topic beyond TOPICS_MAX is not counted.
-    cdef int64_t i = (<int64_t> hash & 0x7FFFFFFF) % TOPICS_MAX, tries
-    for tries in range(TOPICS_MAX):
+    cdef int64_t i = (<int64_t> hash & 0x7FFFFFFF) % TOPICS_MAX, _tries
+    for _tries in range(TOPICS_MAX):
         if not t.topics[i].used:
             t.topics[i].hash = hash
             t.topics[i].physical = physical
@@ -73,11 +73,16 @@ cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsign
         topic_add(t, be32(u + 40), be64(u + 28), 1)
 
 
-cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u) noexcept nogil:
+cdef bint unit_far(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil:
+    # Of a wheel with longer slots.
+    return position < t.loaded_end and be64(u + 16) + be32(u + 24) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision
+
+
+cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil:
     cdef int64_t due = be64(u + 16) + be32(u + 24)
-    if due < t.base_ms:
+    if position < t.loaded_end and due < t.base_ms:
         return t.base_ms
-    if due - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision:      # of a wheel with longer slots
+    if unit_far(t, u, position):
         return t.base_ms + WHEEL_SLOTS // 2 * t.precision
     return due // t.precision * t.precision
 
@@ -200,7 +205,7 @@ cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noex
 
 cdef void _known(Wheel *t, const unsigned char *u) noexcept nogil:
     # A unit whose message waits. Its chain is that of its slot, or led to files that are gone.
-    cdef int64_t slot_ms = unit_slot_ms(t, u), before = be64(u + 4)
+    cdef int64_t slot_ms = unit_slot_ms(t, u, t.end), before = be64(u + 4)
     cdef int64_t expected = be64(wheel_slot(t, slot_ms) + 16) if wheel_holds(t, slot_ms) else -1
     if before != expected and (expected >= 0 or before >= t.first) or slot_ms != be64(u + 16) + be32(u + 24):
         t.scattered = True

@@ -8,15 +8,13 @@ it again.
 import os
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memset
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc, free
 
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._put cimport find_property
-from rmq_store.base.io._io cimport rmq_pread_all
-from rmq_store.base.io._sync cimport (EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32,
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
@@ -26,10 +24,10 @@ from rmq_store.log.flush._flush cimport flush_wait
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 from rmq_store.services.timer._delivery cimport timer_deliver, timer_number
+from rmq_store.services.timer._slot cimport slot_deliver
 from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, TOPICS_MAX,
-                                                 WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Due, TopicCount, Wheel, be32, be64,
-                                                 put32, put64, timerlog_append, timerlog_close, timerlog_fd, timerlog_good,
-                                                 timerlog_scan, topic_add, unit_slot_ms, wheel_clear, wheel_holds,
+                                                 WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, TopicCount, Wheel, be32, be64, put32,
+                                                 put64, timerlog_append, timerlog_close, timerlog_scan, wheel_holds,
                                                  wheel_revise, wheel_slot)
 
 from rmq_store.errors import no_thread
@@ -79,221 +77,9 @@ cdef extern from * nogil:
 cdef enum:
     UNITS_AT_ONCE = 64
     RETRY_MS = 100
-    READ_SIZE = 4096
-    LOG_TAIL = 16
     DELAY_MAX = 2147483000
 
 cdef int64_t SLICE_NS = 100_000_000
-
-
-# ---- the recalls of a slot
-
-cdef struct Gone:
-    uint64_t hash               # of the value of TIMER_DEL_UNIQKEY: topic_key (buildDeleteKey)
-    int64_t physical            # of the record that has it; 0 and size 0: a free place
-    int32_t size
-
-cdef struct Slot:
-    Due *dues
-    int64_t n
-    int64_t room
-    int64_t deletes
-    Gone *gone                  # an open table, at most half full
-    int64_t places
-
-cdef uint64_t HASH_BEGIN = 0xCBF29CE484222325U
-
-
-cdef uint64_t _hash(uint64_t h, const char *text, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        h = (h ^ <unsigned char> text[i]) * <uint64_t> 0x100000001B3U
-    return h
-
-
-cdef int _learn_recalls(Wheel *t, Slot *s) noexcept nogil:
-    # Fills the table. 0 or -errno.
-    cdef RecordView d
-    cdef LogFile *f = NULL
-    cdef const char *key = NULL
-    cdef Py_ssize_t size = 0
-    cdef int64_t i, at
-    cdef int rc
-    if s.deletes == 0:
-        return 0
-    s.places = 2 * s.deletes
-    s.gone = <Gone *> calloc(s.places, sizeof(Gone))
-    if s.gone == NULL:
-        return -ENOMEM
-    for i in range(s.n):
-        if not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
-            continue
-        rc = record_at(t.log, s.dues[i].physical, s.dues[i].size, &d, &f)
-        if rc == 0:
-            if find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key, &size):
-                at = <int64_t> (_hash(HASH_BEGIN, key, size) % <uint64_t> s.places)
-                while s.gone[at].size != 0:
-                    at = (at + 1) % s.places
-                s.gone[at].hash = _hash(HASH_BEGIN, key, size)
-                s.gone[at].physical, s.gone[at].size = s.dues[i].physical, s.dues[i].size
-            log_file_release(f)
-            f = NULL
-        elif rc != -1:
-            return rc
-    return 0
-
-
-cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
-    # 1 where a recall of the slot names this message, 0, -errno.
-    cdef const char *topic = NULL
-    cdef const char *key = NULL
-    cdef const char *gone = NULL
-    cdef Py_ssize_t topic_size = 0, key_size = 0, gone_size = 0
-    cdef RecordView d
-    cdef LogFile *f = NULL
-    cdef uint64_t h
-    cdef int64_t at
-    cdef bint found
-    cdef int rc
-    if (s.places == 0 or not find_property(v.properties, v.properties_size, b"UNIQ_KEY", 8, &key, &key_size)
-            or not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &topic_size)):
-        return 0
-    h = _hash(_hash(_hash(HASH_BEGIN, topic, topic_size), b"_", 1), key, key_size)
-    at = <int64_t> (h % <uint64_t> s.places)
-    while s.gone[at].size != 0:
-        if s.gone[at].hash == h:
-            rc = record_at(t.log, s.gone[at].physical, s.gone[at].size, &d, &f)
-            if rc == 0:
-                found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
-                         and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
-                         and gone[topic_size] == 95 and memcmp(gone + topic_size + 1, key, key_size) == 0)
-                log_file_release(f)
-                f = NULL
-                if found:
-                    return 1
-            elif rc != -1:
-                return rc
-        at = (at + 1) % s.places
-    return 0
-
-
-# ---- one slot
-
-cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u) noexcept nogil:
-    cdef Due *more
-    cdef int32_t magic = be32(u + 12)
-    if s.n == s.room:
-        more = <Due *> realloc(s.dues, (s.room * 2 + 64) * sizeof(Due))
-        if more == NULL:
-            return -ENOMEM
-        s.dues, s.room = more, s.room * 2 + 64
-    if be64(u + 16) + be32(u + 24) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision:
-        magic |= MAGIC_ROLL             # this slot is on the way to its time
-    s.dues[s.n].physical, s.dues[s.n].size = be64(u + 28), be32(u + 36)
-    s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + 16), be32(u + 40)
-    if magic & MAGIC_DELETE and not magic & MAGIC_ROLL:
-        s.deletes += 1
-    s.n += 1
-    return 0
-
-
-cdef int _gather_chain(Wheel *t, int64_t position, Slot *s) noexcept nogil:
-    # The units of a chain, newest first. It leads back, so it ends. Neighbours come with one read.
-    cdef unsigned char[READ_SIZE] some
-    cdef int64_t begin = 0, end = 0, at = 0, got
-    cdef const unsigned char *u
-    cdef int fd, rc
-    while position >= rmq_load(&t.first):
-        if position < begin or position + LOG_UNIT > end:
-            fd = timerlog_fd(t, position, &at)
-            if fd < 0:
-                return fd
-            begin = position - (at if at < READ_SIZE - LOG_UNIT else READ_SIZE - LOG_UNIT)
-            got = rmq_pread_all(t.io, fd, some, position - begin + LOG_UNIT, at - (position - begin))
-            if got != position - begin + LOG_UNIT:
-                return <int> got if got < 0 else -EIO
-            end = begin + got
-        u = some + (position - begin)
-        if not timerlog_good(t, u, position):
-            return -EIO
-        rc = _add_due(t, s, u)
-        if rc < 0:
-            return rc
-        position = be64(u + 4)
-    return 0
-
-
-cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last, Slot *s) noexcept nogil:
-    # The units of a slot by a walk from its first to its last one, newest first as well.
-    cdef unsigned char[LOG_UNIT] u
-    cdef int64_t at = 0, got, i
-    cdef int fd, rc
-    cdef Due other
-    while position <= last:
-        fd = timerlog_fd(t, position, &at)
-        if fd < 0:
-            return fd
-        if t.file_size - at < LOG_UNIT + LOG_TAIL:
-            position += t.file_size - at
-            continue
-        got = rmq_pread_all(t.io, fd, u, LOG_UNIT, at)
-        if got != LOG_UNIT or not timerlog_good(t, u, position):
-            return <int> got if got < 0 else -EIO
-        if unit_slot_ms(t, u) == time_ms:
-            rc = _add_due(t, s, u)
-            if rc < 0:
-                return rc
-        position += LOG_UNIT
-    for i in range(s.n // 2):
-        other = s.dues[i]
-        s.dues[i] = s.dues[s.n - 1 - i]
-        s.dues[s.n - 1 - i] = other
-    return 0
-
-
-cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
-    cdef RecordView v
-    cdef LogFile *f = NULL
-    cdef int rc = record_at(t.log, due.physical, due.size, &v, &f)
-    if rc == -1:
-        rmq_add(&t.skipped, 1)          # cleaned away, or damaged
-        return 0
-    if rc == 0:
-        rc = 0 if due.magic & MAGIC_DELETE else _recalled(t, &v, s)
-        if rc == 0:
-            rc = timer_deliver(t, &v, due.entered, due.magic & MAGIC_ROLL)
-        log_file_release(f)
-    return rc if rc < 0 else 0
-
-
-cdef int _dequeue(Wheel *t, int64_t time_ms) noexcept nogil:
-    # Delivers a slot in the order of its units.
-    cdef Slot s
-    cdef int64_t i
-    cdef int rc
-    memset(&s, 0, sizeof(s))
-    if t.scattered:
-        rc = _gather_walk(t, time_ms, be64(wheel_slot(t, time_ms) + 8), be64(wheel_slot(t, time_ms) + 16), &s)
-    else:
-        rc = _gather_chain(t, be64(wheel_slot(t, time_ms) + 16), &s)
-    if rc == 0:
-        rc = _learn_recalls(t, &s)
-    i = s.n - 1
-    while i >= 0 and rc == 0:
-        if rmq_load32(&t.stop) != 0:
-            rc = -ETIMEDOUT
-        elif not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
-            rc = _deliver_due(t, &s, &s.dues[i])
-        i -= 1
-    if rc == 0:
-        rmq_add(&t.pending, -s.n)
-        for i in range(s.n):
-            if not s.dues[i].magic & MAGIC_DELETE:
-                topic_add(t, s.dues[i].topic, s.dues[i].physical, -1)
-        wheel_clear(t, time_ms)
-    free(s.dues)
-    free(s.gone)
-    return rc
 
 
 # ---- one entry of the queue
@@ -384,7 +170,7 @@ cdef void *_run(void *arg) noexcept nogil:
         now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
         while rc == 0 and t.read_ms < now and rmq_load32(&t.stop) == 0:
             if wheel_holds(t, t.read_ms):
-                rc = _dequeue(t, t.read_ms)
+                rc = slot_deliver(t, t.read_ms)
             elif rmq_load(&t.pending) == 0:
                 rmq_publish(&t.read_ms, now)
                 break
@@ -459,7 +245,10 @@ cdef class TimerWheel:
         cdef LogFile *f = NULL
         cdef int rc
         known_ms = known_ms // t.precision * t.precision
+        if known_ms == 0 and t.limit == 0:
+            known_ms = now          # nothing waits in the wheel
         t.base_ms = t.read_ms = max(known_ms, now - WHEEL_SLOTS // 2 * t.precision)
+        t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)
             if rc >= 0 and last >= 0 and record_at(t.log, last, 0, &v, &f) == 0:
@@ -469,6 +258,7 @@ cdef class TimerWheel:
             raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
         if rc == 1:             # units are lost: their messages come once more, but for those that were delivered
             t.known_offset, t.known_ms = known_offset, known_ms
+        t.loaded_end = t.end
         self.damaged_at = t.end if rc == 1 else None
         t.offset = after if rc == 1 else max(known_offset, after)
         t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))

@@ -78,7 +78,7 @@ class TimerService:
         try:
             if os.fstat(self._wheel_fd).st_size != WHEEL_SIZE:
                 files.truncate(self._wheel_fd, WHEEL_SIZE)
-            self.wheel = TimerWheel(store, self._directory, self._starts(), self._check[:3])
+            self.wheel = TimerWheel(store, self._directory, self._starts(), (self._check[0], self._check[1], self._check[2]))
             if self.wheel.damaged_at is not None:
                 self._cut(self.wheel.damaged_at)
             self.wheel.start()
@@ -102,8 +102,8 @@ class TimerService:
                                         f"timer_congest_num_each_slot is {limit}: choose another time, or put later")
 
     def write(self) -> None:
-        """Writes wheel and timercheck, when what they count is on the device, and deletes files of the timer log that no message
-        needs. Raises OSError."""
+        """Writes wheel and timercheck, when what they count is on the device, and deletes files of the timer log that no
+        message needs. Raises OSError."""
         self._say()
         unneeded = self.wheel.unneeded()
         read_ms, end, offset = self.wheel.position()

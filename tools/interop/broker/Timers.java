@@ -25,8 +25,8 @@ import org.apache.rocketmq.store.timer.TimerMessageStore;
  *
  *   DIR STEP ... -- [name=value ...]      STEP: put:NAME:MS    a message NAME for topic T, due at MS
  *                                               recall:NAME:MS takes NAME, due at MS, back
- *                                               wait:N         until topic T has N messages, at most 60 s
- *                                               taken:N        until the timer has N entries of its queue, at most 60 s
+ *                                               wait:N         until topic T has N messages, at most 20 s
+ *                                               taken:N        until the timer has N entries of its queue, at most 20 s
  *                                               halt           ends as a killed broker does
  *
  * One JSON line: "visible" has the bodies of topic T in their order, "offset" the timer's next queue offset, "pending" what its
@@ -38,8 +38,18 @@ public final class Timers {
     private final BrokerController broker;
     private final MessageStore store;
     private final TimerMessageStore timer;
+    private final long counted;
 
-    public static void main(String[] a) throws Exception {
+    public static void main(String[] a) {
+        try {
+            run(a);
+        } catch (Throwable e) {
+            e.printStackTrace();
+            Runtime.getRuntime().halt(1); // the broker's threads would live on
+        }
+    }
+
+    private static void run(String[] a) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err); // whatever the broker prints must not mix with the answer
         TreeMap<String, String> props = Stores.props();
@@ -53,14 +63,13 @@ public final class Timers {
         }
         props.put("timerWheelEnable", "true");
         Timers t = new Timers(new File(a[0]), props);
-        long counted = t.timer.getTimerMetrics().getTimingCount("T");
         boolean halt = false;
         for (int i = 1; i < steps; i++) {
             halt |= a[i].equals("halt");
             t.step(a[i].split(":"));
         }
         answers.println(new Json().put("visible", t.visible()).put("offset", t.timer.getCommitQueueOffset())
-            .put("pending", t.timer.getAllCongestNum()).put("topics", counted));
+            .put("pending", t.timer.getAllCongestNum()).put("topics", t.counted));
         answers.flush();
         if (!halt) {
             t.timer.shutdown();
@@ -79,6 +88,7 @@ public final class Timers {
         }
         store = broker.getMessageStore();
         timer = broker.getTimerMessageStore();
+        counted = timer.getTimerMetrics().getTimingCount("T");
         store.start();
         timer.start(true);
         Stores.settle((DefaultMessageStore) store);
@@ -107,7 +117,7 @@ public final class Timers {
     }
 
     private static void until(Count count, long wanted) throws InterruptedException {
-        long deadline = System.currentTimeMillis() + 60_000;
+        long deadline = System.currentTimeMillis() + 20_000;
         while (count.now() < wanted) {
             if (System.currentTimeMillis() > deadline) {
                 throw new IllegalStateException("it has " + count.now() + ", not " + wanted);

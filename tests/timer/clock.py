@@ -1,0 +1,53 @@
+"""What tests of the timer share: a store on a wall clock that stands, and waits that end with what they wait for."""
+import time
+
+from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
+
+SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000, "timer_log_file_bytes": 4096,
+         "timer_flush_interval_ms": 1}
+TIMER = "rmq_sys_wheel_timer"
+NOW = 1_795_000_000_000
+
+
+class Clock:
+    """A wall clock that stands, and is set."""
+
+    def __init__(self, ms=NOW):
+        self.ms, self.io, self.store = ms, ProbeIo(keep_bytes=False), None
+        self.io.set_clock(ms, 0)
+
+    def open(self, path, **options):
+        self.store = MessageStore.open(path, _io=self.io, **SMALL | options)
+        return self.store
+
+    def set(self, ms):
+        self.ms = ms
+        self.io.set_clock(ms, 0)
+        if self.store._timer is not None:
+            self.store._timer.wheel.poke()
+
+
+def until(what):
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def taken(store, count):
+    """Until the timer has so many entries of its queue."""
+    until(lambda: store._timer.wheel.position()[2] >= count)
+
+
+def pending(store):
+    return store._timer.wheel.state()[0]
+
+
+def read_to(store, ms):
+    until(lambda: store._timer.wheel.position()[0] >= ms)
+
+
+def bodies(store, topic, count):
+    assert count == 0 or store.wait_for_message(topic, 0, count - 1, 60)
+    return [bytes(m.body) for m in store.scan(topic, 0)]

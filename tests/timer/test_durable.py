@@ -1,0 +1,163 @@
+"""The files of the timer: damage, loss, old files, a store that was closed for long, and kills between any two steps."""
+import contextlib
+import shutil
+import struct
+
+import pytest
+
+from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
+from tests.timer.clock import NOW, SMALL, Clock, bodies, pending, read_to, taken, until
+
+UNIT = struct.Struct(">iqiqiqiiq")
+
+
+def put_some(path, count, **options):
+    clock = Clock()
+    with clock.open(path, **options) as s:
+        for i in range(count):
+            s.put("T", b"%d" % i, deliver_at=NOW + 2000 + 1000 * (i % 5))
+        taken(s, count)
+
+
+@pytest.mark.parametrize("damage", ["torn", "zeros", "foreign"])
+def test_what_is_cut_from_the_timer_log_is_copied_first(tmp_path, damage, caplog):
+    put_some(tmp_path / "s", 100)
+    before = [file.read_bytes() for file in sorted((tmp_path / "s" / "timerlog").iterdir())]
+    assert len(before) == 2
+    with open(tmp_path / "s" / "timerlog" / f"{0:020d}", "r+b") as file:
+        file.seek(52 * 30)
+        file.write({"torn": b"\0\0\0\x34" + b"\xff" * 20, "zeros": b"\0" * 52, "foreign": b"not a unit"}[damage])
+        file.seek(0)
+        damaged = file.read()
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        taken(s, 100)
+        assert pending(s) == 100
+        clock.set(NOW + 10_000)
+        assert sorted(map(int, bodies(s, "T", 100))) == list(range(100))
+    kept = {file.name: file.read_bytes() for file in (tmp_path / "s" / ".salvage").iterdir()}
+    assert kept == {f"timerlog-{52 * 30:020d}": damaged[52 * 30:], f"timerlog-{4096:020d}": before[1]}
+    assert [r.event for r in caplog.records if r.name == "rmq_store.timer"] == ["TIMER_LOG_CUT"]
+
+
+def test_files_that_no_message_needs_are_deleted(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"first", deliver_at=NOW + 100_000)
+        taken(s, 1)
+        for round in range(8):
+            for i in range(100):
+                s.put("T", b"%d" % i, deliver_at=clock.ms + 2000)
+            taken(s, 1 + 100 * (round + 1))
+            clock.set(clock.ms + 5000)
+            read_to(s, clock.ms)
+            s._timer.write()
+        assert (tmp_path / "s" / "timerlog" / f"{0:020d}").exists()
+        clock.set(NOW + 200_000)
+        read_to(s, clock.ms)
+        for i in range(200):
+            s.put("T", b"%d" % i, deliver_at=clock.ms + 2000)
+        taken(s, 1001)
+        until(lambda: s._timer.write() or len(list((tmp_path / "s" / "timerlog").iterdir())) <= 5)
+    with clock.open(tmp_path / "s") as s:
+        assert pending(s) == 200
+        clock.set(clock.ms + 10_000)
+        assert len(bodies(s, "T", 1001)) == 1001
+
+
+@pytest.mark.parametrize("days", [3, 20, 400])
+def test_a_store_that_was_closed_for_long_delivers_what_was_due(tmp_path, days):
+    put_some(tmp_path / "s", 20)
+    clock = Clock(NOW + days * 86_400_000)
+    with clock.open(tmp_path / "s") as s:
+        assert [int(b) for b in bodies(s, "T", 20)] == sorted(range(20), key=lambda i: i % 5) or days > 6
+        until(lambda: pending(s) == 0)
+        assert sorted(map(int, bodies(s, "T", 20))) == list(range(20))
+
+
+@pytest.mark.parametrize(("first", "then"), [(1000, 10), (10, 1000), (10, 60_000)])
+def test_another_precision_loses_nothing(tmp_path, first, then):
+    clock = Clock()
+    with clock.open(tmp_path / "s", timer_precision_ms=first) as s:
+        for i in range(50):
+            s.put("T", b"%d" % i, deliver_at=NOW + 1000 + 730 * i)
+        s.put("T", b"50", deliver_at=NOW + 100_000_000)
+        taken(s, 51)
+    with clock.open(tmp_path / "s", timer_precision_ms=then) as s:
+        assert pending(s) == 51 and bodies(s, "T", 0) == []
+        clock.set(NOW + 200_000)
+        read_to(s, NOW + 120_000)
+        assert sorted(map(int, bodies(s, "T", 50))) == list(range(50))
+        for ms in (NOW + 20_000_000, NOW + 60_000_000, NOW + 110_000_000):      # it may be rolled on its way
+            clock.set(ms)
+            read_to(s, ms // then * then)
+            s.wait_dispatched(60)
+            taken(s, s.max_offset("rmq_sys_wheel_timer", 0))
+        assert bodies(s, "T", 51)[50] == b"50"
+
+
+def test_a_clock_set_ahead_turns_the_wheel_first(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        for i in range(10):
+            s.put("T", b"%d" % i, deliver_at=NOW + 3000)
+        taken(s, 10)
+        clock.set(NOW + 30 * 86_400_000)
+        s.put("T", b"new", deliver_at=clock.ms + 3000)
+        assert len(bodies(s, "T", 10)) == 10
+        taken(s, 11)
+        clock.set(clock.ms + 3000)
+        assert bodies(s, "T", 11)[10] == b"new"
+
+
+@pytest.mark.parametrize("content", [b"short", b"\xff" * 4096])
+def test_a_damaged_timercheck_is_named(tmp_path, content):
+    put_some(tmp_path / "s", 1)
+    (tmp_path / "s" / "config" / "timercheck").write_bytes(content)
+    with pytest.raises(errors.CorruptionError, match="timercheck"):
+        Clock().open(tmp_path / "s")
+    (tmp_path / "s" / "config" / "timercheck").unlink()
+    with Clock(NOW + 10_000).open(tmp_path / "s") as s:
+        assert bodies(s, "T", 1) == [b"0"]
+
+
+def life(root, now, mode, put, freeze=0):
+    """Delivers what is due, puts, writes; every change of the disk from `freeze` on is lost. Whether one was."""
+    io = ProbeIo(keep_bytes=False)
+    io.set_clock(now, 0)
+    if freeze:
+        io.freeze("mutate", freeze)
+    with (contextlib.suppress(errors.RmqStoreError, OSError),
+          MessageStore.open(root, _io=io, index_enabled=False, **SMALL | mode | {"segment_size_bytes": 1 << 18}) as s):
+        for body in put:
+            s.put("T", body, deliver_at=now + 2000, wait=True)
+        if put:
+            until(lambda: io.frozen or s._timer.wheel.position()[2] == s.max_offset("rmq_sys_wheel_timer", 0) > 0)
+        until(lambda: io.frozen or s._timer.wheel.position()[0] >= now)
+        s._timer.write()
+    return io.frozen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [{}, {"flush_mode": "sync"}])
+def test_killed_between_any_two_steps(memory_disk, mode):
+    """A life delivers three messages and puts two; each change of the disk is once the last one. Nothing is lost."""
+    life(memory_disk / "full", NOW, mode, [b"0", b"1", b"2"])
+    for nth in range(1, 400):
+        root = memory_disk / "s"
+        shutil.copytree(memory_disk / "full", root)
+        frozen = life(root, NOW + 5000, mode, [b"3", b"4"], nth)
+        clock = Clock(NOW + 5000)
+        with clock.open(root, index_enabled=False, **mode | {"segment_size_bytes": 1 << 18}) as s:
+            waiting = s.max_offset("rmq_sys_wheel_timer", 0)
+            taken(s, waiting)
+            clock.set(NOW + 20_000)
+            read_to(s, NOW + 20_000)
+            s.wait_dispatched(60)
+            found = [bytes(m.body) for m in s.scan("T")]
+            assert set(found) == {b"%d" % i for i in range(waiting)}, f"killed at change {nth}: lost"
+        shutil.rmtree(root)
+        if not frozen:
+            break
+    assert not frozen and nth > 20
