@@ -253,8 +253,8 @@ OPTIONS: tuple[Option, ...] = (
 
     # SQL92 filters of groups (docs/filtering.md)
     _bool("enable_calc_filter_bit_map", False, "Dispatch evaluates the SQL92 filters that groups have registered, and stores "
-          "the result with each queue entry as a bit map. A get with a registered expression then skips messages without reading "
-          "the log. It has an effect only if consumequeue_ext_enabled is true.", "enableCalcFilterBitMap"),
+          "the result with each queue entry as a bit map. A get with a registered expression then skips messages without "
+          "reading the log. It has an effect only if consumequeue_ext_enabled is true.", "enableCalcFilterBitMap"),
     _int("bloom_filter_error_pct", 20, "%", 1, 99, "The share of messages that may pass a bit map although they do not fulfil "
          "the filter. The get then evaluates the filter. With another value than the one of before, all registered filters are "
          "dropped, as in RocketMQ.", "maxErrorRateOfBloomFilter"),
@@ -272,8 +272,8 @@ OPTIONS: tuple[Option, ...] = (
          "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
     _bool("recover_concurrently", True, "An open examines and mends the queues of a store with more than 500 queues in several "
           "threads.", "recoverConcurrently", group=_SPEED),
-    _int("recover_thread_pool_nums", 8, "threads", 1, 1024, "How many threads recover_concurrently uses at most. A number above "
-         "8 counts as 8.", "recoverThreadPoolNums", group=_SPEED),
+    _int("recover_thread_pool_nums", 8, "threads", 1, 1024, "How many threads recover_concurrently uses at most. A number "
+         "above 8 counts as 8.", "recoverThreadPoolNums", group=_SPEED),
 
     # figures for other processes (docs/watching.md)
     _int("stats_file_interval_ms", None, "ms", 100, _HOUR_MS, "How often to write the figures of the open store to "

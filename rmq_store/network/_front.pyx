@@ -25,7 +25,7 @@ from rmq_store.network._service cimport (service_begin, service_free, service_ne
 from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport tables_new
 
-from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, decode, encode
+from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
 
 cdef extern from "<sys/socket.h>" nogil:
     enum: AF_INET, AF_INET6
@@ -259,9 +259,9 @@ cdef class Front:
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
             connection.close()
             return
-        if not frame.flag & RESPONSE:
+        if not frame.flag & _RESPONSE:
             answer = connection.on_request(connection, frame)
-            if answer is not None and not frame.flag & ONEWAY:
+            if answer is not None and not frame.flag & _ONEWAY:
                 connection.send(encode(answer))
 
     def counts(self):

@@ -82,5 +82,6 @@ cdef class StoreGet(StoreLook):
     cdef int64_t bit_map_skips
     cdef rmq_histogram get_times
 
+    cdef GroupFilter _registered(self, object topic, SqlFilter chosen)
     cdef void _get(self, GetRequest *r) noexcept nogil
     cdef list _views(self, GetRequest *r, set wanted)

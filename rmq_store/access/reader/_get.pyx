@@ -168,6 +168,21 @@ cdef int64_t _pass_over(GetRequest *r, FileRow *row, const LogFile *f, int64_t p
     return skip_below
 
 
+cdef bint _left_out(GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, const unsigned char *unit) noexcept nogil:
+    # Whether the entry says by itself that its message is not asked for.
+    if r.codes != NULL and not entry_tagged(r, queues, q, window, unit_code(unit)):
+        return True
+    if r.bits == NULL or not entry_missed(r.bits, queues, q, window, unit):
+        return False
+    r.bit_map_skips += 1
+    return True
+
+
+cdef inline void _tell_unmatched(GetRequest *r) noexcept nogil:
+    if r.found_count == 0:
+        r.status = NO_MATCHED_MESSAGE
+
+
 cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexcept nogil:
     # Messages from r.offset on, until the request is filled, the scan long enough, or the ConsumeQueue file at its end
     # (RocketMQ reads the entries of one file a call). How many entries were looked at, or -errno.
@@ -200,15 +215,8 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
             full = _is_full(r, physical, size)
             if full:
                 break
-            if r.codes != NULL and not entry_tagged(r, queues, q, &window, unit_code(unit)):
-                if r.found_count == 0:
-                    r.status = NO_MATCHED_MESSAGE
-                scanned += 1
-                continue
-            if r.bits != NULL and entry_missed(r.bits, queues, q, &window, unit):
-                r.bit_map_skips += 1
-                if r.found_count == 0:
-                    r.status = NO_MATCHED_MESSAGE
+            if (r.codes != NULL or r.bits != NULL) and _left_out(r, queues, q, &window, unit):
+                _tell_unmatched(r)
                 scanned += 1
                 continue
             slot = &r.found[r.found_count]
@@ -227,8 +235,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
                 scanned += 1
                 continue
             if r.filter != NULL and not _passes(r.filter, &slot.view):
-                if r.found_count == 0:
-                    r.status = NO_MATCHED_MESSAGE
+                _tell_unmatched(r)
                 skip_below = -1
                 scanned += 1
                 continue
@@ -374,6 +381,12 @@ cdef class StoreGet(StoreLook):
         r.units_per_file = self.units_per_file
         get_found(r, self.log, self.queues, self.follower != NULL)
 
+    cdef GroupFilter _registered(self, object topic, SqlFilter chosen):
+        # The filter whose bit maps dispatch stores, where `chosen` is one.
+        if chosen is None or self.filter_table is None:
+            return None
+        return (<FilterTable> self.filter_table).find(topic, chosen.sql)
+
     def get(self, topic, queue_id, offset, max_count=32, tags=None, *, sql=None, max_bytes=None, wait=None,
             _slave_rules=False, _scan_max=None):
         """Reads messages of a queue from `offset` on. Returns a GetResult.
@@ -416,9 +429,7 @@ cdef class StoreGet(StoreLook):
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
         r.filter = NULL if chosen is None else &chosen.program
-        cdef GroupFilter known = None           # lives as long as the call, too
-        if chosen is not None and self.filter_table is not None:
-            known = (<FilterTable> self.filter_table).find(topic, chosen.sql)
+        cdef GroupFilter known = self._registered(topic, chosen)        # lives as long as the call, too
         r.bits = NULL if known is None else &known.bits
         r.codes, r.codes_count = NULL, 0
         wanted = None
@@ -432,12 +443,11 @@ cdef class StoreGet(StoreLook):
                 r.codes_count += 1
             if wanted:
                 r.codes = codes
-        r.memory_bytes = self.memory_bytes
+        r.memory_bytes, r.scan_bytes_max = self.memory_bytes, self.scan_bytes_max
         r.bytes_max_memory = self.bytes_max_memory
         r.count_max_memory = self.count_max_memory
         r.bytes_max_disk = self.bytes_max_disk
         r.count_max_disk = self.count_max_disk
-        r.scan_bytes_max = self.scan_bytes_max
         if _scan_max is not None:       # entries: who may not be held longer
             r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
         self._enter()

@@ -450,7 +450,7 @@ cdef class StorePutMany(StorePut):
         if pieces == NULL:
             raise MemoryError("batch")
         try:
-            lights = [self._element(&pieces[i], elements[i], topic, kept) for i in range(n)]       # held until they are placed
+            _lights = [self._element(&pieces[i], elements[i], topic, kept) for i in range(n)]       # held until they are placed
             a.trailing_separator = False
             for i in range(n):
                 total += _piece(&a, &pieces[i])
