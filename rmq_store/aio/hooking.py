@@ -3,6 +3,7 @@ from typing import Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.timing import AsyncTimers
+from rmq_store.services.compaction.service import Compacted
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
 
@@ -45,6 +46,10 @@ class AsyncHooks(AsyncTimers):
         """As MessageStore.table, read in a thread of its own. The Table is the plain one: its calls take in what arrived since
         the last one, in the loop's thread. Where that may be much, call its `refresh` in a thread (asyncio.to_thread) first."""
         return await in_own_thread(lambda: self.store.table(topic, keys_max=keys_max))
+
+    async def compact(self, topic: str | None = None) -> list[Compacted]:
+        """As MessageStore.compact."""
+        return await in_own_thread(lambda: self.store.compact(topic))
 
     async def dispatchers(self) -> list[DispatcherState]:
         """As MessageStore.dispatchers."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rmq_store.access.reader._get import GetResult, chosen_filter
+from rmq_store.access.reader._get import GetResult
 from rmq_store.access.reader._message import Message
 from rmq_store.access.reader._query import QueryResult
 from rmq_store.access.waiting._wait import wait_ns
@@ -26,7 +26,7 @@ from rmq_store.aio.consumer import AsyncConsumer
 from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
-from rmq_store.filter._program import SqlFilter
+from rmq_store.filter._program import SqlFilter, chosen_filter
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer

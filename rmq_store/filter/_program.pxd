@@ -53,3 +53,4 @@ cdef class SqlFilter:
 
 # For an argument `sql`: str or SqlFilter -> SqlFilter, None -> None. Raises FilterIllegal, ArgumentIllegal.
 cpdef SqlFilter filter_of(object sql)
+cpdef SqlFilter chosen_filter(object sql, object tags)

@@ -430,3 +430,15 @@ cpdef SqlFilter filter_of(object sql):
     if not isinstance(sql, str):
         raise errors.illegal("sql", sql, "give the text of a SQL92 expression, a SqlFilter, or None for all messages")
     return _known(str.__str__(sql))
+
+
+cpdef SqlFilter chosen_filter(object sql, object tags):
+    """The filter of a read: SqlFilter, or None for all messages. Raises ArgumentIllegal, also for tags, and FilterIllegal."""
+    if tags is not None and not isinstance(tags, str):
+        raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
+    if sql is None:
+        return None
+    if tags is not None and tags != "*" and tags != "":
+        raise errors.illegal("sql", sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
+                             "expression, as in TAGS = 'a' AND price > 5")
+    return filter_of(sql)

@@ -9,7 +9,8 @@ from libc.string cimport memcmp, memcpy
 
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
-from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX
+from rmq_store.codec._layout cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, HOST_V4_SIZE, HOST_V6_SIZE,
+                                      PROPERTIES_SIZE_MAX)
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
 from rmq_store.codec._text cimport Property, property_next
 from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy,
@@ -32,6 +33,7 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 cdef enum:
     SENT, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
+    V4_PORT = HOST_V4_SIZE - 4, V6_PORT = HOST_V6_SIZE - 4      # where a host has its port
     NAMES_MAX = 64              # properties of one message that are compared with each other
 
 
@@ -119,7 +121,7 @@ cdef int32_t _rewrite(Service *s, rmq_text given, bint *waits, rmq_text *unique)
 cdef void _message_id(const Service *s, int64_t offset, char *out) noexcept nogil:
     # Store host and log offset, upper-case hex.
     cdef unsigned char[28] raw
-    cdef int size = 20 if s.plain.sys_flag & FLAG_STORE_V6 else 8
+    cdef int size = HOST_V6_SIZE if s.plain.sys_flag & FLAG_STORE_V6 else HOST_V4_SIZE
     cdef int i
     memcpy(raw, s.plain.store_host, size)
     rmq_put64(raw + size, offset)
@@ -160,13 +162,13 @@ cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
     cdef const unsigned char *v6 = <const unsigned char *> &peer.v6.sin6_addr
     if peer.any.sa_family != AF_INET6:
         memcpy(a.born_host, &peer.v4.sin_addr, 4)
-        rmq_put32(a.born_host + 4, ntohs(peer.v4.sin_port))
+        rmq_put32(a.born_host + V4_PORT, ntohs(peer.v4.sin_port))
     elif memcmp(v6, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
         memcpy(a.born_host, v6 + 12, 4)
-        rmq_put32(a.born_host + 4, ntohs(peer.v6.sin6_port))
+        rmq_put32(a.born_host + V4_PORT, ntohs(peer.v6.sin6_port))
     else:
         memcpy(a.born_host, v6, 16)
-        rmq_put32(a.born_host + 16, ntohs(peer.v6.sin6_port))
+        rmq_put32(a.born_host + V6_PORT, ntohs(peer.v6.sin6_port))
         a.sys_flag |= FLAG_BORN_V6
 
 

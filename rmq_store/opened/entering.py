@@ -12,6 +12,7 @@ from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.opened.reports import StoreReports
 from rmq_store.services.cleaning.removing import is_system_topic
+from rmq_store.services.consumer.tables import TopicTable
 
 __all__ = ["Entering"]
 
@@ -32,18 +33,25 @@ class Entering:
         found = _queues(ends)
         new = {topic: queues for topic, queues in found.items() if queues > self._known.get(topic, 0)}
         try:
-            table = store._consuming.topics if new else None
-            for topic, queues in new.items():
-                if table is None or is_system_topic(topic) or len(topic) > NAME_MAX:
-                    continue
-                entry = table.get(topic)
-                if entry is None:
-                    table.add(topic, readQueueNums=queues, writeQueueNums=queues)
-                elif topic in self._known and entry.get("readQueueNums", queues) < queues:
-                    table.set(topic, readQueueNums=queues, writeQueueNums=queues)
+            if new:
+                self._write(store._consuming.topics, new)
         except (CorruptionError, OSError) as error:
             emit(Event.TASK_FAILED, task="entering topics", path=store.path, error=str(error))
+            self._count = len(ends)     # tried again when a queue comes; what is known stays, so that all are tried
+            return
         self._count, self._known = len(ends), found
+
+    def _write(self, table: TopicTable, new: dict[str, int]) -> None:
+        """At once: a full disk costs the entries, and neither a put nor close() fails for them."""
+        wanted = {}
+        for topic, queues in new.items():
+            entry = table.get(topic)
+            if is_system_topic(topic) or len(topic) > NAME_MAX:
+                continue
+            if entry is None or (topic in self._known and entry.get("readQueueNums", queues) < queues):
+                wanted[topic] = {"readQueueNums": queues, "writeQueueNums": queues}
+        if wanted:
+            table.write_entries(wanted)
 
 
 def _queues(ends: Iterable[tuple[str, int]]) -> dict[str, int]:

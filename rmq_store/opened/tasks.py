@@ -54,10 +54,10 @@ def _release_idle(store: StoreServes, stop: threading.Event) -> None:
 
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:
-    if store._entering is not None:
-        store._entering.enter(store)
     store._consuming.flush()
     store._dispatchers.write()
+    if store._entering is not None:
+        store._entering.enter(store)
 
 
 def _take_rates(store: StoreServes, stop: threading.Event) -> None:

@@ -27,6 +27,8 @@ class StoreTimers(StoreHooks):
         that a recall takes back are left out. Where another process delivers, those it delivered in the last second are still
         among them. Reads the files of the timer and each message. Thread-safety: any. RocketMQ: TimerWheel, TimerLog."""
         self._check_open()
+        if not self.readonly:
+            self._wait_dispatched(None)     # what was put before waits in its queue by then
         service = self._timer
         read_ms = load_check(self.path)[0] if service is None else service.wheel.position()[0]
         return pending_timers(self, read_ms)

@@ -13,7 +13,7 @@ from tests.fuzz.cases import Base, make_ours
 
 
 def writes(c: Case) -> None:
-    (c.root / "config").mkdir(exist_ok=True)
+    (c.root / "planted").mkdir()
 
 
 def touches(c: Case) -> None:

@@ -46,7 +46,7 @@ def test_the_judge_finds_what_no_store_may_do(room):
     assert done.returncode == 0, done.stderr
     lines = [line for line in map(json.loads, done.stdout.splitlines()) if "finding" in line]
     assert [(line["planted"], line["finding"].partition(": [")[0]) for line in lines] == [
-        ("writes", "a reader wrote: . changed, config is new"), ("touches", "a reader wrote: checkpoint changed"),
+        ("writes", "a reader wrote: . changed, planted is new"), ("touches", "a reader wrote: checkpoint changed"),
         ("writes_through_a_link", "outside the store: files/text changed []"), ("writes_beside", "outside the store:  ['x']"),
         ("dies", "ends with -11"), ("sleeps", "hangs"), ("spins", "hangs"), ("raises", "untyped KeyError: 'x'"),
         ("names_no_path", "OSError(5, 'Input/output error') names no path"), ("says_nothing", "OSError says nothing"),

@@ -66,6 +66,7 @@ def fives(java: list[jvm.JavaStore]) -> list[jvm.JavaStore]:
     return found
 
 
+@pytest.mark.slow           # two JVMs by turns
 @pytest.mark.parametrize("begins", ["java", "ours"])
 def test_each_goes_on_where_the_other_stopped(begins: str, fives: list[jvm.JavaStore], tmp_path: Path) -> None:
     for j in fives:

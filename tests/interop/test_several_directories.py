@@ -55,6 +55,7 @@ def put_ours(path: Path, j: jvm.JavaStore, count: int) -> list[dict]:
     return puts
 
 
+@pytest.mark.slow           # three JVMs by turns
 def test_by_turns(java: list[jvm.JavaStore], tmp_path: Path) -> None:
     for j in java:
         j.send("open", tmp_path / j.version, *java_settings(tmp_path / j.version))

@@ -35,6 +35,8 @@ class SmallFiles:
 
     def _control_files(self, root: str, number: int) -> None:
         for path in self.names.below(root):
+            if path.endswith(".tmp"):       # of a write that failed: whether it is there says nothing
+                continue
             if not is_store_file(path) and os.path.basename(path) not in UNSYNCED and not any(
                     part in path[len(root):] for part in ASIDE):
                 self._there("control", path, f"{root} is closed", number, root)

@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.string cimport memset
 
 from rmq_store.access.reader._checked cimport utf8, whole
-from rmq_store.access.reader._get cimport GetRequest, StoreGet, chosen_filter, entry_missed, entry_tagged
+from rmq_store.access.reader._get cimport GetRequest, StoreGet, entry_missed, entry_tagged
 from rmq_store.access.reader._look cimport file_at, record_in
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
@@ -14,7 +14,7 @@ from rmq_store.codec._record cimport RecordView
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.filter._bitmap cimport FilterTable, GroupFilter
-from rmq_store.filter._program cimport FILTER_TRUE, SqlFilter, filter_evaluate
+from rmq_store.filter._program cimport FILTER_TRUE, SqlFilter, chosen_filter, filter_evaluate
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_read, queues_find
 

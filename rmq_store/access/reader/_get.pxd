@@ -68,7 +68,6 @@ cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWin
 # Whether the bit map of an entry says that its message does not fulfil the filter.
 cdef bint entry_missed(const GroupBits *bits, QueueTable *queues, Queue *q, ExtWindow *window,
                        const unsigned char *unit) noexcept nogil
-cpdef SqlFilter chosen_filter(object sql, object tags)
 
 
 cdef class StoreGet(StoreLook):

@@ -8,8 +8,6 @@ from rmq_store.filter._bitmap import FilterTable
 from rmq_store.filter._program import SqlFilter
 from rmq_store.status import GetStatus
 
-def chosen_filter(sql: object, tags: object) -> SqlFilter | None: ...
-
 @final
 class GetResult:
     @property

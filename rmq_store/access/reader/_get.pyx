@@ -12,7 +12,7 @@ from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
 from rmq_store.filter._bitmap cimport FilterSet, FilterTable, GroupBits, GroupFilter, bits_missed
-from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, filter_evaluate, filter_of
+from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, chosen_filter, filter_evaluate
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
@@ -289,18 +289,6 @@ cdef inline void _count_disk(GetRequest *r) noexcept nogil:
     while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > r.memory_bytes:
         r.disk_bytes += r.found[r.disk_count].view.size
         r.disk_count += 1
-
-
-cpdef SqlFilter chosen_filter(object sql, object tags):
-    """The filter of a read: SqlFilter, or None for all messages. Raises ArgumentIllegal, also for tags, and FilterIllegal."""
-    if tags is not None and not isinstance(tags, str):
-        raise errors.illegal("tags", tags, "give one str, 'a || b' for several, or None for all")
-    if sql is None:
-        return None
-    if tags is not None and tags != "*" and tags != "":
-        raise errors.illegal("sql", sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
-                             "expression, as in TAGS = 'a' AND price > 5")
-    return filter_of(sql)
 
 
 cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const GetRequest *r, set wanted) except -1:

@@ -20,8 +20,9 @@ from rmq_store.codec._layout cimport MAGIC_BLANK, RECORD_AT_MAGIC, RECORD_AT_PHY
 from rmq_store.codec._record cimport (PropertyView, RecordView, properties_scan, rmq_put16, rmq_put32, rmq_put64)
 from rmq_store.codec._text cimport java_hash
 from rmq_store.services.compaction._places cimport is_blank
-from rmq_store.services.compaction._segments cimport (ENTRY_AT_COMPACTED, ENTRY_AT_COUNT, ENTRY_AT_QUEUE_OFFSET, ENTRY_AT_SIZE,
-                                                      ENTRY_AT_STORE_TIME, ENTRY_AT_TAGS_CODE, ENTRY_SIZE, Segments)
+from rmq_store.services.compaction._segments cimport (ENTRY_AT_COMPACTED, ENTRY_AT_COUNT, ENTRY_AT_QUEUE_OFFSET,
+                                                      ENTRY_AT_RESERVED, ENTRY_AT_SIZE, ENTRY_AT_STORE_TIME, ENTRY_AT_TAGS_CODE,
+                                                      ENTRY_SIZE, Segments)
 
 from rmq_store import errors
 
@@ -106,7 +107,7 @@ cdef class PairWriter:
         rmq_put64(entry + ENTRY_AT_QUEUE_OFFSET, v.queue_offset)
         rmq_put16(entry + ENTRY_AT_COUNT, 1)
         rmq_put32(entry + ENTRY_AT_COMPACTED, -1)
-        rmq_put32(entry + ENTRY_AT_COMPACTED + 4, 0)
+        rmq_put32(entry + ENTRY_AT_RESERVED, 0)
         self.end += v.size
         self.count += 1
 

@@ -22,6 +22,7 @@ cdef enum:
     ENTRY_AT_QUEUE_OFFSET = 28
     ENTRY_AT_COUNT = 36
     ENTRY_AT_COMPACTED = 38
+    ENTRY_AT_RESERVED = 42
 
 
 cdef struct Pair:

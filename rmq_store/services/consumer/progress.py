@@ -49,9 +49,8 @@ class Lag:
 def count_messages(store: "StoreQuery", topic: str, queue_id: int, begin: int, end: int, tags: str | None,
                    sql: "str | SqlFilter | None") -> MessageCount:
     """MessageStore.estimate_message_count."""
-    options = store.options
-    matched, scanned, total = count_matches(store, topic, queue_id, begin, end, tags, sql, options.count_scan_max,
-                                            options.count_matches_max)
+    matched, scanned, total = count_matches(store, topic, queue_id, begin, end, tags, sql, store.options.count_scan_max,
+                                            store.options.count_matches_max)
     return MessageCount(matched, True) if scanned == total else MessageCount(matched * total // max(scanned, 1), False)
 
 

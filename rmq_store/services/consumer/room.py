@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.access.reader._get import chosen_filter
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
+from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.consumer import COUNT_MAX, Consumer
 from rmq_store.services.consumer.counts import CountTable, GroupCounts

@@ -90,6 +90,26 @@ class _Table:
             self._announce()
         return dict(entry)
 
+    def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
+        """Makes or changes entries and writes them at once: durable when it returns. Raises OSError, StoreClosed: then none has
+        changed, and nothing of them is left for a later write."""
+        with self._lock:
+            before, dirty, more = dict(self._entries), self._dirty, dict(self._more)
+            for name, fields in entries.items():
+                known = before.get(name)
+                whole = self._defaults | {self.name_field: name} if known is None else dict(known)
+                self._entries[name] = whole | dict(fields)
+            self._dirty = True
+            try:
+                if self._ended:
+                    raise StoreClosed(self._file.path)
+                self._write()
+            except BaseException:
+                self._entries, self._dirty, self._more = before, dirty, more
+                raise
+            self.changes += 1
+        self._announce()
+
     def add(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes an entry unless there is one; returns the one that holds."""
         return self.get(name) or self.set(name, **fields)

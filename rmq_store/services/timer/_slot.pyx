@@ -13,9 +13,9 @@ from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
 from rmq_store.services.timer._delivery cimport timer_deliver
-from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64,
-                                                 timerlog_fd, timerlog_good, topic_add, unit_far, unit_slot_ms, wheel_clear,
-                                                 wheel_slot)
+from rmq_store.services.timer._timerlog cimport (AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC, LOG_UNIT,
+                                                 MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64, timerlog_fd, timerlog_good,
+                                                 topic_add, unit_far, unit_slot_ms, wheel_clear, wheel_slot)
 
 cdef enum:
     READ_SIZE = 4096
@@ -117,7 +117,7 @@ cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
 
 cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u, int64_t position) noexcept nogil:
     cdef Due *more
-    cdef int32_t magic = be32(u + 12)
+    cdef int32_t magic = be32(u + AT_MAGIC)
     if s.n == s.room:
         more = <Due *> realloc(s.dues, (s.room * 2 + 64) * sizeof(Due))
         if more == NULL:
@@ -125,8 +125,8 @@ cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u, int64_t position) n
         s.dues, s.room = more, s.room * 2 + 64
     if unit_far(t, u, position):
         magic |= MAGIC_ROLL             # this slot is on the way to its time
-    s.dues[s.n].physical, s.dues[s.n].size = be64(u + 28), be32(u + 36)
-    s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + 16), be32(u + 40)
+    s.dues[s.n].physical, s.dues[s.n].size = be64(u + AT_PHYSICAL), be32(u + AT_SIZE)
+    s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + AT_ENTERED), be32(u + AT_TOPIC)
     if magic & MAGIC_DELETE and not magic & MAGIC_ROLL:
         s.deletes += 1
     s.n += 1
@@ -155,7 +155,7 @@ cdef int _gather_chain(Wheel *t, int64_t position, Slot *s) noexcept nogil:
         rc = _add_due(t, s, u, position)
         if rc < 0:
             return rc
-        position = be64(u + 4)
+        position = be64(u + AT_PREVIOUS)
     return 0
 
 

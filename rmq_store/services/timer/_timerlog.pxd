@@ -10,6 +10,15 @@ from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 
 cdef enum:
     LOG_UNIT = 52
+    # Of a unit; its size comes first.
+    AT_PREVIOUS = 4
+    AT_MAGIC = 12
+    AT_ENTERED = 16
+    AT_DELAY = 24
+    AT_PHYSICAL = 28
+    AT_SIZE = 36
+    AT_TOPIC = 40
+    AT_RESERVED = 44
     SLOT_SIZE = 32
     WHEEL_SLOTS = 1209600           # upstream's 2 x 7 days of seconds
     WHEEL_PAGE = 4096

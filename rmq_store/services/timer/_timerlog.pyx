@@ -5,6 +5,7 @@ from libc.string cimport memset
 
 from rmq_store.base.io._io cimport rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport EIO, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.codec._layout cimport MAGIC_BLANK
 
 cdef extern from * nogil:
     """
@@ -17,8 +18,6 @@ cdef enum:
     TAIL_SIZE = 16
     SCAN_UNITS = 1260
     PATH_SIZE = 4096
-
-cdef int32_t BLANK_MAGIC = -875286124       # 0xCBD43194
 
 
 # ---- wheel
@@ -60,7 +59,7 @@ cdef void topic_add(Wheel *t, int32_t hash, int64_t physical, int64_t n) noexcep
 
 cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsigned char *u) noexcept nogil:
     cdef unsigned char *s = wheel_slot(t, time_ms)
-    cdef bint delete = be32(u + 12) & MAGIC_DELETE
+    cdef bint delete = be32(u + AT_MAGIC) & MAGIC_DELETE
     if not wheel_holds(t, time_ms):
         put64(s, time_ms // t.precision)
         put64(s + 8, position)
@@ -70,16 +69,16 @@ cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsign
     _changed(t, s)
     rmq_add(&t.pending, 1)
     if not delete:
-        topic_add(t, be32(u + 40), be64(u + 28), 1)
+        topic_add(t, be32(u + AT_TOPIC), be64(u + AT_PHYSICAL), 1)
 
 
 cdef bint unit_far(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil:
     # Of a wheel with longer slots.
-    return position < t.loaded_end and be64(u + 16) + be32(u + 24) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision
+    return position < t.loaded_end and be64(u + AT_ENTERED) + be32(u + AT_DELAY) - t.base_ms >= (WHEEL_SLOTS - 1) * t.precision
 
 
 cdef int64_t unit_slot_ms(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil:
-    cdef int64_t due = be64(u + 16) + be32(u + 24)
+    cdef int64_t due = be64(u + AT_ENTERED) + be32(u + AT_DELAY)
     if position < t.loaded_end and due < t.base_ms:
         return t.base_ms
     if unit_far(t, u, position):
@@ -177,8 +176,8 @@ cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept
     if LOG_UNIT + TAIL_SIZE > left:
         fd = timerlog_fd(t, t.end, &at)
         put32(blank, <int32_t> left)
-        put64(blank + 4, 0)
-        put32(blank + 12, BLANK_MAGIC)
+        put64(blank + AT_PREVIOUS, 0)
+        put32(blank + AT_MAGIC, MAGIC_BLANK)
         rc = rmq_pwrite_all(t.io, fd, blank, TAIL_SIZE if left > TAIL_SIZE else left, at) if fd >= 0 else fd
         if rc < 0:
             return rc
@@ -197,17 +196,18 @@ cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept
 
 
 cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noexcept nogil:
-    cdef int32_t magic = be32(u + 12)
-    return (be32(u) == LOG_UNIT and be64(u + 4) < position and magic & MAGIC_DEFAULT and 0 <= magic < 8
-            and be64(u + 16) > 0 and be32(u + 24) > -86400000 and be64(u + 28) >= 0 and be32(u + 36) > 0
-            and be64(u + 28) + be32(u + 36) <= rmq_load(&t.log.committed))
+    cdef int32_t magic = be32(u + AT_MAGIC)
+    return (be32(u) == LOG_UNIT and be64(u + AT_PREVIOUS) < position and magic & MAGIC_DEFAULT and 0 <= magic < 8
+            and be64(u + AT_ENTERED) > 0 and be32(u + AT_DELAY) > -86400000
+            and be64(u + AT_PHYSICAL) >= 0 and be32(u + AT_SIZE) > 0
+            and be64(u + AT_PHYSICAL) + be32(u + AT_SIZE) <= rmq_load(&t.log.committed))
 
 
 cdef void _known(Wheel *t, const unsigned char *u) noexcept nogil:
     # A unit whose message waits. Its chain is that of its slot, or led to files that are gone.
-    cdef int64_t slot_ms = unit_slot_ms(t, u, t.end), before = be64(u + 4)
+    cdef int64_t slot_ms = unit_slot_ms(t, u, t.end), before = be64(u + AT_PREVIOUS)
     cdef int64_t expected = be64(wheel_slot(t, slot_ms) + 16) if wheel_holds(t, slot_ms) else -1
-    if before != expected and (expected >= 0 or before >= t.first) or slot_ms != be64(u + 16) + be32(u + 24):
+    if before != expected and (expected >= 0 or before >= t.first) or slot_ms != be64(u + AT_ENTERED) + be32(u + AT_DELAY):
         t.scattered = True
     wheel_revise(t, slot_ms, t.end, u)
 
@@ -233,13 +233,13 @@ cdef int timerlog_scan(Wheel *t, int64_t known_ms, int64_t known_end, int64_t *l
         i = 0
         while i + LOG_UNIT <= got and t.file_size - at - i >= LOG_UNIT + TAIL_SIZE:
             u = some + i
-            if be32(u) == 0 and be64(u + 4) == 0:
+            if be32(u) == 0 and be64(u + AT_PREVIOUS) == 0:
                 return 1 if t.end < known_end else 0
             if not timerlog_good(t, u, t.end):
                 return 1
-            if be64(u + 16) + be32(u + 24) >= known_ms:
+            if be64(u + AT_ENTERED) + be32(u + AT_DELAY) >= known_ms:
                 _known(t, u)
-            last[0] = be64(u + 28)
+            last[0] = be64(u + AT_PHYSICAL)
             t.end += LOG_UNIT
             i += LOG_UNIT
         if i == 0:

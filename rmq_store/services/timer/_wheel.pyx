@@ -25,10 +25,11 @@ from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 from rmq_store.services.timer._delivery cimport timer_deliver, timer_number
 from rmq_store.services.timer._slot cimport slot_deliver
-from rmq_store.services.timer._timerlog cimport (LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE, TOPICS_MAX,
-                                                 WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, TopicCount, Wheel, be32, be64, put32,
-                                                 put64, timerlog_append, timerlog_close, timerlog_scan, wheel_holds,
-                                                 wheel_revise, wheel_slot)
+from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_RESERVED, AT_SIZE,
+                                                 AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
+                                                 TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, TopicCount, Wheel, be32,
+                                                 be64, put32, put64, timerlog_append, timerlog_close, timerlog_scan,
+                                                 wheel_holds, wheel_revise, wheel_slot)
 
 from rmq_store.errors import no_thread
 
@@ -109,14 +110,14 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     if not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &text, &n):
         n = 0
     put32(u, LOG_UNIT)
-    put64(u + 4, be64(wheel_slot(t, due) + 16) if wheel_holds(t, due) else -1)
-    put32(u + 12, magic)
-    put64(u + 16, now)
-    put32(u + 24, <int32_t> (due - now))
-    put64(u + 28, physical)
-    put32(u + 36, size)
-    put32(u + 40, hash_of(text, <int32_t> n))
-    put64(u + 44, 0)
+    put64(u + AT_PREVIOUS, be64(wheel_slot(t, due) + 16) if wheel_holds(t, due) else -1)
+    put32(u + AT_MAGIC, magic)
+    put64(u + AT_ENTERED, now)
+    put32(u + AT_DELAY, <int32_t> (due - now))
+    put64(u + AT_PHYSICAL, physical)
+    put32(u + AT_SIZE, size)
+    put32(u + AT_TOPIC, hash_of(text, <int32_t> n))
+    put64(u + AT_RESERVED, 0)
     rc = timerlog_append(t, u, &where)
     if rc == 0:
         wheel_revise(t, due, where, u)
