@@ -401,7 +401,8 @@ class MessageStore(StoreServes):
         problems = early + problems
         if not problems:        # else the log may have less than the offsets would say
             if self._entering is not None:
-                self._entering.enter(self)
+                entering = self._entering
+                self._attempt(problems, "entering topics", lambda: entering.enter(self))
             self._attempt(problems, "writing consumer offsets", self._consuming.end)
             self._attempt(problems, "writing the positions of dispatchers", self._dispatchers.end)
             if self._delay is not None:

@@ -6,6 +6,8 @@ an entry keeps it; only where this program puts into a queue beyond its queues d
 that one.
 Not thread-safe: the control thread, and close() after it has ended.
 """
+import errno
+import os
 from collections.abc import Iterable
 
 from rmq_store.errors import CorruptionError
@@ -36,6 +38,8 @@ class Entering:
             if new:
                 self._write(store._consuming.topics, new)
         except (CorruptionError, OSError) as error:
+            if isinstance(error, OSError) and not _nothing_written(store, error):
+                raise                   # a failed sync, above all: whoever closes has to know
             emit(Event.TASK_FAILED, task="entering topics", path=store.path, error=str(error))
             self._count = len(ends)     # tried again when a queue comes; what is known stays, so that all are tried
             return
@@ -52,6 +56,12 @@ class Entering:
                 wanted[topic] = {"readQueueNums": queues, "writeQueueNums": queues}
         if wanted:
             table.write_entries(wanted)
+
+
+def _nothing_written(store: StoreReports, error: OSError) -> bool:
+    """The disk is full, and the new file did not take the name: what is there is as good as before."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.lexists(
+        os.path.join(store.path, "config", "topics.json.tmp"))
 
 
 def _queues(ends: Iterable[tuple[str, int]]) -> dict[str, int]:
