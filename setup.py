@@ -46,9 +46,8 @@ def extension(path):
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
     own = ["native/net"] if name.startswith("rmq_store.network.") else []      # no change of it builds the other rooms again
-    native += [str(source) for place in own for source in sorted(Path(place).glob("*.c"))]
     return Extension(name, [str(path), *native], include_dirs=["native/include", *own, *HEADERS],
-                     depends=sorted(str(h) for place in ("native/include", *own) for h in Path(place).glob("*.h")),
+                     depends=sorted(str(f) for place in ("native/include", *own) for f in Path(place).glob("*.[ch]")),
                      extra_compile_args=COMPILE, extra_link_args=LINK)
 
 
@@ -136,7 +135,18 @@ class BuildExt(build_ext):
         # A Python that was built with an rpath of its own hands it to every extension; a wheel must not carry a path of
         # the machine it was made on.
         self.compiler.linker_so = [a for a in self.compiler.linker_so if not a.startswith("-Wl,-rpath")]
+        self.compile_shared()
         super().build_extensions()
+
+    def compile_shared(self):
+        """Compiles what several extensions link, once and before them: they are built at the same time, and one would link
+        the object file that another is just writing."""
+        users = [e for e in self.extensions if e.name.startswith("rmq_store.network.")]
+        if users:
+            objects = self.compiler.compile(sorted(str(f) for f in Path("native/net").glob("*.c")), output_dir=self.build_temp,
+                                            include_dirs=["native/include", "native/net"], extra_postargs=COMPILE)
+        for e in users:
+            e.extra_objects = [*objects, *e.extra_objects]
 
     def discard_if_changed(self, settings):
         for place in (Path(), Path(self.build_lib)):        # of a module that has another name by now
