@@ -278,6 +278,8 @@ class Checker(SmallFiles):
             if call.result > 0:
                 flight.whole = call.result == flight.length
                 flight.file.landed(submitted, flight.offset + call.result, number)
+                if not flight.whole and flight.before is not None:      # its rest goes again, or is refused
+                    flight.file.write_refused(submitted, flight.offset + call.result, flight.before[call.result:])
                 if flight.durable:      # its bytes, and so what was written there before and is not told apart from them
                     flight.file.synced(submitted, flight.offset, flight.offset + call.result, flights=(submitted,))
             elif flight.before is not None and -call.result in NO_ROOM:

@@ -136,13 +136,13 @@ class File:
                 e.lost = self.lost = True
 
     def write_refused(self, flight: int, at: int, before: bytes) -> None:
-        """That ring_write found no room, so it has written nothing: what was there before, `before`, still is."""
+        """That ring_write found no room for what it would have put at `at`: what was there before, `before`, still is."""
         low, high = at, at + len(before)
         if any(e.flight != flight and e.done is None and e.low < high and low < e.high for e in self.dirty):
             self.write_failed(flight)       # another one is under way there: which bytes are whose is not known
             return
         self._put(at, before)
-        self.dirty = [e for e in self.dirty if e.flight != flight]
+        self.dirty = [e for e in self.dirty if e.flight != flight or e.done is not None]
 
     def _forget(self, low: int, high: int, which: Callable[[Extent], bool]) -> None:
         kept = []

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.base.io._io import ProbeIo
+from rmq_store.base.io._io import Call, ProbeIo
 from tests.crash import scenario
 from tests.crash.states import acknowledge_early, without
 from tests.trace.checker import RULES, Checker, Store
@@ -180,6 +180,27 @@ def test_a_ring_write_that_found_no_room_has_written_nothing():
     file.write_refused(9, 50, b"y" * 100)
     file.landed(8, 150, 10)
     assert file.first_dirty(0, 200) is not None         # which bytes are whose is not known
+
+
+def test_a_ring_write_that_was_short_goes_again():
+    """The device took a part. A rest that is the same bytes again is a write of its own."""
+    checker = Checker()
+    file = checker.open[5] = File(True)
+
+    def call(kind, data=None, offset=0, result=0, begin=0):
+        return Call(kind, 5, "/x", None, offset, len(data or b""), result, 0, begin, 0, False, data, None)
+
+    def write(number, offset, data):
+        checker._ring_write(call("ring_write", data, offset), number)
+
+    write(1, 0, b"y" * 100)
+    checker._ring_reap(call("ring_reap", begin=1, result=40), 2)
+    assert file.read(0, 100) == b"y" * 40 + bytes(60) and (file.first_dirty(0, 100).low, file.first_dirty(0, 100).high) == (0, 40)
+    write(3, 40, b"y" * 60)
+    assert file.first_dirty(40, 100).done is None
+    checker._ring_reap(call("ring_reap", begin=3, result=60), 4)
+    file.synced(5)
+    assert file.first_dirty(0, 200) is None and file.read(0, 100) == b"y" * 100
 
 
 @pytest.mark.parametrize("whole", [True, False])
