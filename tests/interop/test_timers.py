@@ -7,6 +7,7 @@ Nobody waits for an hour: our clock is set, and what we put an hour ago is due w
 import json
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ HOUR = 3_600_000
 pytestmark = pytest.mark.slow        # the jars of a broker, and a JVM for each question
 
 
-def broker(path: Path, *steps: str) -> dict[str, object]:
-    done = subprocess.run([SCRIPT, path, *steps, "--", *settings(SMALL_FILES)], capture_output=True, text=True,
+def broker(path: Path, *steps: str, files: Mapping[str, object] = SMALL_FILES) -> dict[str, object]:
+    done = subprocess.run([SCRIPT, path, *steps, "--", *settings(dict(files))], capture_output=True, text=True,
                           timeout=FETCH_SECONDS)
     if done.returncode == 77:
         pytest.skip(f"the real broker cannot run here: {done.stderr.strip()}")

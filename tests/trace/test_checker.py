@@ -195,7 +195,8 @@ def test_a_ring_write_that_was_short_goes_again():
 
     write(1, 0, b"y" * 100)
     checker._ring_reap(call("ring_reap", begin=1, result=40), 2)
-    assert file.read(0, 100) == b"y" * 40 + bytes(60) and (file.first_dirty(0, 100).low, file.first_dirty(0, 100).high) == (0, 40)
+    dirty = file.first_dirty(0, 100)
+    assert file.read(0, 100) == b"y" * 40 + bytes(60) and (dirty.low, dirty.high) == (0, 40)
     write(3, 40, b"y" * 60)
     assert file.first_dirty(40, 100).done is None
     checker._ring_reap(call("ring_reap", begin=3, result=60), 4)
