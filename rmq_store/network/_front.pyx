@@ -41,6 +41,14 @@ UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before a 
 PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
+SENDS = (10, 310, 320)
+BUSY = 2
+
+cdef extern from "<time.h>" nogil:
+    enum: CLOCK_MONOTONIC
+    struct timespec:
+        int64_t tv_sec, tv_nsec
+    int clock_gettime(int clock, timespec *out)
 
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
@@ -152,8 +160,9 @@ cdef class Front:
     def use(self, StoreWait store not None, **facts):
         """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
         answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
-        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection. The end of the store ends
-        the front. Raises ValueError, StoreClosed, OSError."""
+        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
+        long a send may wait for room, or for Python, before it is answered "busy". The end of the store ends the front. Raises
+        ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
         if self._started or self.service != NULL or self._ended():
@@ -223,6 +232,7 @@ cdef class Front:
         cdef FrontConnection c
         cdef const rmq_opened *opened
         cdef int kind = item.kind
+        cdef int64_t came_ns = item.came_ns
         cdef object number = item.connection
         try:
             if kind == RMQ_OPENED:
@@ -247,20 +257,34 @@ cdef class Front:
             if kind == RMQ_CLOSED:
                 self._on_close(c)
             else:
-                self._answer(c, data)
+                self._answer(c, data, came_ns)
         except Exception:               # of a handler: it costs this connection, and no other
             _log.exception("a request of %s failed", c.peer)
             c.close()
         return 0
 
-    def _answer(self, FrontConnection connection, bytes data):
+    cdef object _busy(self, frame, int64_t came_ns):
+        # The answer to a send that has waited here longer than its client should be kept; None for all others.
+        cdef timespec now
+        if self.service == NULL or frame.code not in SENDS:
+            return None
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        came_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec - came_ns
+        if came_ns < self.service.patience_ns:
+            return None
+        answer = frame.answer(BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                              f"{came_ns // 1_000_000}ms")
+        answer.language, answer.version = "JAVA", self.service.version
+        return answer
+
+    def _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
         try:
             frame = decode(data)
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
             connection.close()
             return
         if not frame.flag & _RESPONSE:
-            answer = connection.on_request(connection, frame)
+            answer = self._busy(frame, came_ns) or connection.on_request(connection, frame)
             if answer is not None and not frame.flag & _ONEWAY:
                 connection.send(encode(answer))
 
@@ -277,7 +301,8 @@ cdef class Front:
         """Requests that were answered without Python, by code: dict of int to int."""
         if self.service == NULL:
             return {}
-        return {10: self.service.sends_long, 310: self.service.sends, 11: self.service.pulls, 361: self.service.pulls_lite}
+        return {10: self.service.sends_long, 310: self.service.sends, 320: self.service.batches, 11: self.service.pulls,
+                361: self.service.pulls_lite}
 
     def held(self):
         """Pulls that are held: int."""
