@@ -47,7 +47,7 @@ def real(path: Path, version: str) -> Iterator[str]:
                                    stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdin is not None and process.stdout is not None
     try:
-        if process.stdout.readline() != "ready\n":
+        if not any(line == "ready\n" for line in process.stdout):       # it may say more before
             process.wait(START_S)
             said = path.with_suffix(".log").read_text().strip().splitlines()
             raise NotHere(said[-1] if said else "the broker did not start")

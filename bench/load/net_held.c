@@ -115,6 +115,10 @@ int main(int argc, char **argv) {
         next = answer(sender, "\"queueOffset\":\"", &code);
         if (code != 0) next = -1, usleep(100000);
     }
+    do {        /* until it is in its queue: a pull behind the end of an empty queue is no pull that is held */
+        usleep(1000);
+        ask_pull(puller, next);
+    } while (answer(puller, "\"nextBeginOffset\":\"", &code) != next + 1 || code != 0);
     for (int i = 0; i < rounds; i++) {
         next++;
         ask_pull(puller, next);

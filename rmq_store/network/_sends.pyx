@@ -35,6 +35,8 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<arpa/inet.h>" nogil:
     unsigned short ntohs(unsigned short n)
 
+cdef int64_t STREAM_NS = 20_000     # sends that come faster are a stream: the committer gathers them
+
 cdef enum:
     SEND_BATCH = 320
     SENT = 0, SYSTEM_BUSY = 2, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
@@ -462,6 +464,11 @@ cdef bint sends_turn(Service *s) noexcept nogil:
         log_dispatch(s.log)
     if s.nudge_due:
         s.nudge_due = False
+        # A commit that need not gather more comes at once where a consumer waits for it, not at the committer's next look.
+        if (s.held_count > 0 and s.log.pool != NULL and rmq_load(&s.log.commit_interval_max_ns) == 0
+                and rmq_net_now(s.net) - s.commit_asked >= STREAM_NS):
+            s.commit_asked = rmq_net_now(s.net)
+            rmq_event_wake(&s.log.commit_wanted)
         if s.sync_mode and rmq_load32(&s.log.flush_asleep) != 0:
             rmq_event_wake(&s.log.flush_wanted)
     if s.waiting_count == 0:

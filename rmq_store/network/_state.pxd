@@ -108,6 +108,7 @@ cdef struct Service:
     int64_t patience_ns         # a send that has waited so long for room is answered "busy"
     int64_t turn                # picks queues
     bint dispatch_due           # log_dispatch is to be called
+    int64_t commit_asked        # when the committer was last woken for a held pull
     bint nudge_due              # somebody does not wait for the device, and it is synchronous
     Ahead ahead
     Sink sink
