@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.base.io._sync cimport rmq_load
 
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
@@ -294,19 +295,20 @@ cdef class Front:
         if self.net == NULL:
             return {}
         n = rmq_net_counts_of(self.net)
-        return {"accepted": n.accepted, "refused": n.refused, "requests": n.requests, "passed": n.passed, "bad": n.bad,
-                "bytes_in": n.bytes_in, "bytes_out": n.bytes_out, "connections": n.connections, "stalls": n.stalls}
+        return {"accepted": rmq_load(&n.accepted), "refused": rmq_load(&n.refused), "requests": rmq_load(&n.requests),
+                "passed": rmq_load(&n.passed), "bad": rmq_load(&n.bad), "bytes_in": rmq_load(&n.bytes_in),
+                "bytes_out": rmq_load(&n.bytes_out), "connections": rmq_load(&n.connections), "stalls": rmq_load(&n.stalls)}
 
     def requests(self):
         """Requests that were answered without Python, by code: dict of int to int."""
         if self.service == NULL:
             return {}
-        return {10: self.service.sends_long, 310: self.service.sends, 320: self.service.batches, 11: self.service.pulls,
-                361: self.service.pulls_lite}
+        return {10: rmq_load(&self.service.sends_long), 310: rmq_load(&self.service.sends),
+                320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls), 361: rmq_load(&self.service.pulls_lite)}
 
     def held(self):
         """Pulls that are held: int."""
-        return self.service.held_count if self.service != NULL else 0
+        return rmq_load(&self.service.held_count) if self.service != NULL else 0
 
     def _forked(self):
         # The thread and its locks did not come along; the sockets did, and a peer must see them closed by its parent.

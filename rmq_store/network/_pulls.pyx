@@ -324,7 +324,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     s.next_expiry = min(s.next_expiry, h.expires) if s.held_count > 0 else h.expires
     if s.held_count == 0:
         dispatch_sleeper(s.dispatcher, 1)
-    s.held_count += 1
+    rmq_count(&s.held_count, 1)
     held_here[0] += 1
     # What came between the look and the watch was not told to anybody: it is looked at again.
     if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
@@ -354,7 +354,7 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
     _leave_queue(s, h.at)
     free(h)
     (<int64_t *> &rmq_connection_own(c)[1])[0] -= 1
-    s.held_count -= 1
+    rmq_count(&s.held_count, -1)
     if s.held_count == 0:
         dispatch_sleeper(s.dispatcher, -1)
 

@@ -8,6 +8,9 @@ from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
 
 
+PATIENT = {"profile": "test", "waitTimeMillsInSendQueue": 60_000}       # a busy machine is no fault
+
+
 def messages_of(count):
     return [{"body": b"m%d" % n * (n % 7 + 1), "properties": {"TAGS": "A", "UNIQ_KEY": f"U{n}"}} for n in range(count)]
 
@@ -37,7 +40,7 @@ def answered(answer):
 @pytest.mark.parametrize("count", [1, 3, 1000])
 def test_a_batch_is_what_python_makes_of_it(tmp_path, options, count, serialize):
     body = encode_batch(messages_of(count), options.get("compat", "5.x"))
-    with Broker.open(tmp_path / "s", profile="test", **options) as broker, Peer(broker.address, serialize) as peer:
+    with Broker.open(tmp_path / "s", **PATIENT, **options) as broker, Peer(broker.address, serialize) as peer:
         assert peer.put(body=b"first", queue=0).code == 0           # makes the topic
         found = []
         for by_python in (False, True):
@@ -55,7 +58,7 @@ def test_a_batch_is_what_python_makes_of_it(tmp_path, options, count, serialize)
 
 
 def test_batches_that_only_python_can_judge(tmp_path):
-    with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
+    with Broker.open(tmp_path / "s", **PATIENT) as broker, Peer(broker.address) as peer:
         assert peer.put(body=b"first").code == 0
         good = encode_batch(messages_of(2))
         for body, more, code in ((b"", {}, 13), (good[:-1], {}, 13), (good, {"properties": {"DELAY": "1"}}, 13),
@@ -67,7 +70,7 @@ def test_batches_that_only_python_can_judge(tmp_path):
 
 
 def test_oneway_and_waived_batches(tmp_path):
-    with Broker.open(tmp_path / "s", profile="test", flush_mode="sync") as broker, Peer(broker.address) as peer:
+    with Broker.open(tmp_path / "s", **PATIENT, flush_mode="sync") as broker, Peer(broker.address) as peer:
         assert peer.put(body=b"first", queue=1).code == 0
         good = encode_batch(messages_of(3))
         ext = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 1, "f": 0, "g": 1, "h": 0, "m": "true"}

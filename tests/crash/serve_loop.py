@@ -78,7 +78,8 @@ class Served:
 
     def __init__(self, root: str, config: str) -> None:
         write_path, flush_mode, backend = config.split("-")[:3]
-        options = OPTIONS | {"write_path": write_path, "flush_mode": flush_mode, "flush_backend": backend}
+        options = OPTIONS | {"write_path": write_path, "flush_mode": flush_mode, "flush_backend": backend,
+                             "waitTimeMillsInSendQueue": 60_000}       # a busy machine is no fault
         self.ready_file = root + ".ready"
         if os.path.exists(self.ready_file):
             os.unlink(self.ready_file)

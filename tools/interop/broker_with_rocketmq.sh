@@ -7,4 +7,8 @@ set -u
 ver=4.9.8
 [ "${1:-}" != --rocketmq ] || { ver="$2"; shift 2; }
 rmq_prepare_broker "$ver" Serving
+# Without a configuration it logs at level DEBUG, which no broker in service does.
+quiet="$rmq_cache/quiet.xml"
+echo '<configuration/>' >"$quiet"
+JAVA_CMD+=("-Dlogback.configurationFile=$quiet" "-Drmq.logback.configurationFile=$quiet")
 exec "${JAVA_CMD[0]}" -Xms1g -Xmx1g "${JAVA_CMD[@]:1}" Serving "$@"

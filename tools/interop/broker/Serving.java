@@ -1,3 +1,4 @@
+import java.io.PrintStream;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -17,6 +18,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  */
 public final class Serving {
     public static void main(String[] args) throws Exception {
+        PrintStream out = System.out;
+        System.setOut(System.err); // whatever the broker prints must not mix with the answer
         System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
         Properties given = new Properties();
         given.setProperty("storePathRootDir", args[0]);
@@ -37,7 +40,7 @@ public final class Serving {
         BrokerController controller = new BrokerController(broker, server, client, store);
         if (!controller.initialize()) throw new IllegalStateException("the broker does not initialize");
         controller.start();
-        System.out.println("ready");
+        out.println("ready");
         while (System.in.read() >= 0) { }
         controller.shutdown();
         System.exit(0);
