@@ -1,9 +1,9 @@
 """Does a broker that serves nobody slow down the puts of the process that embeds it?
 
 Two stores of the same options, one of them served by a broker, are open side by side; rounds of puts go to one and the other in
-turns, and each round of the served one is divided by its neighbour's: in processor time of the thread that puts, which others on
-the machine disturb less than the clock. `holding`: the same while clients hold pulls on other
-queues of the served store. `control`: two stores without a broker, which shows what the measurement itself scatters.
+turns, and each round of the served one is divided by its neighbour's: in processor time of the thread that puts, which others
+on the machine disturb less than the clock. `holding`: the same while clients hold pulls on other queues of the served store.
+`control`: two stores without a broker, which shows what the measurement itself scatters.
 
     python -m bench.load.embedded --dir DIR --out bench/results/embedded.json
 """

@@ -239,7 +239,7 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> None:
     all_names = [*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
     candidates = BY_NAME if source.origin == "environment" else all_names
     names = {plain(n): n for n in candidates}
-    import difflib      # for a misspelt name only
+    import difflib  # for a misspelt name only
 
     near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.5)
     if not near and source.origin == "environment":

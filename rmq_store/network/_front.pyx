@@ -304,7 +304,8 @@ cdef class Front:
         if self.service == NULL:
             return {}
         return {10: rmq_load(&self.service.sends_long), 310: rmq_load(&self.service.sends),
-                320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls), 361: rmq_load(&self.service.pulls_lite)}
+                320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls),
+                361: rmq_load(&self.service.pulls_lite)}
 
     def held(self):
         """Pulls that are held: int."""

@@ -360,6 +360,7 @@ cdef int _place(Service *s, Prepared *p, const rmq_frame *f, int64_t total, Wait
     cdef int64_t now = log_lock_begin(s.log)
     cdef int32_t n = 0
     cdef int status = log_reserve(s.log, total)
+    out.offset = out.queue_offset = 0
     batch_begin(&r, f.body, f.body_size)
     while status == APPEND_OK and batch_next(&r, &e) == BATCH_ELEMENT:     # only the fence can come between
         batch_args(&p.args, &e)

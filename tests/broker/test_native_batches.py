@@ -7,7 +7,6 @@ from rmq_store.codec.batch import encode_batch
 from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
 
-
 PATIENT = {"profile": "test", "waitTimeMillsInSendQueue": 60_000}       # a busy machine is no fault
 
 
