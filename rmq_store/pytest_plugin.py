@@ -135,11 +135,13 @@ def rocketmq_store(request: pytest.FixtureRequest, rocketmq_store_factory: Store
 @pytest.fixture
 def rocketmq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Broker]":
     """A rmq_store.Broker on loopback, with a name server and a small, empty store in the directory of the test. Clients take
-    `.namesrv_address`; `.store` is the store. It is closed when the test ends; the test fails if an error was logged.
+    `.namesrv_address`; `.store` is the store. It is closed when the test ends; the test fails if an error was logged. Sends may
+    wait a minute before they are answered "busy", because the machine of a test may be busy.
     `@pytest.mark.rocketmq_broker(autoCreateTopicEnable=False)` gives it options."""
     from rmq_store.broker.serving import Broker
 
-    options: dict[str, Any] = {"profile": "test", "_environment": {}} | _marked(request, "rocketmq_broker")
+    options: dict[str, Any] = {"profile": "test", "_environment": {}, "waitTimeMillsInSendQueue": 60_000}
+    options |= _marked(request, "rocketmq_broker")
     with _no_errors("@pytest.mark.rocketmq_broker has options that avoid them"), Broker.open(
             tmp_path / "broker", **options) as broker:
         yield broker

@@ -9,6 +9,7 @@ uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
 void **rmq_connection_own(rmq_connection *c) { return c->own; }
 int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
+int64_t rmq_connection_waited(const rmq_connection *c) { return c->stalled_since ? c->net->now - c->stalled_since : 0; }
 static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
 int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }
 
@@ -186,11 +187,13 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
             rmq_count(&c->net->counts.stalls, 1);
             c->net->stalled += !c->stalled;
             c->stalled = 1;
+            if (c->stalled_since == 0) c->stalled_since = c->net->now;     /* all that waits behind it had come by then */
             break;
         }
         done += (size_t)size;
         served++;
     }
+    if (!c->stalled) c->stalled_since = 0;
     if (served && c->net->service.turn) c->net->service.turn(c->net->service.ctx);
     rmq_count(&c->net->counts.requests, served);
     return done;

@@ -7,7 +7,8 @@
 static rmq_item *item_new(rmq_connection *c, int kind, const void *data, size_t n) {
     rmq_item *item = malloc(sizeof *item + n);
     if (item == NULL) return NULL;
-    *item = (rmq_item){.connection = c->id, .came_ns = c->net->now, .kind = kind, .size = (int32_t)n};
+    int64_t came = c->stalled_since ? c->stalled_since : c->net->now;
+    *item = (rmq_item){.connection = c->id, .came_ns = came, .kind = kind, .size = (int32_t)n};
     if (n) memcpy(item->data, data, n);
     return item;
 }

@@ -77,7 +77,7 @@ typedef struct rmq_opened {
 typedef struct rmq_item {
     struct rmq_item *next;
     uint64_t connection;
-    int64_t came_ns;        /* monotonic */
+    int64_t came_ns;        /* monotonic; what waited for room came when it began to wait */
     int32_t kind, size;
     unsigned char data[];
 } rmq_item;
@@ -98,6 +98,8 @@ void **rmq_connection_own(rmq_connection *c);           /* two words of the serv
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
 int rmq_connection_listener(const rmq_connection *c);
+/* ns since the request at hand was answered RMQ_LATER, or one before it; 0: it was not */
+int64_t rmq_connection_waited(const rmq_connection *c);
 int rmq_connection_slow(const rmq_connection *c);       /* more of its answers is unread than it may be */
 /* Room for `n` bytes behind what is to be sent; NULL: no memory, and the connection is closed. */
 unsigned char *rmq_connection_room(rmq_connection *c, size_t n);

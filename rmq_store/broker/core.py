@@ -1,6 +1,7 @@
 """What the processors of one broker share, and the table of codes (RocketMQ: BrokerController)."""
 import itertools
 import logging
+import time
 from collections.abc import Callable
 
 from rmq_store.broker.clients import Clients
@@ -20,6 +21,8 @@ __all__ = ["BUSY", "Core", "Processor", "Processors"]
 log = logging.getLogger("rmq_store.broker")
 Processor = Callable[[Request], Frame | None]
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
+SENDS = (10, 310, 320)
+WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms"
 VERSIONS = {"4.9": 409, "5.x": 479}     # ordinals of 4.9.8 and 5.3.3, which clients switch on
 
 
@@ -104,10 +107,16 @@ class Processors:
 
     def later(self, processor: Processor, request: Request) -> bool:
         """Runs it in a worker. False: too much waits there."""
-        return self._core.workers.submit(lambda: self._run_later(processor, request), len(request.frame.body))
+        begun = time.monotonic()
+        return self._core.workers.submit(lambda: self._run_later(processor, request, begun), len(request.frame.body))
 
-    def _run_later(self, processor: Processor, request: Request) -> None:
-        answer = self.run(processor, request)
+    def _run_later(self, processor: Processor, request: Request, begun: float) -> None:
+        """A send that waited too long is not stored: its client has turned elsewhere, or is about to."""
+        waited_ms = (time.monotonic() - begun) * 1000
+        if request.frame.code in SENDS and waited_ms >= self._core.options["waitTimeMillsInSendQueue"]:
+            answer: Frame | None = request.answer(Code.SYSTEM_BUSY, WAITED % waited_ms)
+        else:
+            answer = self.run(processor, request)
         if answer is not None:
             self._core.reply(request, answer)
 

@@ -21,11 +21,12 @@ DEFAULTS: dict[str, Any] = {
     "enablePropertyFilter": True, "rejectTransactionMessage": False, "longPollingEnable": True, "shortPollingTimeMills": 1000,
     "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
     "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "channelExpiredTimeout": 120_000,
-    "validateSystemTopicWhenUpdateTopic": True, "advertise": ""}
-LIVE = frozenset(DEFAULTS) - {"brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "advertise"}
+    "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200, "advertise": ""}
+LIVE = frozenset(DEFAULTS) - {"brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "waitTimeMillsInSendQueue",
+                              "advertise"}
 _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNums": (1, 1024),
            "shortPollingTimeMills": (0, 3_600_000), "registerNameServerPeriod": (10_000, 60_000),
-           "channelExpiredTimeout": (1000, 86_400_000)}
+           "channelExpiredTimeout": (1000, 86_400_000), "waitTimeMillsInSendQueue": (1, 3_600_000)}
 
 
 def _snake(name: str) -> str:

@@ -8,7 +8,7 @@ import base64
 import binascii
 import datetime
 import math
-import uuid
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
         if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
             raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
         known["TIMER_DELIVER_MS"] = str(deliver_at)
-    known.setdefault("UNIQ_KEY", uuid.uuid4().hex.upper())
+    known.setdefault("UNIQ_KEY", os.urandom(16).hex().upper())
     return known
 
 

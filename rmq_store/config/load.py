@@ -5,7 +5,6 @@ name the option, the value, what was expected and, for a name, the nearest one t
 options of this store (options.py), not supported (another value than the default is an error), and without effect here, the
 broker's own among them (ignored, named in one log line a source).
 """
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -240,6 +239,8 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> None:
     all_names = [*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
     candidates = BY_NAME if source.origin == "environment" else all_names
     names = {plain(n): n for n in candidates}
+    import difflib  # for a misspelt name only
+
     near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.5)
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))

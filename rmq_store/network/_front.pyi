@@ -12,6 +12,8 @@ UNREAD_ALL: int
 PASSED_MAX: int
 PASSED_BYTES_MAX: int
 IDLE_S: float
+SENDS: tuple[int, ...]
+BUSY: int
 
 @final
 class FrontConnection:

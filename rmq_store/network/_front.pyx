@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.base.io._sync cimport rmq_load
 
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
@@ -41,6 +42,14 @@ UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before a 
 PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
+SENDS = (10, 310, 320)
+BUSY = 2
+
+cdef extern from "<time.h>" nogil:
+    enum: CLOCK_MONOTONIC
+    struct timespec:
+        int64_t tv_sec, tv_nsec
+    int clock_gettime(int clock, timespec *out)
 
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
@@ -152,8 +161,9 @@ cdef class Front:
     def use(self, StoreWait store not None, **facts):
         """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
         answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
-        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection. The end of the store ends
-        the front. Raises ValueError, StoreClosed, OSError."""
+        `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
+        long a send may wait for room, or for Python, before it is answered "busy". The end of the store ends the front. Raises
+        ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
         if self._started or self.service != NULL or self._ended():
@@ -223,6 +233,7 @@ cdef class Front:
         cdef FrontConnection c
         cdef const rmq_opened *opened
         cdef int kind = item.kind
+        cdef int64_t came_ns = item.came_ns
         cdef object number = item.connection
         try:
             if kind == RMQ_OPENED:
@@ -247,20 +258,34 @@ cdef class Front:
             if kind == RMQ_CLOSED:
                 self._on_close(c)
             else:
-                self._answer(c, data)
+                self._answer(c, data, came_ns)
         except Exception:               # of a handler: it costs this connection, and no other
             _log.exception("a request of %s failed", c.peer)
             c.close()
         return 0
 
-    def _answer(self, FrontConnection connection, bytes data):
+    cdef object _busy(self, frame, int64_t came_ns):
+        # The answer to a send that has waited here longer than its client should be kept; None for all others.
+        cdef timespec now
+        if self.service == NULL or frame.code not in SENDS:
+            return None
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        came_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec - came_ns
+        if came_ns < self.service.patience_ns:
+            return None
+        answer = frame.answer(BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                              f"{came_ns // 1_000_000}ms")
+        answer.language, answer.version = "JAVA", self.service.version
+        return answer
+
+    def _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
         try:
             frame = decode(data)
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
             connection.close()
             return
         if not frame.flag & _RESPONSE:
-            answer = connection.on_request(connection, frame)
+            answer = self._busy(frame, came_ns) or connection.on_request(connection, frame)
             if answer is not None and not frame.flag & _ONEWAY:
                 connection.send(encode(answer))
 
@@ -270,18 +295,21 @@ cdef class Front:
         if self.net == NULL:
             return {}
         n = rmq_net_counts_of(self.net)
-        return {"accepted": n.accepted, "refused": n.refused, "requests": n.requests, "passed": n.passed, "bad": n.bad,
-                "bytes_in": n.bytes_in, "bytes_out": n.bytes_out, "connections": n.connections, "stalls": n.stalls}
+        return {"accepted": rmq_load(&n.accepted), "refused": rmq_load(&n.refused), "requests": rmq_load(&n.requests),
+                "passed": rmq_load(&n.passed), "bad": rmq_load(&n.bad), "bytes_in": rmq_load(&n.bytes_in),
+                "bytes_out": rmq_load(&n.bytes_out), "connections": rmq_load(&n.connections), "stalls": rmq_load(&n.stalls)}
 
     def requests(self):
         """Requests that were answered without Python, by code: dict of int to int."""
         if self.service == NULL:
             return {}
-        return {10: self.service.sends_long, 310: self.service.sends, 11: self.service.pulls, 361: self.service.pulls_lite}
+        return {10: rmq_load(&self.service.sends_long), 310: rmq_load(&self.service.sends),
+                320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls),
+                361: rmq_load(&self.service.pulls_lite)}
 
     def held(self):
         """Pulls that are held: int."""
-        return self.service.held_count if self.service != NULL else 0
+        return rmq_load(&self.service.held_count) if self.service != NULL else 0
 
     def _forked(self):
         # The thread and its locks did not come along; the sockets did, and a peer must see them closed by its parent.

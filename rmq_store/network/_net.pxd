@@ -105,6 +105,7 @@ cdef extern from "rmq_net.h" nogil:
     void **rmq_connection_own(rmq_connection *c)
     int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
     int rmq_connection_listener(const rmq_connection *c)
+    int64_t rmq_connection_waited(const rmq_connection *c)
     bint rmq_connection_slow(const rmq_connection *c)
     unsigned char *rmq_connection_room(rmq_connection *c, size_t n)
     void rmq_connection_filled(rmq_connection *c, size_t n)

@@ -7,13 +7,14 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.access.reader._get cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
-                                           OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetRequest, get_found)
-from rmq_store.base.io._sync cimport rmq_count, rmq_load, rmq_load32
+                                           OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetCounts, GetRequest, get_count_disk,
+                                           get_found)
+from rmq_store.base.io._sync cimport rmq_add, rmq_count, rmq_load, rmq_load32
 from rmq_store.base.segment._file cimport log_file_release
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_physical
-from rmq_store.log.dispatch._dispatch cimport dispatch_waiter
+from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
@@ -172,6 +173,19 @@ cdef int32_t _code(const GetRequest *r) noexcept nogil:
     return PULL_OFFSET_MOVED
 
 
+cdef void _count(GetCounts *counts, GetRequest *r) noexcept nogil:
+    if r.found_count == 0:
+        rmq_add(&counts.missed, 1)
+        return
+    get_count_disk(r)
+    rmq_add(&counts.found, 1)
+    rmq_add(&counts.messages, r.found_count)
+    rmq_add(&counts.bytes, r.found_bytes)
+    if r.disk_count > 0:
+        rmq_add(&counts.disk_messages, r.disk_count)
+        rmq_add(&counts.disk_bytes, r.disk_bytes)
+
+
 cdef void _get(Service *s, Pull *p, GetRequest *r) noexcept nogil:
     r.topic, r.topic_size, r.queue_id = p.queue.topic, p.queue.topic_size, p.queue.queue_id
     r.codes = p.codes if p.codes_count > 0 else NULL
@@ -240,6 +254,8 @@ cdef int32_t _try(Service *s, rmq_connection *c, Pull *p, bint may_hold, bint fi
     code = _code(&r)
     if first and code == PULL_OFFSET_MOVED:
         return -1
+    if r.error == 0:
+        _count(s.gets, &r)
     if may_hold and not first and code == PULL_RETRY_IMMEDIATELY and r.error == 0:
         p.offset = r.next_offset        # what came does not match: the search continues behind it
         return 1
@@ -307,8 +323,8 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     at.first = s.held = mine[0] = h
     s.next_expiry = min(s.next_expiry, h.expires) if s.held_count > 0 else h.expires
     if s.held_count == 0:
-        dispatch_waiter(s.dispatcher, 1)
-    s.held_count += 1
+        dispatch_sleeper(s.dispatcher, 1)
+    rmq_count(&s.held_count, 1)
     held_here[0] += 1
     # What came between the look and the watch was not told to anybody: it is looked at again.
     if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
@@ -338,9 +354,9 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
     _leave_queue(s, h.at)
     free(h)
     (<int64_t *> &rmq_connection_own(c)[1])[0] -= 1
-    s.held_count -= 1
+    rmq_count(&s.held_count, -1)
     if s.held_count == 0:
-        dispatch_waiter(s.dispatcher, -1)
+        dispatch_sleeper(s.dispatcher, -1)
 
 
 cdef void _again(Service *s, Held *h, bint may_hold) noexcept nogil:

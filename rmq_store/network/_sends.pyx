@@ -4,24 +4,28 @@ What is stored is what a put stores: the same append under the same lock. Proper
 own, as RocketMQ stores them; their order is the request's, and RocketMQ's that of a Java HashMap.
 """
 from libc.stdint cimport int32_t, int64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
+from rmq_store.codec._batch cimport (BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_args, batch_begin,
+                                     batch_next)
 from rmq_store.codec._layout cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, HOST_V4_SIZE, HOST_V6_SIZE,
                                       PROPERTIES_SIZE_MAX)
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
 from rmq_store.codec._text cimport Property, property_next
 from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy,
-                                           log_dispatch, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
+                                           log_dispatch, log_lock_begin, log_lock_end_quick, log_reserve, log_reserve_max,
+                                           log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
                                      rmq_answer, rmq_answer_begin, rmq_answer_end, rmq_answer_integer, rmq_answer_text,
                                      rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
-                                     rmq_connection_room, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send,
-                                     rmq_send_decode, rmq_text)
-from rmq_store.network._state cimport UNIQUE_MAX, WAITING_MAX, Service, Waiting
+                                     rmq_connection_room, rmq_connection_waited, rmq_done, rmq_frame, rmq_net_find,
+                                     rmq_net_now, rmq_send, rmq_send_decode, rmq_text)
+from rmq_store.network._state cimport BATCH_MAX, ID_SIZE, UNIQUE_MAX, WAITING_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
@@ -31,8 +35,11 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<arpa/inet.h>" nogil:
     unsigned short ntohs(unsigned short n)
 
+cdef int64_t STREAM_NS = 20_000     # sends that come faster are a stream: the committer gathers them
+
 cdef enum:
-    SENT, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
+    SEND_BATCH = 320
+    SENT = 0, SYSTEM_BUSY = 2, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
     V4_PORT = HOST_V4_SIZE - 4, V6_PORT = HOST_V6_SIZE - 4      # where a host has its port
     NAMES_MAX = 64              # properties of one message that are compared with each other
 
@@ -73,7 +80,7 @@ cdef bint _is_plain(const char *text, int32_t size) noexcept nogil:
     return True
 
 
-cdef int32_t _rewrite(Service *s, rmq_text given, bint *waits, rmq_text *unique) noexcept nogil:
+cdef int32_t _rewrite(Service *s, rmq_text given, bint batch, bint *waits, rmq_text *unique) noexcept nogil:
     # The properties as they are stored, in s.properties. Their size; -1: Python has to look.
     cdef Property[NAMES_MAX] seen
     cdef int32_t n = 0, i
@@ -93,7 +100,7 @@ cdef int32_t _rewrite(Service *s, rmq_text given, bint *waits, rmq_text *unique)
         n += 1
         if _named(p, b"WAIT", 4):
             waits[0] = not (p.value_size == 5 and memcmp(p.value, b"false", 5) == 0)
-            if not s.compat5:
+            if not s.compat5 and not batch:
                 continue
         elif _named(p, b"UNIQ_KEY", 8):
             unique.at, unique.size = p.value, p.value_size
@@ -130,19 +137,30 @@ cdef void _message_id(const Service *s, int64_t offset, char *out) noexcept nogi
         out[2 * i + 1] = b"0123456789ABCDEF"[raw[i] & 15]
 
 
+cdef int32_t _message_ids(Service *s, const Waiting *w) noexcept nogil:
+    # In s.ids, with commas between. How many bytes.
+    cdef int32_t size = ID_SIZE if s.plain.sys_flag & FLAG_STORE_V6 else ID_SIZE - 24
+    cdef int32_t i, at = 0
+    for i in range(max(w.count, 1)):
+        if i > 0:
+            s.ids[at] = c","
+            at += 1
+        _message_id(s, w.offsets[i] if w.count > 0 else w.offset, &s.ids[at])
+        at += size
+    return at
+
+
 cdef void _answer(Service *s, rmq_connection *c, const Waiting *w, int32_t code) noexcept nogil:
     cdef rmq_answer a
-    cdef char[56] msg_id
     cdef const char *remark = NULL
-    cdef unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * w.unique_size)
+    cdef unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * w.unique_size + w.count * (ID_SIZE + 1))
     if to == NULL:
         return
     if code == SERVICE_NOT_AVAILABLE:
         remark = b"service not available now."
     rmq_answer_begin(&a, to, w.serialize, code, w.opaque, s.version, remark)
     if code != SERVICE_NOT_AVAILABLE:
-        _message_id(s, w.offset, msg_id)
-        rmq_answer_text(&a, b"msgId", msg_id, 56 if s.plain.sys_flag & FLAG_STORE_V6 else 32)
+        rmq_answer_text(&a, b"msgId", s.ids, _message_ids(s, w))
         rmq_answer_integer(&a, b"queueId", w.queue_id)
         rmq_answer_integer(&a, b"queueOffset", w.queue_offset)
         rmq_answer_text(&a, b"MSG_REGION", s.region, s.region_size)
@@ -156,6 +174,14 @@ cdef void _answer(Service *s, rmq_connection *c, const Waiting *w, int32_t code)
 
 
 # ---- one send
+
+cdef struct Prepared:
+    RecordArgs args
+    Queue *queue
+    rmq_text unique
+    int32_t queue_id
+    bint waits                  # for the device
+
 
 cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
     # An IPv4 address behind an IPv6 socket is one of four bytes.
@@ -178,6 +204,23 @@ cdef Queue *_queue(Service *s, TopicRow *t, int32_t queue_id) noexcept nogil:
     return t.queues[queue_id]
 
 
+cdef rmq_done _later(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    # There is no room: the send waits, and the ones behind it; after a while they are told, so that the client turns elsewhere.
+    cdef int64_t waited = rmq_connection_waited(c)
+    cdef rmq_answer a
+    cdef char[128] remark
+    cdef unsigned char *to
+    if waited < s.patience_ns:
+        return RMQ_LATER
+    to = NULL if f.flag & RMQ_ONEWAY else rmq_connection_room(c, RMQ_ANSWER_ROOM)
+    if to != NULL:
+        snprintf(remark, 128, b"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %lldms",
+                 <long long> (waited // 1_000_000))
+        rmq_answer_begin(&a, to, f.serialize, SYSTEM_BUSY, f.opaque, s.version, remark)
+        rmq_connection_filled(c, rmq_answer_end(&a, 0))
+    return RMQ_DONE
+
+
 cdef rmq_done _lacking(Service *s, int status, int64_t size) noexcept nogil:
     # What the append lacked is asked for, and waited for by asking again. What will not come is an error, which Python tells.
     cdef int rc
@@ -185,6 +228,8 @@ cdef rmq_done _lacking(Service *s, int status, int64_t size) noexcept nogil:
         rc = log_wait_room(s.log, size, 0)
         rmq_event_wake(&s.log.commit_wanted)
     elif status == APPEND_NEED_FILE:
+        if rmq_load32(&s.log.alloc.error) < 0:      # the last try, which asking again would forget: Python tries and tells
+            return RMQ_PASS
         rc = log_wait_file(s.log, size, 0)
     else:
         return RMQ_PASS
@@ -213,56 +258,148 @@ cdef int32_t _queue_id(Service *s, const TopicRow *t, int32_t wanted) noexcept n
     return <int32_t> (s.turn % t.write_queues)
 
 
-cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
-    cdef rmq_send h
-    cdef RecordArgs a
-    cdef Appended out
-    cdef Waiting w
-    cdef rmq_text unique
-    cdef bint waits = True
+cdef TopicRow *_prepared(Service *s, rmq_connection *c, const rmq_frame *f, rmq_send *h, Prepared *p) noexcept nogil:
+    # What one message and a batch have in common, before anything is stored. NULL: Python has to look.
     cdef TopicRow *t
-    cdef Queue *q
-    cdef int status
-    cdef int32_t queue_id
-    if rmq_load32(s.put_checks) != 0 or rmq_send_decode(f, &h) < 0 or h.batch or log_busy(s.log):
-        return RMQ_PASS
+    cdef rmq_text unique
+    if rmq_load32(s.put_checks) != 0 or rmq_send_decode(f, h) < 0 or log_busy(s.log):
+        return NULL
     t = tables_topic(s.tables, h.topic)
-    if t == NULL or not t.perm & PERM_WRITE or not _arguments(s, &a, c, f, &h):
-        return RMQ_PASS
-    queue_id = _queue_id(s, t, h.queue_id)
+    if t == NULL or not t.perm & PERM_WRITE or not _arguments(s, &p.args, c, f, h):
+        return NULL
+    p.queue_id = _queue_id(s, t, h.queue_id)
+    p.waits = True
     unique.at, unique.size = NULL, 0
-    a.properties = s.properties
-    a.properties_size = _rewrite(s, h.properties, &waits, &unique)
-    if queue_id < 0 or a.properties_size < 0 or unique.size > UNIQUE_MAX or not _is_plain(unique.at, unique.size):
-        return RMQ_PASS
-    q = _queue(s, t, queue_id)
-    if q == NULL:
-        return RMQ_PASS
-    a.topic, a.topic_size, a.queue_id = t.name, t.size, queue_id
-    record_prepare(&a)
-    if a.properties_total > PROPERTIES_SIZE_MAX or a.size > rmq_load(s.record_size_max):
-        return RMQ_PASS
-    waits = waits and s.sync_mode
-    if waits and not _room_to_wait(s):
-        return RMQ_LATER
-    a.body_crc = body_crc32(a.body, a.body_size)
-    status = log_append(s.log, &a, q, log_lock_begin(s.log), &out)
-    if log_lock_end_quick(s.log):
-        s.dispatch_due = True
-    if status != APPEND_OK:
-        return _lacking(s, status, a.size)
-    rmq_count(&s.sends_long if f.code == 10 else &s.sends, 1)
-    w.end, w.offset, w.queue_offset, w.queue_id = out.offset + a.size, out.offset, out.queue_offset, queue_id
-    w.opaque, w.serialize = f.opaque, f.serialize
-    w.unique_size = unique.size if s.compat5 else 0
+    p.args.properties = s.properties
+    p.args.properties_size = _rewrite(s, h.properties, f.code == SEND_BATCH, &p.waits, &unique)
+    if p.queue_id < 0 or p.args.properties_size < 0 or unique.size > UNIQUE_MAX or not _is_plain(unique.at, unique.size):
+        return NULL
+    p.queue = _queue(s, t, p.queue_id)
+    if p.queue == NULL:
+        return NULL
+    p.args.topic, p.args.topic_size, p.args.queue_id = t.name, t.size, p.queue_id
+    p.waits = p.waits and s.sync_mode
+    p.unique = unique
+    return t
+
+
+cdef void _stored(Service *s, rmq_connection *c, const rmq_frame *f, const Prepared *p, Waiting *w) noexcept nogil:
+    # It is in the log: the answer, or its place among those that wait for the device.
+    w.queue_id, w.opaque, w.serialize = p.queue_id, f.opaque, f.serialize
+    w.unique_size = p.unique.size if s.compat5 else 0
     if w.unique_size > 0:
-        memcpy(w.unique, unique.at, w.unique_size)
-    if waits and not f.flag & RMQ_ONEWAY:
-        _wait(s, c, &w)
+        memcpy(w.unique, p.unique.at, w.unique_size)
+    if p.waits and not f.flag & RMQ_ONEWAY:
+        _wait(s, c, w)
     else:
         s.nudge_due = True
         if not f.flag & RMQ_ONEWAY:
-            _answer(s, c, &w, SENT)
+            _answer(s, c, w, SENT)
+
+
+cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    cdef rmq_send h
+    cdef Prepared p
+    cdef Appended out
+    cdef Waiting w
+    cdef int status
+    if _prepared(s, c, f, &h, &p) == NULL or h.batch:
+        return RMQ_PASS
+    record_prepare(&p.args)
+    if p.args.properties_total > PROPERTIES_SIZE_MAX or p.args.size > rmq_load(s.record_size_max):
+        return RMQ_PASS
+    if p.waits and not _room_to_wait(s):
+        return _later(s, c, f)
+    p.args.body_crc = body_crc32(p.args.body, p.args.body_size)
+    status = log_append(s.log, &p.args, p.queue, log_lock_begin(s.log), &out)
+    if log_lock_end_quick(s.log):
+        s.dispatch_due = True
+    if status != APPEND_OK:
+        return _later(s, c, f) if _lacking(s, status, p.args.size) == RMQ_LATER else RMQ_PASS
+    rmq_count(&s.sends_long if f.code == 10 else &s.sends, 1)
+    w.end, w.offset, w.queue_offset = out.offset + p.args.size, out.offset, out.queue_offset
+    w.count, w.offsets = 0, NULL
+    _stored(s, c, f, &p, &w)
+    return RMQ_DONE
+
+
+# ---- a batch: its messages in one file, in one turn of the lock
+
+cdef int32_t _measure(Service *s, RecordArgs *a, const rmq_frame *f, int64_t *total) noexcept nogil:
+    # How many messages it has, with the sum of each in s.crcs, and the bytes of their records. 0: Python has to look.
+    cdef BatchReader r
+    cdef BatchElement e
+    cdef const char *text
+    cdef Property own
+    cdef int status
+    cdef int32_t n = 0
+    total[0] = 0
+    batch_begin(&r, f.body, f.body_size)
+    while True:
+        status = batch_next(&r, &e)
+        if status != BATCH_ELEMENT:
+            return n if status == BATCH_END else 0
+        text = e.properties
+        while s.lights and property_next(&text, e.properties + e.properties_size, &own):
+            if _is_odd(s, &own):
+                return 0
+        if n == BATCH_MAX:
+            return 0
+        s.crcs[n] = body_crc32(e.body, e.body_size)
+        total[0] += batch_args(a, &e)
+        if a.properties_total > PROPERTIES_SIZE_MAX or a.size > rmq_load(s.record_size_max):
+            return 0
+        n += 1
+
+
+cdef int _place(Service *s, Prepared *p, const rmq_frame *f, int64_t total, Waiting *w) noexcept nogil:
+    # A status of log_append. The put lock is held.
+    cdef BatchReader r
+    cdef BatchElement e
+    cdef Appended out
+    cdef int64_t now = log_lock_begin(s.log)
+    cdef int32_t n = 0
+    cdef int status = log_reserve(s.log, total)
+    out.offset = out.queue_offset = 0
+    batch_begin(&r, f.body, f.body_size)
+    while status == APPEND_OK and batch_next(&r, &e) == BATCH_ELEMENT:     # only the fence can come between
+        batch_args(&p.args, &e)
+        p.args.body_crc = s.crcs[n]
+        status = log_append(s.log, &p.args, p.queue, now, &out)
+        w.offsets[n] = out.offset
+        if n == 0:
+            w.offset, w.queue_offset = out.offset, out.queue_offset
+        n += 1
+    w.end = out.offset + p.args.size
+    return status
+
+
+cdef rmq_done batch_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
+    cdef rmq_send h
+    cdef Prepared p
+    cdef Waiting w
+    cdef int64_t total
+    cdef int status
+    if f.body_size == 0 or s.plain.crc_property or _prepared(s, c, f, &h, &p) == NULL:
+        return RMQ_PASS
+    p.args.more_properties, p.args.more_properties_size = p.args.properties, p.args.properties_size
+    w.count = _measure(s, &p.args, f, &total)
+    if w.count == 0 or total > log_reserve_max(s.log):
+        return RMQ_PASS
+    if p.waits and not _room_to_wait(s):
+        return _later(s, c, f)
+    w.offsets = <int64_t *> malloc(w.count * sizeof(int64_t)) if p.waits else s.offsets
+    if w.offsets == NULL:
+        return RMQ_PASS
+    status = _place(s, &p, f, total, &w)
+    if log_lock_end_quick(s.log):
+        s.dispatch_due = True
+    if status != APPEND_OK:
+        if p.waits:
+            free(w.offsets)
+        return _later(s, c, f) if _lacking(s, status, total) == RMQ_LATER else RMQ_PASS
+    rmq_count(&s.batches, 1)
+    _stored(s, c, f, &p, &w)
     return RMQ_DONE
 
 
@@ -301,6 +438,8 @@ cdef void _settle(Service *s, int32_t code) noexcept nogil:
     s.waiting_count -= 1
     if c != NULL:
         _answer(s, c, w, code)
+    if w.count > 0:
+        free(w.offsets)
 
 
 cdef void sends_flushed(Service *s) noexcept nogil:
@@ -318,17 +457,23 @@ cdef void sends_flushed(Service *s) noexcept nogil:
             _settle(s, SENT)
 
 
-cdef void sends_turn(Service *s) noexcept nogil:
+cdef bint sends_turn(Service *s) noexcept nogil:
     cdef int64_t wanted
-    if s.dispatch_due:
+    cdef bint dispatched = s.dispatch_due
+    if dispatched:
         s.dispatch_due = False
         log_dispatch(s.log)
     if s.nudge_due:
         s.nudge_due = False
+        # A commit that need not gather more comes at once where a consumer waits for it, not at the committer's next look.
+        if (s.held_count > 0 and s.log.pool != NULL and rmq_load(&s.log.commit_interval_max_ns) == 0
+                and rmq_net_now(s.net) - s.commit_asked >= STREAM_NS):
+            s.commit_asked = rmq_net_now(s.net)
+            rmq_event_wake(&s.log.commit_wanted)
         if s.sync_mode and rmq_load32(&s.log.flush_asleep) != 0:
             rmq_event_wake(&s.log.flush_wanted)
     if s.waiting_count == 0:
-        return
+        return dispatched
     wanted = s.waiting[(s.waiting_first + s.waiting_count - 1) % s.waiting_room].end
     if wanted > s.ahead.wanted:
         sends_flushed(s)                # arms
@@ -336,6 +481,7 @@ cdef void sends_turn(Service *s) noexcept nogil:
         rmq_fence()
         if rmq_load32(&s.ahead.asleep) != 0:
             rmq_event_wake(&s.ahead.more)
+    return dispatched
 
 
 cdef void sends_tick(Service *s) noexcept nogil:

@@ -10,7 +10,7 @@ from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
-from rmq_store.network._sends cimport send_request, sends_ending, sends_flushed, sends_tick, sends_turn
+from rmq_store.network._sends cimport batch_request, send_request, sends_ending, sends_flushed, sends_tick, sends_turn
 from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport Tables, tables_free
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
@@ -35,6 +35,8 @@ cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcep
         return RMQ_PASS
     if f.code == 310 or f.code == 10:
         return send_request(<Service *> ctx, c, f)
+    if f.code == 320:
+        return batch_request(<Service *> ctx, c, f)
     if f.code == 11 or f.code == 361:
         return pull_request(<Service *> ctx, c, f)
     return RMQ_PASS
@@ -48,7 +50,11 @@ cdef void _begin(void *ctx) noexcept nogil:
 
 
 cdef void _turn(void *ctx) noexcept nogil:
-    sends_turn(<Service *> ctx)
+    # While pulls are held a send is dispatched here, if the dispatcher sleeps, and its message goes out with the send's answer:
+    # no other thread has to wake up in between.
+    cdef Service *s = <Service *> ctx
+    if sends_turn(s) and s.held_count > 0:
+        pulls_arrived(s)
 
 
 cdef void _woken(void *ctx, int which) noexcept nogil:
@@ -122,6 +128,7 @@ cdef int _know_store(Service *s, StoreWait store) except -1:
     s.memory_bytes, s.scan_bytes_max = &store.memory_bytes, &store.scan_bytes_max
     s.bytes_max_memory, s.count_max_memory = &store.bytes_max_memory, &store.count_max_memory
     s.bytes_max_disk, s.count_max_disk = &store.bytes_max_disk, &store.count_max_disk
+    s.gets = &store.native
     s.units_per_file, s.ext_enabled = store.units_per_file, store.ext_enabled
     s.plain = store.plain
     s.plain.trailing_separator = False      # the stored properties are whole
@@ -136,6 +143,7 @@ cdef int _know_broker(Service *s, object facts) except -1:
     cdef bytes stamp
     s.version = facts.get("version", 479 if s.compat5 else 409)
     s.trace_on = facts.get("trace_on", True)
+    s.patience_ns = facts.get("wait_in_send_queue_ms", 200) * 1_000_000
     s.long_polling = facts.get("long_polling", True)
     s.held_of_one = facts.get("held_of_one", 20_000)
     s.short_polling_ns = facts.get("short_polling_ms", 1000) * 1_000_000

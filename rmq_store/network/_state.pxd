@@ -2,7 +2,7 @@
 # runs.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from rmq_store.access.reader._get cimport Found
+from rmq_store.access.reader._get cimport Found, GetCounts
 from rmq_store.access.writer._ahead cimport Ahead, Sink
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log
@@ -16,6 +16,8 @@ cdef enum:
     UNIQUE_MAX = 64             # bytes of a UNIQ_KEY that goes into answers
     STAMP_MAX = 1024
     WAITING_MAX = 1 << 17       # sends that wait for the device
+    BATCH_MAX = 1024            # messages of a batch; a larger one is Python's
+    ID_SIZE = 56                # of the id of a message, at most
 
     FOUND_MAX = 1000            # messages of one pull
     HELD_MAX = 200_000          # pulls
@@ -65,6 +67,8 @@ cdef struct Waiting:
     int32_t serialize
     int32_t queue_id
     int32_t unique_size
+    int32_t count               # of a batch's messages; 0: one message, no batch
+    int64_t *offsets            # of a batch's messages, malloc's
     char unique[UNIQUE_MAX]
 
 cdef struct Service:
@@ -83,6 +87,7 @@ cdef struct Service:
     const int64_t *bytes_max_disk
     const int64_t *count_max_disk
     const int64_t *scan_bytes_max
+    GetCounts *gets
     int64_t units_per_file
     bint ext_enabled
     RecordArgs plain            # a put's, but for what the request says
@@ -100,8 +105,10 @@ cdef struct Service:
     Tables *tables
     Tables *next_tables         # atomic: what Python has made since
     # ---- sends
+    int64_t patience_ns         # a send that has waited so long for room is answered "busy"
     int64_t turn                # picks queues
     bint dispatch_due           # log_dispatch is to be called
+    int64_t commit_asked        # when the committer was last woken for a held pull
     bint nudge_due              # somebody does not wait for the device, and it is synchronous
     Ahead ahead
     Sink sink
@@ -121,10 +128,13 @@ cdef struct Service:
     int64_t next_expiry         # monotonic ns, before which none expires
     int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
     # ---- counts: rmq_count
-    int64_t sends, sends_long
+    int64_t sends, sends_long, batches
     int64_t pulls, pulls_lite
     int64_t pulled_messages
     int64_t pulled_bytes
     # ---- of the request at hand
     Found found[FOUND_MAX]
     char properties[1 << 16]    # of the send at hand
+    int32_t crcs[BATCH_MAX]
+    int64_t offsets[BATCH_MAX]
+    char ids[BATCH_MAX * (ID_SIZE + 1)]

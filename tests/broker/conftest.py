@@ -7,7 +7,8 @@ from tests.broker.peer import Peer
 
 @pytest.fixture
 def broker(tmp_path):
-    with Broker.open(tmp_path / "store", profile="test") as broker:
+    # On a busy machine a send may wait longer than a client should.
+    with Broker.open(tmp_path / "store", profile="test", waitTimeMillsInSendQueue=60_000) as broker:
         yield broker
 
 

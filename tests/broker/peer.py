@@ -8,7 +8,10 @@ TIMEOUT_S = 30
 
 
 class Peer:
-    """One connection. Not thread-safe."""
+    """One connection. Not thread-safe. hear(fields of a send, its answer): told of each answer, where the trace of a test is
+    judged (tests/trace/recorder.py)."""
+
+    hear = None
 
     def __init__(self, address, serialize=0):
         host, port = address.rsplit(":", 1)
@@ -16,6 +19,7 @@ class Peer:
         self.serialize = serialize
         self.pushed = []
         self.answers = {}
+        self.asked = {}
         self._opaque = 0
 
     def __enter__(self):
@@ -42,6 +46,8 @@ class Peer:
         if isinstance(body, dict):
             body = json.dumps(body).encode()
         ext = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in ext.items()}
+        if code in (10, 310, 320):
+            self.asked[self._opaque] = ext
         self.sock.sendall(encode(Frame(code, self._opaque, ext, body, frame_flag, language="JAVA",
                                        serialize=self.serialize)))
         return self._opaque
@@ -61,6 +67,9 @@ class Peer:
         frame = self.read()
         if frame.flag & RESPONSE:
             self.answers[frame.opaque] = frame
+            asked = self.asked.pop(frame.opaque, None)
+            if asked is not None and self.hear is not None:
+                self.hear(asked, frame)
         else:
             self.pushed.append(frame)
 

@@ -158,8 +158,8 @@ def run_victim(root: str, config: str, starts: list[int], rnd: random.Random) ->
 class Directory:
     """One store that lives through several kills, and what it must hold."""
 
-    def __init__(self, root: str, config: str) -> None:
-        self.root, self.config = root, config
+    def __init__(self, root: str, config: str, in_flight: list[int] | None = None) -> None:
+        self.root, self.config, self.in_flight = root, config, in_flight or IN_FLIGHT
         self.lossy = config.startswith("pool-async")
         self.places: list[dict[int, int]] = [{}, {}, {}, {}]       # of each producer: number -> offset, acknowledged
         self.counts = [0, 0, 0, 0]                                 # messages there after the last look
@@ -192,7 +192,7 @@ class Directory:
         for producer, places in enumerate(self.places):
             here = found[producer]
             acked = max((n for p, n, _ in acks if p == producer), default=self.counts[producer] - 1)
-            if len(here) > max(acked + 1, self.counts[producer]) + IN_FLIGHT[producer]:
+            if len(here) > max(acked + 1, self.counts[producer]) + self.in_flight[producer]:
                 wrong.append(f"producer {producer}: {len(here)} messages, only {acked + 1} were acknowledged")
             for number, offset in list(places.items()):
                 if here.get(number) == offset:

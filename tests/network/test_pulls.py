@@ -139,6 +139,19 @@ def test_what_a_pull_commits_is_passed_on(opened, passed):
         (15, 2, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "7"})]
 
 
+def test_pulls_are_counted_as_gets(opened):
+    store, front = opened()
+    put(store, *[b"x" * 100] * 10)
+    peer = Peer(front.address)
+    size = len(peer.ask(11, HEAD).body)
+    assert peer.ask(11, HEAD | {"queueOffset": "10", "sysFlag": "0"}).code == 19
+    assert peer.ask(11, HEAD | {"queueOffset": "99"}).code == PASSED            # Python gets, and counts it
+    found = {name: store.stats()[name] for name in ("gets_found", "gets_missed", "got_messages", "got_bytes")}
+    assert found == {"gets_found": 1, "gets_missed": 1, "got_messages": 10, "got_bytes": size}
+    store.get("T", 1, 0)
+    assert store.stats()["gets_found"] == 2 and store.stats()["got_bytes"] == 2 * size
+
+
 def test_a_peer_that_does_not_read_its_messages_holds_nothing(opened):
     store, front = opened(segment_size_bytes=1 << 22)
     put(store, *[b"x" * 30_000] * 100)

@@ -1,11 +1,15 @@
 """Sends that the network thread answers: what is stored, what the answer says, and what it leaves to Python."""
 import threading
+import time
 
 import pytest
 
+from rmq_store import MessageStore
+from rmq_store.network._front import Front
 from rmq_store.remoting.frame import BINARY, JSON, ONEWAY
 from tests.network.conftest import PASSED
-from tests.network.peer import Peer
+from tests.network.peer import LIMIT_S, Peer, serving
+from tests.soon import until
 
 HEAD = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "3",
         "i": "TAGS\1a\2WAIT\1true\2UNIQ_KEY\1ABC", "j": "2", "k": "false", "m": "false", "n": "broker-a"}
@@ -144,7 +148,8 @@ def test_a_synchronous_send_that_does_not_wait_is_answered_at_once(opened):
 
 
 def test_more_than_the_pool_holds_waits_for_room(opened, passed):
-    store, front = opened(pool_window_size_bytes=1 << 16, pool_window_count=2, write_path="pool", segment_size_bytes=1 << 18)
+    store, front = opened({"wait_in_send_queue_ms": 60_000}, pool_window_size_bytes=1 << 16, pool_window_count=2,
+                          write_path="pool", segment_size_bytes=1 << 18)
     peer = Peer(front.address)
     body = b"x" * 4000
     sender = threading.Thread(target=lambda: [peer.send(310, HEAD, body) for _ in range(2000)])
@@ -154,6 +159,35 @@ def test_more_than_the_pool_holds_waits_for_room(opened, passed):
     assert set(codes) == {0} and passed == []
     store.wait_dispatched()
     assert store.max_offset("T", 1) == 2000
+
+
+def test_a_send_that_waited_too_long_for_python_is_told(tmp_path):
+    held, begun, asked = threading.Event(), threading.Event(), []
+
+    def on_request(_connection, frame):
+        asked.append(frame.code)
+        begun.set()
+        held.wait(LIMIT_S)
+        return frame.answer(PASSED)
+
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 20) as store:
+        front = Front("127.0.0.1", 0, on_request, lambda connection: None)
+        front.use(store, wait_in_send_queue_ms=20)
+        with serving(front):
+            first, second = Peer(front.address), Peer(front.address)
+            first.send(99)
+            assert begun.wait(LIMIT_S)
+            second.send(310, HEAD, b"x")        # the topic is not known here: Python would make it
+            second.send(99)
+            until(lambda: front.counts()["passed"] == 3)
+            until_then = time.monotonic() + 0.02
+            until(lambda: time.monotonic() > until_then)
+            held.set()
+            assert first.receive().code == PASSED
+            answer = second.receive()
+            assert (answer.code, answer.language) == (2, "JAVA")
+            assert answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue")
+            assert second.receive().code == PASSED and asked == [99, 99]
 
 
 def test_a_store_that_closes_ends_its_front(opened):
@@ -168,8 +202,6 @@ def test_a_store_that_closes_ends_its_front(opened):
 
 
 def test_a_readonly_store_is_refused(opened, tmp_path):
-    from rmq_store import MessageStore
-    from rmq_store.network._front import Front
     store, _front = opened()
     front = Front("127.0.0.1", 0, lambda c, f: None, lambda c: None)
     with MessageStore.open(store.path, readonly=True) as reader, pytest.raises(ValueError, match="read-only"):

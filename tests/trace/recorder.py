@@ -3,6 +3,7 @@ and `rmqstore put`; in no production code. A store that a test opens without a p
 trace has no room for is not judged."""
 import functools
 import os
+import socket
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import rmq_store.cli.put
 import rmq_store.services.integrity.repair
 import rmq_store.store
+import tests.broker.peer
+import tests.network.peer
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.log.recovery.places import Places
@@ -117,7 +120,20 @@ class Recorder:
                             ("wait_dispatched", self._after_any)):
             patch.setattr(MessageStore, name, _wrapped(getattr(MessageStore, name), after))
         patch.setattr(MessageStore, "close", self._closing(MessageStore.close))
+        for peer in (tests.broker.peer.Peer, tests.network.peer.Peer):
+            patch.setattr(peer, "hear", staticmethod(self.answered))
         self._watch_tools(patch)
+
+    def answered(self, fields: dict[str, str], answer: Any) -> None:
+        """A send that came through the network, and was answered: SUCCESS of a synchronous store promises the device."""
+        properties = fields.get("i", fields.get("properties", ""))
+        if answer.code != 0 or "msgId" not in answer.ext or "WAIT\1false" in properties:
+            return
+        ids = [bytes.fromhex(one) for one in answer.ext["msgId"].split(",")]
+        places = [int.from_bytes(one[-8:], "big") for one in ids]
+        found = [store for store in list(self.stores) if _host_of(store) == ids[0][:-8]]
+        if len(found) == 1 and found[0].options.flush_mode == "sync":
+            self.tell(found[0], ("acked", found[0].path, places[0], places[-1] + 1))
 
     def _watch_tools(self, patch: pytest.MonkeyPatch) -> None:
         """repair, which writes by itself; and `rmqstore put`, which promises the device by how it ends."""
@@ -163,6 +179,13 @@ class Recorder:
                 self.stores.pop(store)[0].mark(("closed", store.path))
 
         return close_recorded
+
+
+def _host_of(store: MessageStore) -> bytes:
+    """As message ids have it."""
+    host, port = store.options.store_host.rsplit(":", 1)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.inet_pton(family, host.strip("[]")) + int(port).to_bytes(4, "big")
 
 
 def _waited(store: MessageStore, args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:

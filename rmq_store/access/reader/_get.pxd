@@ -50,6 +50,11 @@ cdef struct GetRequest:
     int error
 
 
+cdef struct GetCounts:
+    # Of gets by threads without the GIL: rmq_add.
+    int64_t found, missed, messages, bytes, disk_messages, disk_bytes
+
+
 cdef enum:
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -63,6 +68,8 @@ cdef enum:
 
 # What get does; the request has the store's limits. follows: another process writes the queues.
 cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) noexcept nogil
+# Sets disk_count and disk_bytes.
+cdef void get_count_disk(GetRequest *r) noexcept nogil
 # Whether an entry, by its tags code, may be of a message with one of the tags asked for.
 cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, int64_t code) noexcept nogil
 # Whether the bit map of an entry says that its message does not fulfil the filter.
@@ -79,6 +86,7 @@ cdef class StoreGet(StoreLook):
     cdef bint ext_enabled
     cdef int64_t gets_found, gets_missed, got_messages, got_bytes, got_disk_messages, got_disk_bytes    # under the GIL
     cdef int64_t bit_map_skips
+    cdef GetCounts native
     cdef rmq_histogram get_times
 
     cdef GroupFilter _registered(self, object topic, SqlFilter chosen)

@@ -283,7 +283,7 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
         r.next_offset = at
 
 
-cdef inline void _count_disk(GetRequest *r) noexcept nogil:
+cdef void get_count_disk(GetRequest *r) noexcept nogil:
     # Entries of a queue ascend in the log, so those far from its end come first: where all is recent, one comparison.
     r.disk_count = r.disk_bytes = 0
     while r.disk_count < r.found_count and r.log_end - r.found[r.disk_count].view.physical_offset > r.memory_bytes:
@@ -340,9 +340,11 @@ cdef class StoreGet(StoreLook):
 
     def _get_stats(self):
         """Counters of get since the store was opened: dict of str to int."""
-        return {"gets_found": self.gets_found, "gets_missed": self.gets_missed, "got_messages": self.got_messages,
-                "got_bytes": self.got_bytes, "got_disk_messages": self.got_disk_messages, "got_disk_bytes": self.got_disk_bytes,
-                "bit_map_skips": self.bit_map_skips}
+        cdef GetCounts *n = &self.native
+        return {"gets_found": self.gets_found + rmq_load(&n.found), "gets_missed": self.gets_missed + rmq_load(&n.missed),
+                "got_messages": self.got_messages + rmq_load(&n.messages), "got_bytes": self.got_bytes + rmq_load(&n.bytes),
+                "got_disk_messages": self.got_disk_messages + rmq_load(&n.disk_messages),
+                "got_disk_bytes": self.got_disk_bytes + rmq_load(&n.disk_bytes), "bit_map_skips": self.bit_map_skips}
 
     def _set_filters(self, FilterTable table):
         """Dispatch makes the bit maps of these filters from now on, None: none. Returns (log offset, newest store time): all
@@ -449,7 +451,7 @@ cdef class StoreGet(StoreLook):
         with nogil:
             begun = self.io.mono_ns(self.io.ctx) if timed else 0
             self._get(&r)
-            _count_disk(&r)
+            get_count_disk(&r)
             if timed:
                 rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
         self.calls -= 1
