@@ -1,7 +1,7 @@
 # One native thread that appends copies of messages that are due. Delay levels and timer messages each have one; what is due
 # when, and where that is noted, is theirs. Nothing in the thread touches Python.
 #
-# No put should notice the thread, however much is due at once. So it makes a copy ready before it takes the put lock; before that
+# No put should notice the thread, however much is due at once. It makes a copy ready before it takes the put lock. Before that
 # it brings the pages in which the log goes on into memory, as a page fault may wait for the disk. While others put, the thread
 # sleeps for a moment after each burst of copies: a put that needs the processor has it then.
 from libc.stdint cimport int32_t, int64_t
