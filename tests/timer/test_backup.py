@@ -3,7 +3,7 @@ import collections
 
 import pytest
 
-from rmq_store import backup, check_backup, restore
+from rmq_store import backup, check_backup, copy_messages, restore
 from rmq_store.services.backup import image
 from tests.timer.clock import NOW, SMALL, Clock, pending, read_to, taken, until
 
@@ -74,3 +74,21 @@ def test_all_files_of_the_timer_are_in_it(tmp_path):
         assert (tmp_path / "restored" / name).read_bytes() == (tmp_path / "s" / name).read_bytes(), name
     with clock.open(tmp_path / "restored", **SMALL) as s:
         assert pending(s) == 100
+
+
+def test_a_copy_as_it_is_goes_on_with_what_waits(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        put(s, b"early", 20, NOW + 2000)
+        put(s, b"late", 20, NOW + 60_000)
+        taken(s, 40)
+        clock.set(NOW + 3000)
+        read_to(s, NOW + 3000)
+    copy_messages(tmp_path / "s", tmp_path / "copy", as_is=True, _io=clock.io)
+    with clock.open(tmp_path / "copy") as s:
+        until(lambda: pending(s) == 20)
+        clock.set(NOW + 70_000)
+        read_to(s, clock.ms)
+        s.wait_dispatched(60)
+        assert collections.Counter(bytes(m.body) for m in s.scan("T")) == dict.fromkeys(
+            [b"%s %d" % (name, i) for name in (b"early", b"late") for i in range(20)], 1)
