@@ -12,7 +12,6 @@ from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.timer import recall_handle, recall_of
 from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken
 
-
 TIMES = [("TIMER_DELIVER_MS", NOW + 3000, NOW + 2000), ("TIMER_DELIVER_MS", NOW + 3001, NOW + 3000),
          ("TIMER_DELAY_MS", 1500, NOW + 1000), ("TIMER_DELAY_SEC", 60, NOW + 59_000)]
 

@@ -106,7 +106,8 @@ class TimerService:
         try:
             if os.fstat(self._wheel_fd).st_size != WHEEL_SIZE:
                 files.truncate(self._wheel_fd, WHEEL_SIZE)
-            self.wheel = TimerWheel(store, self._directory, self._starts(), (*self._check[:3], known))
+            self.wheel = TimerWheel(store, self._directory, self._starts(),
+                                    (self._check[0], self._check[1], self._check[2], known))
             if self.wheel.damaged_at is not None:
                 self._cut(self.wheel.damaged_at)
             if known is None:       # what is delivered before the next write can be told by it
