@@ -34,6 +34,7 @@ cdef struct Deliverer:
     int last_error                  # atomic
     int64_t delivered_end           # atomic: end in the log of what was delivered last
     unsigned char *scratch          # properties of one copy
+    int64_t row                     # copies since it last slept
     int64_t ready_to                # log offset up to which pages are in memory
     int64_t burst_ns                # when this burst of copies began, by the monotonic clock
     int64_t others_ns               # when others were last seen to put

@@ -4,6 +4,7 @@ Source: ScheduleMessageService.messageTimeup (4.9.8), TimerMessageStore.convert,
 """
 import os
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, strlen
@@ -71,6 +72,7 @@ cdef extern from * nogil:
 cdef enum:
     WAITS_MAX = 100             # for room or for a file, before it is tried again later
     BURST = 64                  # copies between two rests
+    ROW_MIN = 16                # copies in a row, before more are expected: a sync writes what was made ready in vain
     READY_BYTES = 128 << 10     # of the log, whose pages are brought into memory at once
     PAGE_MASK = 0xFFFF          # of the largest page there is
 
@@ -157,7 +159,7 @@ cdef void _make_ready(Deliverer *d, int32_t size) noexcept nogil:
     cdef int64_t begin, end
     cdef LogFile *f
     cdef int error = 0
-    if log.pool != NULL or at + size <= d.ready_to:
+    if log.pool != NULL or d.row < ROW_MIN or at + size <= d.ready_to:
         return
     f = row_find(log.row, at, &error)
     if f == NULL:
@@ -226,6 +228,7 @@ cdef int deliver_append(Deliverer *d, RecordArgs *a) noexcept nogil:
             return -ETIMEDOUT   # close() need not wait for room or for a file
     rmq_publish(&d.delivered_end, out.offset + a.size)
     rmq_add(&d.delivered, 1)
+    d.row += 1
     if d.sync_mode and rmq_load32(&d.log.flush_asleep) != 0:
         rmq_event_wake(&d.log.flush_wanted)
     _make_way(d)
@@ -243,11 +246,13 @@ cdef void deliver_failed(Deliverer *d, int error) noexcept nogil:
 
 
 cdef void deliver_sleep(Deliverer *d, int64_t delay_ms) noexcept nogil:
+    d.row = 0
     rmq_clock_sleep(d.arrivals_fd, d.clock_fd, delay_ms)
 
 
 # ---- the face
 
+@cython.no_gc_clear
 cdef class DeliveryThread:
     """The thread of a service that delivers. Control thread and close only, but for `poke`."""
 
