@@ -5,10 +5,11 @@ them. In this store --due messages are then due in one second, --rounds times, w
 sleeps for 0.1 ms after each. `pause_us` is the longest put in the two seconds around the delivery, `pause_without_us` the
 longest in two seconds just before; `ratio` is of the medians of the rounds. `late_ms` is when the last message is in the log,
 counted from the end of its slot. Then a put of 100 bytes with a delay beside one without, and put_many with times beside
-put_many without.
+put_many without. A machine on which others work makes pauses of its own: look at `load_average`, and at the medians.
 
     python -m bench.load.timers --pending 1000000 --due 100000
 """
+import os
 import re
 import statistics
 import time
@@ -94,7 +95,7 @@ def _round(store: MessageStore, due: int, seconds_to_put: float) -> dict[str, An
     while not done:
         done = _puts(store, SECONDS, before + due)[1]
     return {"late_ms": round((done - slot_ends) * 1e3), "pause_us": round(with_it * 1e6),
-            "pause_without_us": round(without * 1e6)}
+            "pause_without_us": round(without * 1e6), "load_average": round(os.getloadavg()[0], 1)}
 
 
 def _bursts(path: Path, due: int, rounds: int) -> dict[str, Any]:

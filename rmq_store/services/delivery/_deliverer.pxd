@@ -36,7 +36,8 @@ cdef struct Deliverer:
     unsigned char *scratch          # properties of one copy
     int64_t row                     # copies since it last slept
     int64_t ready_to                # log offset up to which pages are in memory
-    int64_t burst_ns                # when this burst of copies began, by the monotonic clock
+    int64_t rest_end_ns             # when it last rested, by the monotonic clock, and for how long
+    int64_t rested_ns
     int64_t others_ns               # when others were last seen to put
     int64_t puts_seen               # of the log, when this burst began
     int32_t burst                   # copies in it

@@ -78,7 +78,7 @@ cdef enum:
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef int64_t OTHERS_NS = 100_000_000        # so long after a put of somebody else there may be another
-cdef int64_t REST_NS = 150_000              # at most: 100,000 messages of one second rest for less than half of it
+cdef int64_t REST_NS = 150_000              # at most
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
@@ -178,20 +178,21 @@ cdef void _make_ready(Deliverer *d, int32_t size) noexcept nogil:
 
 
 cdef void _make_way(Deliverer *d) noexcept nogil:
-    # After a burst, for as long as it took, while others put.
+    # After a burst, while others put. It works at least as long as the last rest was, which may be late to end.
     cdef int64_t now, puts, worked
     d.burst += 1
     if d.burst < BURST:
         return
     now = d.log.io.mono_ns(d.log.io.ctx)
     puts = rmq_load(&d.log.puts)
+    worked = now - d.rest_end_ns
     if puts - d.puts_seen > d.burst:
         d.others_ns = now
-    if now - d.others_ns < OTHERS_NS and d.others_ns != 0:
-        worked = now - d.burst_ns
+    d.burst, d.puts_seen = 0, puts
+    if d.others_ns != 0 and now - d.others_ns < OTHERS_NS and worked >= d.rested_ns:
         rmq_rest(worked if worked < REST_NS else REST_NS)
-        now = d.log.io.mono_ns(d.log.io.ctx)
-    d.burst, d.burst_ns, d.puts_seen = 0, now, puts
+        d.rest_end_ns = d.log.io.mono_ns(d.log.io.ctx)
+        d.rested_ns = d.rest_end_ns - now
 
 
 cdef int deliver_append(Deliverer *d, RecordArgs *a) noexcept nogil:
