@@ -117,7 +117,7 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
 TRACED = {"broker", "cleaning", "cli", "config", "consumequeue", "consumer", "crash", "delay", "dispatch", "fault", "flush",
           "hooks", "index", "integrity", "io", "network", "property", "reader", "recovery", "regress", "spark", "statistics",
-          "store", "threads", "transaction", "waiting", "writer"}
+          "store", "threads", "timer", "transaction", "waiting", "writer"}
 
 
 @pytest.fixture(autouse=True)

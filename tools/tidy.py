@@ -48,6 +48,7 @@ ROOMS = {
     "access/waiting": ("arrivals: get(wait=), listeners, event loops", "callers, listeners"),
     "access/bulk": ("many records at once, for Spark and copies", "callers"),
     "services/consumer": ("groups, offsets, retries, config/*.json", "callers, control thread"),
+    "services/delivery": ("copies of messages that are due, by a thread that no put notices", "delay timer, timer"),
     "services/delay": ("delay levels", "delay timer"),
     "services/timer": ("timer messages at any time: timer wheel, timer log", "timer, control thread"),
     "services/compaction": ("the newest message of each key: tables and compaction logs", "callers, compaction"),

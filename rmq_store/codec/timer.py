@@ -7,9 +7,10 @@ Source: HookUtils.checkIfTimerMessage, transformTimerMessage, RecallMessageHandl
 import base64
 import binascii
 import datetime
+import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rmq_store.codec._properties import decode_properties, encode_properties
@@ -45,7 +46,12 @@ def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, 
     return _with_time(properties, deliver_at, delay)
 
 
-def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object, delay: object) -> dict[str, str]:
+def _unique() -> str:
+    return os.urandom(16).hex().upper()
+
+
+def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object, delay: object,
+               unique: Callable[[], str] = _unique) -> dict[str, str]:
     """The properties, the time of delivery and, so that the message can be recalled, a UNIQ_KEY."""
     known = dict(decode_properties(properties) if isinstance(properties, bytes) else properties or {})
     if deliver_at is not None and delay is not None:
@@ -64,7 +70,8 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
         if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
             raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
         known["TIMER_DELIVER_MS"] = str(deliver_at)
-    known.setdefault("UNIQ_KEY", os.urandom(16).hex().upper())
+    if "UNIQ_KEY" not in known:
+        known["UNIQ_KEY"] = unique()
     return known
 
 
@@ -72,6 +79,7 @@ def timed_messages(messages: Iterable[Any], properties: Mapping[str, str] | byte
                    delay: object) -> list[Any]:
     """The messages of a put_many, each with its time of delivery among its properties. Raises MessageIllegal."""
     found = []
+    begin, numbers = os.urandom(12).hex().upper(), itertools.count()       # a random number for each takes its time
     for message in messages:
         own: dict[str, Any] = {"body": message}
         if not isinstance(message, bytes | bytearray | memoryview) and hasattr(message, "keys"):
@@ -80,7 +88,8 @@ def timed_messages(messages: Iterable[Any], properties: Mapping[str, str] | byte
         if "deliver_at" in own or "delay" in own:       # its own goes before the common one, of whatever kind
             at, after = own.pop("deliver_at", None), own.pop("delay", None)
         if at is not None or after is not None:
-            own["properties"] = with_delay(own.get("properties", properties), None, at, after)
+            own["properties"] = _with_time(own.get("properties", properties), at, after,
+                                           lambda: f"{begin}{next(numbers) & 0xFFFFFFFF:08X}")
         found.append(message if own.keys() == {"body"} and own["body"] is message else own)
     return found
 

@@ -44,7 +44,7 @@ def test_every_thread_is_in_the_table_with_its_room():
     found = {}
     for path in (ROOT / "rmq_store").rglob("*.py*"):
         if path.suffix in (".py", ".pyx"):
-            for name in re.findall(r'start(?:_thread)?\([^\n]*"(rmq-\w+)"', path.read_text()):
+            for name in re.findall(r'(?:start(?:_thread)?|_begin)\([^\n]*"(rmq-\w+)"', path.read_text()):
                 room = path.parent.relative_to(ROOT / "rmq_store").as_posix()
                 assert found.setdefault(name, room) == room
     for path in (ROOT / "native/net").glob("*.c"):

@@ -1,13 +1,10 @@
-"""The files of the timer: damage, loss, old files, a store that was closed for long, and kills between any two steps."""
-import contextlib
-import shutil
+"""The files of the timer: damage, loss, old files, a store that was closed for long."""
 import struct
 
 import pytest
 
-from rmq_store import MessageStore, errors
-from rmq_store.base.io._io import ProbeIo
-from tests.timer.clock import NOW, SMALL, Clock, bodies, pending, read_to, taken, until
+from rmq_store import errors
+from tests.timer.clock import NOW, Clock, bodies, pending, read_to, taken, until
 
 UNIT = struct.Struct(">iqiqiqiiq")
 
@@ -120,44 +117,3 @@ def test_a_damaged_timercheck_is_named(tmp_path, content):
     (tmp_path / "s" / "config" / "timercheck").unlink()
     with Clock(NOW + 10_000).open(tmp_path / "s") as s:
         assert bodies(s, "T", 1) == [b"0"]
-
-
-def life(root, now, mode, put, freeze=0):
-    """Delivers what is due, puts, writes; every change of the disk from `freeze` on is lost. Whether one was."""
-    io = ProbeIo(keep_bytes=False)
-    io.set_clock(now, 0)
-    if freeze:
-        io.freeze("mutate", freeze)
-    with (contextlib.suppress(errors.RmqStoreError, OSError),
-          MessageStore.open(root, _io=io, index_enabled=False, **SMALL | mode | {"segment_size_bytes": 1 << 18}) as s):
-        for body in put:
-            s.put("T", body, deliver_at=now + 2000, wait=True)
-        if put:
-            until(lambda: io.frozen or s._timer.wheel.position()[2] == s.max_offset("rmq_sys_wheel_timer", 0) > 0)
-        until(lambda: io.frozen or s._timer.wheel.position()[0] >= now)
-        s._timer.write()
-    return io.frozen
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", [{}, {"flush_mode": "sync"}])
-def test_killed_between_any_two_steps(memory_disk, mode):
-    """A life delivers three messages and puts two; each change of the disk is once the last one. Nothing is lost."""
-    life(memory_disk / "full", NOW, mode, [b"0", b"1", b"2"])
-    for nth in range(1, 400):
-        root = memory_disk / "s"
-        shutil.copytree(memory_disk / "full", root)
-        frozen = life(root, NOW + 5000, mode, [b"3", b"4"], nth)
-        clock = Clock(NOW + 5000)
-        with clock.open(root, index_enabled=False, **mode | {"segment_size_bytes": 1 << 18}) as s:
-            waiting = s.max_offset("rmq_sys_wheel_timer", 0)
-            taken(s, waiting)
-            clock.set(NOW + 20_000)
-            read_to(s, NOW + 20_000)
-            s.wait_dispatched(60)
-            found = [bytes(m.body) for m in s.scan("T")]
-            assert set(found) == {b"%d" % i for i in range(waiting)}, f"killed at change {nth}: lost"
-        shutil.rmtree(root)
-        if not frozen:
-            break
-    assert not frozen and nth > 20

@@ -12,26 +12,28 @@ from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.timer import recall_handle, recall_of
 from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken
 
+TIMES = [("TIMER_DELIVER_MS", NOW + 3000, NOW + 2000), ("TIMER_DELIVER_MS", NOW + 3001, NOW + 3000),
+         ("TIMER_DELAY_MS", 1500, NOW + 1000), ("TIMER_DELAY_SEC", 60, NOW + 59_000)]
 
-@pytest.mark.parametrize(("name", "value", "out"), [
-    ("TIMER_DELIVER_MS", NOW + 3000, NOW + 2000), ("TIMER_DELIVER_MS", NOW + 3001, NOW + 3000),
-    ("TIMER_DELAY_MS", 1500, NOW + 1000), ("TIMER_DELAY_SEC", 60, NOW + 59_000)])
+
 @pytest.mark.parametrize("how", ["mapping", "bytes", "many", "async"])
-def test_the_properties_of_a_client_are_a_time_of_delivery(tmp_path, name, value, out, how):
+def test_the_properties_of_a_client_are_a_time_of_delivery(tmp_path, how):
     with Clock().open(tmp_path / "s") as s:
-        properties = {name: str(value), "UNIQ_KEY": "u"}
-        if how == "many":
-            s.put_many("T", [b"x"], queue_id=3, properties=properties)
-        elif how == "async":
-            s.put_async("T", b"x", queue_id=3, properties=properties).result()
-        elif how == "bytes":
-            s.put("T", b"x", queue_id=3, properties=f"{name}\1{value}\2UNIQ_KEY\1u\2".encode())
-        else:
-            s.put("T", b"x", queue_id=3, properties=properties)
+        for name, value, _ in TIMES:
+            properties = {name: str(value), "UNIQ_KEY": "u"}
+            if how == "many":
+                s.put_many("T", [b"x"], queue_id=3, properties=properties)
+            elif how == "async":
+                s.put_async("T", b"x", queue_id=3, properties=properties).result()
+            elif how == "bytes":
+                s.put("T", b"x", queue_id=3, properties=f"{name}\1{value}\2UNIQ_KEY\1u\2".encode())
+            else:
+                s.put("T", b"x", queue_id=3, properties=properties)
         s.wait_dispatched(60)
-        (message,) = s.get(TIMER, 0, 0)
-        assert message.properties == {**properties, "TIMER_OUT_MS": str(out), "REAL_TOPIC": "T", "REAL_QID": "3"}
-        assert [(t.topic, t.queue_id, t.deliver_ms) for t in s.timers()] == [("T", 3, out + 1000)]
+        assert [m.properties for m in s.scan(TIMER)] == [
+            {name: str(value), "UNIQ_KEY": "u", "TIMER_OUT_MS": str(out), "REAL_TOPIC": "T", "REAL_QID": "3"}
+            for name, value, out in TIMES]
+        assert [(t.topic, t.queue_id, t.deliver_ms) for t in s.timers()] == [("T", 3, out + 1000) for _, _, out in TIMES]
 
 
 def test_what_is_no_time_of_delivery(tmp_path):
@@ -64,6 +66,28 @@ def test_put_many_takes_times_for_all_and_for_each(tmp_path):
         assert bodies(s, "T", 3) == [b"2", b"0", b"3"]
         clock.set(NOW + 5000)
         assert bodies(s, "T", 4)[3] == b"1"
+
+
+def test_put_many_with_times_stores_what_single_puts_do(tmp_path):
+    """The bytes of both logs are the same but for the unique keys, and nothing is stored where one message is wrong."""
+    logs = []
+    for how in ("many", "single"):
+        with Clock().open(tmp_path / how, delay_levels="1s 2s") as s:
+            each = [{"body": b"%d" % i, "tags": "t", "properties": {"UNIQ_KEY": f"u{i}", "TIMER_DELAY_MS": f"{2000 + i}"}}
+                    for i in range(1100)]
+            each[7] = {"body": bytearray(b"now"), "keys": ["a", "b"], "properties": {"p": "q"}}
+            each[8] = {"body": memoryview(b"level"), "properties": {"DELAY": "1"}}
+            if how == "many":
+                with pytest.raises(errors.WheelTimerMsgIllegal):
+                    s.put_many("T", [*each, {"body": b"", "delay": 1e9}])
+                assert s.max_log_offset == 0
+                done = s.put_many("T", each, flag=5)
+                places = list(zip(done.offsets, done.queue_offsets, strict=True))
+            else:
+                places = [(r.offset, r.queue_offset) for r in (s.put("T", m.pop("body"), flag=5, **m) for m in each)]
+            taken(s, 1098)
+            logs.append((places, (tmp_path / how / "commitlog" / f"{0:020d}").read_bytes()[:places[-1][0]]))
+    assert logs[0] == logs[1]
 
 
 def test_a_hook_sees_and_changes_the_time(tmp_path):

@@ -3,14 +3,12 @@ import base64
 import datetime
 import os
 import struct
-import subprocess
-import sys
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import errors
 from rmq_store.status import PutStatus
-from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, read_to, taken, until
+from tests.timer.clock import NOW, TIMER, Clock, bodies, read_to, taken, until
 
 
 @pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
@@ -189,26 +187,3 @@ def test_levels_and_timers_work_side_by_side(tmp_path):
         clock.set(NOW + 1000)
         s._delay.timer.poke()
         assert sorted(bodies(s, "T", 2)) == [b"level", b"timer"]
-
-
-CHILD = """
-import os, sys, time
-from rmq_store import MessageStore
-s = MessageStore.open(sys.argv[1], segment_size_bytes=1 << 20, index_slots=100, index_entries_max=1000,
-                      timer_log_file_bytes=4096, timer_precision_ms=10, timer_flush_interval_ms=1)
-for i in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
-    s.put("T", b"%d" % i, deliver_at=int(time.time() * 1000) + 20 + i % 50)
-    if i % int(sys.argv[3]) == int(sys.argv[3]) - 1:
-        os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.crash
-def test_kills_lose_nothing(tmp_path):
-    root, put = str(tmp_path / "s"), 0
-    for step in (3, 17, 41, 63, 120, 199):
-        assert subprocess.run([sys.executable, "-c", CHILD, root, str(put), str(put + step)], check=False).returncode == -9
-        put += step
-    with MessageStore.open(root, **SMALL | {"timer_precision_ms": 10}) as s:
-        until(lambda: {int(bytes(m.body)) for m in s.scan("T", 0)} >= set(range(put)))
-        assert {int(bytes(m.body)) for m in s.scan("T", 0)} == set(range(put))

@@ -20,7 +20,7 @@ _NUMBERED = re.compile(r"/\d{17,20}$").search
 @functools.lru_cache(maxsize=4096)
 def is_store_file(path: str) -> bool:
     """True for the name of a file of log, queue or index: it lies open to other processes."""
-    return _NUMBERED(path) is not None and "/.alloc/" not in path and ".alloc/" not in path
+    return _NUMBERED(path) is not None and "/timerlog/" not in path and "/.alloc/" not in path and ".alloc/" not in path
 
 
 @dataclass(slots=True)

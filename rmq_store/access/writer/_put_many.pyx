@@ -9,12 +9,12 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, FLAG, KEYS, PROPERTIES, QUEUE_ID,
-                                                 LIGHT_QUEUES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_default, arguments_method,
-                                                 arguments_parse, checked_wait, joined_keys, without_crc)
+from rmq_store.access.writer._arguments cimport (ARGUMENTS, arguments_method, arguments_parse, checked_wait, joined_keys,
+                                                 without_crc)
 from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._light cimport LightPut, LightQueues, light_append
+from rmq_store.access.writer._mixed cimport Mixed, MixedTurn
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
                                            place_locked)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
@@ -187,6 +187,17 @@ cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) exce
     return 0
 
 
+cdef int _take_places(PutManyResult r, const MixedTurn *m) noexcept:
+    cdef int64_t i
+    for i in range(m.done):
+        r.places[2 * i], r.places[2 * i + 1] = m.each[i].offset, m.each[i].queue_offset
+    r.count = m.done
+    if m.done > 0:
+        r.end = m.each[m.done - 1].offset + m.each[m.done - 1].args.size
+        r.store_timestamp = m.store_timestamp
+    return 0
+
+
 cdef bint _bodies_only(list messages) noexcept:
     for message in messages:
         if type(message) is not bytes:
@@ -287,14 +298,12 @@ cdef class StorePutMany(StorePut):
 
     def _put_mixed(self, topic, messages, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                    light_queues, wait):
-        """put_many where bodies are not all bytes, or messages differ in more than their body: one put each, one wait."""
+        """put_many where bodies are not all bytes, or messages differ in more than their body."""
         cdef PutManyResult r = PutManyResult.__new__(PutManyResult)
-        cdef PutResult one
-        cdef PyObject *v[ARGUMENTS]
-        cdef bint wants = False, any_wants = False
         cdef Py_ssize_t i, n = len(messages)
+        cdef Mixed mixed = Mixed(n)
+        cdef MixedTurn turn
         common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag, "light_queues": _names(light_queues)}
-        each = []
         for i in range(n):
             message = messages[i]
             own = dict(common)
@@ -309,31 +318,20 @@ cdef class StorePutMany(StorePut):
                 own["light_queues"] = _names(own["light_queues"])
                 if own["keys"] is not None:
                     own["keys"] = joined_keys(own["keys"])
-            self._check_message(i, topic, queue_id, own, sys_flag)
-            each.append((own["body"], own["tags"], own["keys"], own["properties"], own["flag"], own["light_queues"]))
+            mixed.add(self, topic, queue_id, own, sys_flag, born_timestamp, born_host)
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
         if r.places == NULL:
             raise MemoryError("offsets")
-        arguments_default(v)
-        v[TOPIC], v[QUEUE_ID], v[SYS_FLAG] = <PyObject *> topic, <PyObject *> queue_id, <PyObject *> sys_flag
-        v[BORN_TIMESTAMP], v[BORN_HOST], v[WAIT] = <PyObject *> born_timestamp, <PyObject *> born_host, <PyObject *> wait
-        for i in range(n):
-            body, tags, keys, properties, flag, lights = each[i]
-            v[BODY], v[TAGS], v[KEYS] = <PyObject *> body, <PyObject *> tags, <PyObject *> keys
-            v[PROPERTIES], v[FLAG], v[LIGHT_QUEUES] = <PyObject *> properties, <PyObject *> flag, <PyObject *> lights
-            wants = True        # all were asked for before the first was put
-            try:
-                one = self._put(v, &wants)
-            except BaseException as error:
-                _tell_stored(self, error, r, n)
-                raise
-            any_wants = any_wants or wants
-            r.places[2 * i], r.places[2 * i + 1] = one.offset, one.queue_offset
-            r.count = i + 1
-            r.end = one.offset + one.size
-            r.store_timestamp = one.store_timestamp
-        return self._finish_many(r, any_wants)
+        turn.done = 0
+        try:
+            mixed.place(self, &turn, born_timestamp is None)
+        except BaseException as error:
+            _take_places(r, &turn)
+            _tell_stored(self, error, r, n)
+            raise
+        _take_places(r, &turn)
+        return self._finish_many(r, self.sync_mode and mixed.wants if wait is None else wait)
 
     cdef object _ask(self, what, tuple arguments):
         # Of put_many the messages, of put_batch the properties, as the hooks want them; each message has the key it needs.
@@ -373,30 +371,6 @@ cdef class StorePutMany(StorePut):
         p.properties, p.properties_size = a.properties, a.properties_size
         p.more, p.more_size = a.more_properties, a.more_properties_size
         return properties, light
-
-    def _check_message(self, i, topic, queue_id, message, sys_flag):
-        """The checks of one put without its append, so that put_many refuses all or nothing."""
-        cdef RecordArgs a
-        cdef Topic real = self._topic(topic)
-        try:
-            size = memoryview(message["body"]).nbytes
-        except TypeError:
-            raise errors.MessageIllegal(f"body of message {i} is a {type(message['body']).__name__}: give bytes or a "
-                                        "contiguous buffer (encode text first)") from None
-        kept = self._properties(&a, message["properties"], message["tags"], message["keys"])
-        light = None
-        if message["light_queues"] is not None or (self.lights.on and kept is not None):
-            light = self.lights.take(self, &a, topic, message["light_queues"], kept)
-        if kept is not None and delay_asked(a.properties, a.properties_size):
-            topic, _, kept = self._delayed(real, queue_id, kept, sys_flag)
-            a.properties_size = <int32_t> len(kept)
-            a.properties = PyBytes_AS_STRING(kept)
-        self._arguments(&a, message["flag"], sys_flag, None, None, _ZERO, _ZERO)
-        a.topic_size = self._topic(topic).size
-        a.body_size = <int32_t> min(size, 0x3FFFFFFF)
-        self._check_delivered(&a, real)
-        record_prepare(&a)
-        self._check_size(&a)
 
     def put_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
                   reconsume_times=0, wait=None):

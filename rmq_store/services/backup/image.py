@@ -1,6 +1,6 @@
 """The files of a store, copied while it may be open, in an order in which a crash could have left them on the device.
 
-    .moving/, .spark/journal/, checkpoint, queues, index, config/, then the log
+    .moving/, .spark/journal/, checkpoint, queues, index, config/, timer wheel and log, then the log
 
 So nothing that is copied leads behind the log's end, and recovery, which mends what a crash leaves, mends the image. The log is
 copied whole file by whole file and walked in the copy: it ends behind its last whole record, with zeros behind that. Files that
@@ -60,6 +60,7 @@ class Image:
             self._queues(name, base)
         self._index(places.index)
         self._directory_of_small("config")
+        self._timers()
         begin, queues = self.source.begin(), self._compaction()
         self._log()
         if queues and self.begin > begin:       # what was fed since then is neither in this copy nor in the log
@@ -137,6 +138,13 @@ class Image:
                 self._directory(part)
                 with suppress(FileNotFoundError):       # a .bak is replaced
                     self._copy(path, os.path.join(part, name))
+
+    def _timers(self) -> None:
+        """Behind config/timercheck: what is delivered from there on is found in the log by its mark. The timer log last, as the
+        slots of the wheel lead into it."""
+        with suppress(FileNotFoundError):
+            self._copy(os.path.join(self.source.root, "timerwheel"), "timerwheel")
+        self._row(os.path.join(self.source.root, "timerlog"), "timerlog")
 
     def _sink_journals(self) -> None:
         """Which versions of an application Spark's sink has stored, so that it does not store them again. Not a version that is

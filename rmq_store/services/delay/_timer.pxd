@@ -2,10 +2,8 @@
 # the clock. Nothing here touches Python. Source: ScheduleMessageService.executeOnTimeup, messageTimeup (4.9.8).
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.base.io._sync cimport pthread_t
-from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._arrivals cimport Hub
-from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.queues.consumequeue._queue cimport Queue
+from rmq_store.services.delivery._deliverer cimport Deliverer, DeliveryThread
 
 cdef enum:
     MARKS_MAX = 128
@@ -25,33 +23,10 @@ cdef struct Level:
     bint ext
 
 cdef struct Timer:
-    Log *log
-    QueueTable *queues
-    Hub *hub                        # arrivals in the queues of the levels
-    const bint *refused             # the store takes no puts: the disk is full
+    Deliverer d
     Level *levels
     int32_t count
-    int arrivals_fd                 # eventfd: arrivals, and to wake the thread
-    int clock_fd                    # timerfd on the wall clock; ends early when the clock is set
-    bint compat5
-    bint record_crc
-    bint sync_mode
-    int64_t delivered               # atomic counters
-    int64_t skipped                 # atomic: cannot be delivered, see last_skipped
-    int64_t last_skipped            # physical offset
-    int64_t delivered_end           # atomic: end in the log of what was delivered last
-    int64_t failures                # atomic: tries that will be repeated
-    int last_error                  # atomic
-    unsigned char *scratch          # properties of one message
-    pthread_t thread
-    int stop
-    bint running
 
 
-cdef class DelayTimer:
-    cdef object store
+cdef class DelayTimer(DeliveryThread):
     cdef Timer *timer
-    cdef int *alive
-    cdef int fds[2]
-    cdef int _let_go(self) except -1
-    cdef int _close_fds(self) except -1

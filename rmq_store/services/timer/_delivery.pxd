@@ -4,6 +4,5 @@ from libc.stdint cimport int64_t
 from rmq_store.codec._record cimport RecordView
 from rmq_store.services.timer._timerlog cimport Wheel
 
-# 0 delivered, or skipped and counted; -errno: try again. entered: when the timer log got it.
+# 0 delivered, now or before a crash, or skipped and counted; -errno: try again. entered: when the timer log got it.
 cdef int timer_deliver(Wheel *t, const RecordView *v, int64_t entered, bint rolled) noexcept nogil
-cdef int timer_number(const char *text, Py_ssize_t size, int64_t *out) noexcept nogil      # -1: no number

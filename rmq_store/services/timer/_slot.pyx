@@ -12,6 +12,7 @@ from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, rmq_load32
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
+from rmq_store.services.delivery._deliverer cimport deliver_skip
 from rmq_store.services.timer._delivery cimport timer_deliver
 from rmq_store.services.timer._timerlog cimport (AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC, LOG_UNIT,
                                                  MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64, timerlog_fd, timerlog_good,
@@ -64,7 +65,7 @@ cdef int _learn_recalls(Wheel *t, Slot *s) noexcept nogil:
     for i in range(s.n):
         if not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
             continue
-        rc = record_at(t.log, s.dues[i].physical, s.dues[i].size, &d, &f)
+        rc = record_at(t.d.log, s.dues[i].physical, s.dues[i].size, &d, &f)
         if rc == 0:
             if find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key, &size):
                 at = <int64_t> (_hash(HASH_BEGIN, key, size) % <uint64_t> s.places)
@@ -98,7 +99,7 @@ cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
     at = <int64_t> (h % <uint64_t> s.places)
     while s.gone[at].size != 0:
         if s.gone[at].hash == h:
-            rc = record_at(t.log, s.gone[at].physical, s.gone[at].size, &d, &f)
+            rc = record_at(t.d.log, s.gone[at].physical, s.gone[at].size, &d, &f)
             if rc == 0:
                 found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
                          and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
@@ -190,9 +191,9 @@ cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last,
 cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
     cdef RecordView v
     cdef LogFile *f = NULL
-    cdef int rc = record_at(t.log, due.physical, due.size, &v, &f)
+    cdef int rc = record_at(t.d.log, due.physical, due.size, &v, &f)
     if rc == -1:
-        rmq_add(&t.skipped, 1)          # cleaned away, or damaged
+        deliver_skip(&t.d, due.physical)        # cleaned away, or damaged
         return 0
     if rc == 0:
         rc = 0 if due.magic & MAGIC_DELETE else _recalled(t, &v, s)
@@ -213,14 +214,16 @@ cdef int slot_deliver(Wheel *t, int64_t time_ms) noexcept nogil:
         rc = _gather_chain(t, be64(wheel_slot(t, time_ms) + 16), &s)
     if rc == 0:
         rc = _learn_recalls(t, &s)
-    i = s.n - 1
-    while i >= 0 and rc == 0:
-        if rmq_load32(&t.stop) != 0:
+    while t.done < s.n and rc == 0:
+        i = s.n - 1 - t.done
+        if rmq_load32(&t.d.stop) != 0:
             rc = -ETIMEDOUT
         elif not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
             rc = _deliver_due(t, &s, &s.dues[i])
-        i -= 1
+        if rc == 0:
+            t.done += 1
     if rc == 0:
+        t.done = 0
         rmq_add(&t.pending, -s.n)
         for i in range(s.n):
             if not s.dues[i].magic & MAGIC_DELETE:

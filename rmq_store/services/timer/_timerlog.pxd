@@ -3,10 +3,9 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport pthread_t
-from rmq_store.log.commitlog._log cimport Log
-from rmq_store.queues.consumequeue._arrivals cimport Hub
-from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
+from rmq_store.queues.consumequeue._queue cimport Queue
+from rmq_store.services.delivery._deliverer cimport Deliverer
+from rmq_store.services.timer._once cimport Once
 
 cdef enum:
     LOG_UNIT = 52
@@ -42,12 +41,10 @@ cdef struct TopicCount:
     int64_t physical                # of one of its records
 
 cdef struct Wheel:
-    Log *log
-    QueueTable *queues
+    Deliverer d
+    Once once
     Queue *queue
-    Hub *hub
     const rmq_io *io
-    const bint *refused
     unsigned char *slots            # the wheel; pages that nothing was put into take no memory
     int *dirty                      # atomic, one a page: the file has another page
     int *used                       # one a page: something was put there
@@ -64,12 +61,9 @@ cdef struct Wheel:
     int64_t end                     # atomic: where the next unit goes
     int64_t offset                  # atomic: next entry of the queue
     int64_t read_ms                 # atomic: the next slot to deliver
+    int64_t done                    # so many messages of that slot are delivered: what is tried again begins behind them
+    int64_t mark                    # atomic: copies of what read_ms and offset do not count lie in the log from here on
     int64_t pending                 # atomic
-    int64_t delivered_end           # atomic
-    int64_t delivered               # atomic counters
-    int64_t skipped
-    int64_t failures
-    int last_error
     int64_t base_ms                 # where reading began: what was due before is due then
     int64_t loaded_end              # where the timer log ended when it was loaded
     int64_t known_offset            # entries below, due before known_ms, were delivered before the log was lost
@@ -77,17 +71,8 @@ cdef struct Wheel:
     int64_t precision
     int64_t roll_ms
     int64_t congest
-    int arrivals_fd
-    int clock_fd
     bint scattered                  # a slot's units are not all in its chain: gather them by a walk over the log
     int dead                        # atomic: errno of a failed sync, after which nothing here can be trusted
-    bint compat5
-    bint record_crc
-    bint sync_mode
-    unsigned char *scratch
-    pthread_t thread
-    int stop
-    bint running
 
 
 cdef extern from * nogil:

@@ -200,7 +200,7 @@ cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noex
     return (be32(u) == LOG_UNIT and be64(u + AT_PREVIOUS) < position and magic & MAGIC_DEFAULT and 0 <= magic < 8
             and be64(u + AT_ENTERED) > 0 and be32(u + AT_DELAY) > -86400000
             and be64(u + AT_PHYSICAL) >= 0 and be32(u + AT_SIZE) > 0
-            and be64(u + AT_PHYSICAL) + be32(u + AT_SIZE) <= rmq_load(&t.log.committed))
+            and be64(u + AT_PHYSICAL) + be32(u + AT_SIZE) <= rmq_load(&t.d.log.committed))
 
 
 cdef void _known(Wheel *t, const unsigned char *u) noexcept nogil:

@@ -1,14 +1,12 @@
 # The face of the timer. Contract of what is below in _timerlog.pxd.
 from libc.stdint cimport int64_t
 
+from rmq_store.services.delivery._deliverer cimport DeliveryThread
 from rmq_store.services.timer._timerlog cimport Wheel
 
 
-cdef class TimerWheel:
-    cdef object store
+cdef class TimerWheel(DeliveryThread):
     cdef object path
     cdef Wheel *wheel
-    cdef int *alive
     cdef readonly object damaged_at
-    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset) except -1
-    cdef int _free(self) except -1
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark) except -1

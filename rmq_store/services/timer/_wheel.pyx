@@ -14,16 +14,17 @@ from libc.stdlib cimport calloc, free
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._put cimport find_property
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32,
-                                      rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._record cimport RecordView
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
-from rmq_store.log.flush._flush cimport flush_wait
-from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new, hub_take, hub_watch
+from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
-from rmq_store.services.timer._delivery cimport timer_deliver, timer_number
+from rmq_store.services.delivery._deliverer cimport (DELIVER_RETRY_MS, DeliveryThread, deliver_failed, deliver_number,
+                                                     deliver_skip, deliver_sleep)
+from rmq_store.services.timer._delivery cimport timer_deliver
+from rmq_store.services.timer._once cimport once_forget, once_learn
 from rmq_store.services.timer._slot cimport slot_deliver
 from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_RESERVED, AT_SIZE,
                                                  AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
@@ -31,56 +32,20 @@ from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC,
                                                  be64, put32, put64, timerlog_append, timerlog_close, timerlog_scan,
                                                  wheel_holds, wheel_revise, wheel_slot)
 
-from rmq_store.errors import no_thread
-
 cdef extern from * nogil:
     """
-    #include <errno.h>
-    #include <fcntl.h>
-    #include <poll.h>
     #include <stdint.h>
-    #include <sys/timerfd.h>
-    #include <time.h>
-    #include <unistd.h>
-    /* eventfd and timerfd are no part of a store: they need not go through its I/O table. */
-    static void rmq_wake_fd(int fd) { uint64_t one = 1; ssize_t n = write(fd, &one, 8); (void)n; }
-    static int rmq_clock_fd(void) {
-        int fd = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-        return fd < 0 ? -errno : fd;
-    }
-    static void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms) {
-        struct itimerspec at = {{0, 0}, {0, 0}};
-        struct pollfd fds[2] = {{fd, POLLIN, 0}, {clock_fd, POLLIN, 0}};
-        uint64_t count;
-        ssize_t n;
-        clock_gettime(CLOCK_REALTIME, &at.it_value);
-        if (delay_ms < 0 || delay_ms > 366LL * 86400000) delay_ms = 366LL * 86400000;
-        at.it_value.tv_sec += delay_ms / 1000;
-        at.it_value.tv_nsec += delay_ms % 1000 * 1000000;
-        if (at.it_value.tv_nsec >= 1000000000) { at.it_value.tv_sec++; at.it_value.tv_nsec -= 1000000000; }
-        timerfd_settime(clock_fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &at, NULL);
-        poll(fds, 2, -1);
-        n = read(fd, &count, 8);
-        n = read(clock_fd, &count, 8);
-        (void)n;
-    }
     static int32_t hash_of(const char *s, int32_t n) {      /* String.hashCode of the ASCII of a topic */
         uint32_t h = 0;
         for (int32_t i = 0; i < n; i++) h = 31 * h + (unsigned char)s[i];
         return (int32_t)h;
     }
     """
-    void rmq_wake_fd(int fd)
-    int rmq_clock_fd()
-    void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms)
     int32_t hash_of(const char *s, int32_t n)
 
 cdef enum:
     UNITS_AT_ONCE = 64
-    RETRY_MS = 100
     DELAY_MAX = 2147483000
-
-cdef int64_t SLICE_NS = 100_000_000
 
 
 # ---- one entry of the queue
@@ -92,8 +57,8 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     cdef int64_t due = 0, where = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
     cdef int32_t magic = MAGIC_DEFAULT
     cdef int rc
-    if not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &n) or timer_number(text, n, &due) < 0:
-        rmq_add(&t.skipped, 1)
+    if not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &n) or deliver_number(text, n, &due) < 0:
+        deliver_skip(&t.d, physical)
         return 0
     if offset < t.known_offset and due < t.known_ms:
         return 0
@@ -134,15 +99,15 @@ cdef int _take(Wheel *t) noexcept nogil:
     cdef int rc
     if t.offset < rmq_load(&t.queue.min_offset):
         rmq_publish(&t.offset, rmq_load(&t.queue.min_offset))
-    while rmq_load32(&t.stop) == 0:
-        n = queue_read(t.queues, t.queue, t.offset, units, UNITS_AT_ONCE)
+    while rmq_load32(&t.d.stop) == 0:
+        n = queue_read(t.d.queues, t.queue, t.offset, units, UNITS_AT_ONCE)
         if n <= 0:
             return <int> n
         for i in range(n):
             physical = unit_physical(units + i * UNIT_SIZE)
             size = unit_bytes(units + i * UNIT_SIZE)
             if size > 0 and size != UNIT_FILLER:
-                rc = record_at(t.log, physical, size, &v, &f)
+                rc = record_at(t.d.log, physical, size, &v, &f)
                 if rc == 0:
                     rc = _enqueue(t, &v, physical, size, t.offset)
                     log_file_release(f)
@@ -150,43 +115,58 @@ cdef int _take(Wheel *t) noexcept nogil:
                     if rc < 0:
                         return rc
                 elif rc == -1:
-                    rmq_add(&t.skipped, 1)
+                    deliver_skip(&t.d, physical)
                 else:
                     return rc
             rmq_publish(&t.offset, t.offset + 1)
     return 0
 
 
+cdef void _read_to(Wheel *t, int64_t time_ms) noexcept nogil:
+    # While copies from before a crash may still be claimed, the mark stays where they begin.
+    if t.once.table == NULL:
+        rmq_publish(&t.mark, rmq_load(&t.d.log.wrote))
+    rmq_publish(&t.read_ms, time_ms)
+
+
+cdef int _turn(Wheel *t, int64_t now) noexcept nogil:
+    # Delivers the slots before `now`. 0 or -errno.
+    cdef int rc = 0
+    while rc == 0 and t.read_ms < now and rmq_load32(&t.d.stop) == 0:
+        if wheel_holds(t, t.read_ms):
+            rc = slot_deliver(t, t.read_ms)
+        elif rmq_load(&t.pending) == 0:
+            _read_to(t, now)
+            break
+        if rc == 0:
+            _read_to(t, t.read_ms + t.precision)
+    return rc
+
+
 cdef void *_run(void *arg) noexcept nogil:
     cdef Wheel *t = <Wheel *> arg
     cdef Queue *some[4]
     cdef int64_t now
-    cdef bint behind
+    cdef bint behind, seen
     cdef int rc
-    while rmq_load32(&t.stop) == 0:
-        hub_take(t.hub, some, 4)
+    while rmq_load32(&t.d.stop) == 0:
+        hub_take(t.d.hub, some, 4)
         now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
         behind = now - t.read_ms > WHEEL_SLOTS // 2 * t.precision      # the clock was set: the wheel has to turn first
+        seen = rmq_load(&t.d.log.dispatched) >= t.once.until
         rc = 0 if behind else _take(t)
-        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
-        while rc == 0 and t.read_ms < now and rmq_load32(&t.stop) == 0:
-            if wheel_holds(t, t.read_ms):
-                rc = slot_deliver(t, t.read_ms)
-            elif rmq_load(&t.pending) == 0:
-                rmq_publish(&t.read_ms, now)
-                break
-            if rc == 0:
-                rmq_publish(&t.read_ms, t.read_ms + t.precision)
-        if rmq_load32(&t.stop) != 0:
+        if rc == 0:
+            rc = _turn(t, t.io.wall_ms(t.io.ctx) // t.precision * t.precision)
+        if rmq_load32(&t.d.stop) != 0:
             break
+        if rc == 0 and not behind and seen and t.read_ms >= t.once.until_ms:
+            once_forget(&t.once)            # whoever could claim a copy has been asked
         if rc < 0:
-            rmq_add(&t.failures, 1)
-            rmq_publish32(&t.last_error, -rc)
-            rmq_clock_sleep(t.arrivals_fd, t.clock_fd,
-                            -1 if rmq_load32(&t.log.fence) != 0 or rmq_load32(&t.dead) != 0 else RETRY_MS)
+            deliver_failed(&t.d, rc)
+            deliver_sleep(&t.d, -1 if rmq_load32(&t.d.log.fence) != 0 or rmq_load32(&t.dead) != 0 else DELIVER_RETRY_MS)
         elif not behind:
-            rmq_clock_sleep(t.arrivals_fd, t.clock_fd, -1 if rmq_load(&t.pending) == 0
-                            else t.precision - t.io.wall_ms(t.io.ctx) % t.precision)
+            deliver_sleep(&t.d, -1 if rmq_load(&t.pending) == 0
+                          else t.precision - t.io.wall_ms(t.io.ctx) % t.precision)
     return NULL
 
 
@@ -194,9 +174,9 @@ cdef void *_run(void *arg) noexcept nogil:
 
 @cython.final
 @cython.no_gc_clear
-cdef class TimerWheel:
+cdef class TimerWheel(DeliveryThread):
     """The timer of one store. files: starts of the files of the timer log. known: (reading time, end of the timer log, queue
-    offset) of config/timercheck. Control thread and close only, but for `count` and `pending`.
+    offset, mark or None) of config/timercheck. Control thread and close only, but for `count` and `pending`.
 
     `damaged_at`: where the timer log has no good unit though one was there, or None; what is behind is copied and cut before
     `start`."""
@@ -204,41 +184,31 @@ cdef class TimerWheel:
     def __init__(self, StoreWait store not None, directory, files, known):
         cdef Wheel *t
         options = store.options
-        self.alive = store.alive
-        self.store = store
         self.path = os.fsencode(directory)
         t = self.wheel = <Wheel *> calloc(1, sizeof(Wheel))
         if t == NULL:
             raise MemoryError("timer")
-        t.arrivals_fd = t.clock_fd = t.fd = t.read_fd = -1
+        t.fd = t.read_fd = -1
+        self._prepare(store, &t.d)
+        t.io = store.log.io
         t.slots = <unsigned char *> calloc(WHEEL_SLOTS, SLOT_SIZE)
         t.dirty = <int *> calloc(WHEEL_PAGES, sizeof(int))
         t.used = <int *> calloc(WHEEL_PAGES, sizeof(int))
         t.topics = <TopicCount *> calloc(TOPICS_MAX, sizeof(TopicCount))
-        t.scratch = <unsigned char *> calloc(1, 1 << 16)
-        if t.slots == NULL or t.dirty == NULL or t.used == NULL or t.topics == NULL or t.scratch == NULL:
+        if t.slots == NULL or t.dirty == NULL or t.used == NULL or t.topics == NULL:
             raise MemoryError("timer wheel")
         t.directory = self.path
-        t.log, t.queues, t.io, t.refused = store.log, store.queues, store.log.io, &store.refuses_puts
-        t.compat5, t.record_crc, t.sync_mode = options.compat == "5.x", options.record_crc, store.sync_mode
         t.precision, t.file_size = options.timer_precision_ms, options.timer_log_file_bytes
         # A unit has its delay in 32 bits, and a wheel has room for what it holds and what is read late.
         t.roll_ms = min(options.timer_roll_window_slot, WHEEL_SLOTS // 2 - 60, (DELAY_MAX // t.precision)) * t.precision
         t.first = files[0] if files else 0
         t.limit = files[len(files) - 1] + t.file_size if files else 0
-        t.queue = queues_find(t.queues, b"rmq_sys_wheel_timer", 19, 0, True)
-        if t.queue == NULL:
+        t.queue = queues_find(t.d.queues, b"rmq_sys_wheel_timer", 19, 0, True)
+        if t.queue == NULL or hub_watch(t.d.hub, t.queue) < 0:
             raise MemoryError("timer queue")
-        self._load(known[0], known[1], known[2])
-        t.arrivals_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        t.clock_fd = rmq_clock_fd()
-        if t.clock_fd < 0:
-            raise OSError(-t.clock_fd, f"{os.strerror(-t.clock_fd)}: making a timer on the wall clock", store.path)
-        t.hub = hub_new(t.queues, t.arrivals_fd, False)
-        if t.hub == NULL or hub_watch(t.hub, t.queue) < 0:
-            raise MemoryError("timer")
+        self._load(known[0], known[1], known[2], -1 if known[3] is None else known[3])
 
-    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset) except -1:
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark) except -1:
         # Wheel and positions, from the files.
         cdef Wheel *t = self.wheel
         cdef int64_t last = -1, after = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
@@ -252,7 +222,7 @@ cdef class TimerWheel:
         t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)
-            if rc >= 0 and last >= 0 and record_at(t.log, last, 0, &v, &f) == 0:
+            if rc >= 0 and last >= 0 and record_at(t.d.log, last, 0, &v, &f) == 0:
                 after = v.queue_offset + 1
                 log_file_release(f)
         if rc < 0:
@@ -263,6 +233,11 @@ cdef class TimerWheel:
         self.damaged_at = t.end if rc == 1 else None
         t.offset = after if rc == 1 else max(known_offset, after)
         t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
+        with nogil:
+            rc = once_learn(&t.once, t.d.log, mark)
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
+        t.mark = t.once.until if t.once.table == NULL else mark
         return 0
 
     def cut(self):
@@ -273,71 +248,35 @@ cdef class TimerWheel:
 
     def start(self):
         """Begins to deliver."""
-        cdef int rc = rmq_thread_start(&self.wheel.thread, _run, self.wheel, b"rmq-timer")
-        if rc < 0:
-            self._free()
-            raise no_thread(-rc, "timer", self.store.path)
-        self.wheel.running = True
-
-    def poke(self):
-        """Makes the timer look at the clock again."""
-        if self.wheel.arrivals_fd >= 0:
-            rmq_wake_fd(self.wheel.arrivals_fd)
-
-    def stop(self):
-        """Ends the thread; a message under way is delivered whole. Idempotent."""
-        cdef Wheel *t = self.wheel
-        if t == NULL or not t.running:
-            return
-        rmq_publish32(&t.stop, 1)
-        rmq_wake_fd(t.arrivals_fd)
-        with nogil:
-            rmq_thread_join(&t.thread)
-        t.running = False
-        hub_free(t.hub)
-        t.hub = NULL
+        self._begin(_run, self.wheel, b"rmq-timer", "timer")
 
     def count(self, time_ms):
         """How many messages are due in the slot of this time. Any thread."""
         return be32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
 
     def position(self):
-        """(reading time, end of the timer log, queue offset)."""
+        """(reading time, end of the timer log, queue offset, mark). Nothing is newer than what stands behind it here: mark,
+        reading time, queue offset, end."""
         cdef Wheel *t = self.wheel
-        return rmq_load(&t.read_ms), rmq_load(&t.end), rmq_load(&t.offset)
-
-    def sync_delivered(self):
-        """Waits until what was delivered is on the device. Raises OSError."""
-        cdef Wheel *t = self.wheel
-        cdef StoreWait store = self.store
-        cdef int64_t copies = rmq_load(&t.delivered_end)
-        cdef int rc = -ETIMEDOUT
-        if store.log == NULL:
-            return
-        store.calls += 1
-        with nogil:
-            while rc == -ETIMEDOUT and rmq_load32(&t.stop) == 0:
-                rc = flush_wait(t.log, copies, SLICE_NS)
-            if rc == -ETIMEDOUT:
-                rc = flush_wait(t.log, copies, SLICE_NS)
-        store.calls -= 1
-        if rc < 0:
-            raise OSError(-rc, os.strerror(-rc), store.path)
+        mark, read_ms, offset = rmq_load(&t.mark), rmq_load(&t.read_ms), rmq_load(&t.offset)
+        return read_ms, rmq_load(&t.end), offset, mark
 
     def died(self, code):
         """A sync failed with this errno: nothing goes into the timer log any more."""
         rmq_publish32(&self.wheel.dead, code)
 
-    def dirty_pages(self):
-        """[(place in the file of the wheel, bytes)] of what changed since the last call."""
+    def dirty_pages(self, int32_t first, int32_t most):
+        """([(place in the file of the wheel, bytes)] of what changed since the last call, number of the page behind them or
+        None), from page `first` on, `most` pages at most: whoever puts must not wait until all are copied."""
         cdef Wheel *t = self.wheel
-        cdef int32_t i
+        cdef int32_t i = first
         found = []
-        for i in range(WHEEL_PAGES):
+        while i < WHEEL_PAGES and len(found) < most:
             if rmq_load32(&t.dirty[i]):
                 rmq_publish32(&t.dirty[i], 0)
                 found.append((i * WHEEL_PAGE, (<char *> t.slots)[i * WHEEL_PAGE:(i + 1) * WHEEL_PAGE]))
-        return found
+            i += 1
+        return found, (i if i < WHEEL_PAGES else None)
 
     def topics(self):
         """[(log offset of a waiting message, how many wait)] for each topic."""
@@ -354,7 +293,7 @@ cdef class TimerWheel:
         cdef const char *topic = NULL
         cdef Py_ssize_t size = 0
         found = None
-        if (<StoreWait> self.store).log != NULL and record_at(t.log, physical, 0, &v, &f) == 0:
+        if (<StoreWait> self.store).log != NULL and record_at(t.d.log, physical, 0, &v, &f) == 0:
             if find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &size):
                 found = topic[:size].decode("utf-8", "replace")
             log_file_release(f)
@@ -380,35 +319,20 @@ cdef class TimerWheel:
     def state(self):
         """(pending, delivered, skipped, failed tries, errno of the last one)."""
         cdef Wheel *t = self.wheel
-        return (rmq_load(&t.pending), rmq_load(&t.delivered), rmq_load(&t.skipped), rmq_load(&t.failures),
-                rmq_load32(&t.last_error))
+        return (rmq_load(&t.pending), rmq_load(&t.d.delivered), rmq_load(&t.d.skipped), rmq_load(&t.d.failures),
+                rmq_load32(&t.d.last_error))
 
     def close(self):
-        """Of a timer that stopped: its files."""
-        self._free()
-
-    cdef int _free(self) except -1:
-        cdef Wheel *t = self.wheel
-        if t == NULL:
-            return 0
-        if t.hub != NULL and (<StoreWait> self.store).queues != NULL:
-            hub_free(t.hub)
-        t.hub = NULL
-        if t.io != NULL:
-            timerlog_close(t)
-        for fd in (t.arrivals_fd, t.clock_fd):
-            if fd >= 0:
-                os.close(fd)
-        t.arrivals_fd = t.clock_fd = -1
-        return 0
+        """Of a timer that stopped, or never started: its files."""
+        self._let_go()
+        timerlog_close(self.wheel)
 
     def __dealloc__(self):
-        if self.wheel == NULL or self.wheel.running or self.alive[0] != 1:
-            return              # the child of a fork, or an interpreter that ends: the thread may be at it
-        self._free()
-        free(self.wheel.slots)
-        free(self.wheel.dirty)
-        free(self.wheel.used)
-        free(self.wheel.topics)
-        free(self.wheel.scratch)
-        free(self.wheel)
+        if self._may_free():
+            timerlog_close(self.wheel)
+            once_forget(&self.wheel.once)
+            free(self.wheel.slots)
+            free(self.wheel.dirty)
+            free(self.wheel.used)
+            free(self.wheel.topics)
+            free(self.wheel)

@@ -1,7 +1,11 @@
 """Timer messages of one store: the wheel, its files, and config/timercheck (RocketMQ: TimerMessageStore).
 
     config/timercheck    seven numbers of 8 bytes: reading time, end of the timer log, next offset of the queue, the same offset
-                         as its master has it, and stateVersion, timestamp, counter of a dataVersion; 4,096 bytes in all
+                         as its master has it, and stateVersion, timestamp, counter of a dataVersion; then zeros, but at byte 64
+                         our mark and a seal; 4,096 bytes in all
+
+The mark is a log offset: copies of messages that the other numbers do not count as delivered lie behind it. The seal shows that
+nobody else has written the numbers since (RocketMQ leaves these bytes alone).
 
 The service begins with the first timer message, or at open where the store has some. Control plane.
 """
@@ -22,7 +26,10 @@ from rmq_store.services.timer.metrics import TimerMetrics
 __all__ = ["TimerService", "load_check", "log_starts", "mark"]
 
 CHECK, CHECK_SIZE = struct.Struct(">7q"), 4096
+MARK, AT_MARK = struct.Struct(">2q"), 64
+SEAL = 0x54494D45524D4152
 WHEEL_SIZE = 38_707_200
+PAGES_AT_ONCE = 64              # of the wheel: copied without a pause for other threads
 
 
 def mark(files: ControlFiles, root: str) -> None:
@@ -32,21 +39,39 @@ def mark(files: ControlFiles, root: str) -> None:
         _save(files, root, (0,) * 7)
 
 
-def load_check(root: str) -> tuple[int, ...]:
-    """The numbers of config/timercheck; zeros where it is not there. Raises CorruptionError."""
+def _read_check(root: str) -> bytes:
     path = os.path.join(root, "config", "timercheck")
     try:
         fd = open_regular(path)
     except FileNotFoundError:
-        return (0,) * 7
+        return bytes(CHECK_SIZE)
     try:
-        data = os.pread(fd, CHECK.size, 0)
+        return os.pread(fd, CHECK_SIZE, 0)
     finally:
         os.close(fd)
+
+
+def load_check(root: str) -> tuple[int, ...]:
+    """The numbers of config/timercheck; zeros where it is not there. Raises CorruptionError."""
+    data = _read_check(root)[:CHECK.size]
     if len(data) < CHECK.size or min(found := CHECK.unpack(data)) < 0:
-        raise CorruptionError(path, 0, "seven numbers of 8 bytes, none below 0; once it is moved away, timer messages that "
-                              "were delivered already may be delivered again", data.hex() or "nothing")
+        raise CorruptionError(os.path.join(root, "config", "timercheck"), 0, "seven numbers of 8 bytes, none below 0; once it "
+                              "is moved away, timer messages that were delivered already may be delivered again",
+                              data.hex() or "nothing")
     return found
+
+
+def load_mark(root: str) -> int | None:
+    """The mark of config/timercheck; None where there is none that belongs to its numbers."""
+    data = _read_check(root)
+    if len(data) < AT_MARK + MARK.size:
+        return None
+    mark, seal = MARK.unpack_from(data, AT_MARK)
+    return mark if mark >= 0 and seal == _seal(CHECK.unpack_from(data), mark) else None
+
+
+def _seal(check: tuple[int, ...], mark: int) -> int:
+    return SEAL ^ check[0] ^ check[1] ^ check[2] ^ mark
 
 
 def log_starts(directory: str) -> list[int]:
@@ -58,8 +83,11 @@ def log_starts(directory: str) -> list[int]:
     return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
 
 
-def _save(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
-    files.write_new(os.path.join(root, "config"), "timercheck", CHECK.pack(*check).ljust(CHECK_SIZE, b"\0"))
+def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | None = None) -> None:
+    data = CHECK.pack(*check)
+    if mark is not None:
+        data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark))
+    files.write_new(os.path.join(root, "config"), "timercheck", data.ljust(CHECK_SIZE, b"\0"))
 
 
 class TimerService:
@@ -68,19 +96,22 @@ class TimerService:
     def __init__(self, store: StoreWait, files: ControlFiles) -> None:
         self._files, self._root, self._limit = files, store.path, store.options.timer_congest_num_each_slot
         self._directory, self._size = os.path.join(store.path, "timerlog"), store.options.timer_log_file_bytes
-        self._seen = (0, 0)
+        self._seen, self._stale = (0, 0), True      # nobody knows what of the files was synced, and timerwheel is not read
         files.make_dirs(self._directory)
         files.make_dirs(os.path.join(store.path, "config"))
-        self._check = load_check(store.path)
+        self._store, self._check, known = store, load_check(store.path), load_mark(store.path)
         mark(files, store.path)
         self._metrics = TimerMetrics(store, files)
         self._wheel_fd = files.open(os.path.join(store.path, "timerwheel"), os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(self._wheel_fd).st_size != WHEEL_SIZE:
                 files.truncate(self._wheel_fd, WHEEL_SIZE)
-            self.wheel = TimerWheel(store, self._directory, self._starts(), (self._check[0], self._check[1], self._check[2]))
+            self.wheel = TimerWheel(store, self._directory, self._starts(),
+                                    (self._check[0], self._check[1], self._check[2], known))
             if self.wheel.damaged_at is not None:
                 self._cut(self.wheel.damaged_at)
+            if known is None:       # what is delivered before the next write can be told by it
+                _save(files, store.path, self._check, min(self.wheel.position()[3], store._position("flushed")))
             self.wheel.start()
         except BaseException:
             files.close(self._wheel_fd)
@@ -106,29 +137,34 @@ class TimerService:
         message needs. Raises OSError."""
         self._say()
         unneeded = self.wheel.unneeded()
-        read_ms, end, offset = self.wheel.position()
-        pages = self.wheel.dirty_pages()
-        if (read_ms, end, offset) != self._check[:3] or pages:
-            try:
-                self._write_counted(end, pages)
-            except OSError:
-                self.wheel.mark_dirty([place for place, _ in pages])    # they are written anew, not only synced again
-                raise
+        read_ms, end, offset, mark = self.wheel.position()
+        if (read_ms, end, offset) != self._check[:3] or self._stale:
+            self._write_counted(end)
             check = (read_ms, end, offset, offset, self._check[4], int(time.time() * 1000), self._check[6] + 1)
-            _save(self._files, self._root, check)
-            self._check = check
+            # What is not on the device yet may be lost, and what comes then lies before the mark.
+            _save(self._files, self._root, check, min(mark, self._store._position("flushed")))
+            self._check, self._stale = check, False
         self._delete(unneeded)
         self._metrics.write(self.wheel)
 
-    def _write_counted(self, end: int, pages: list[tuple[int, bytes]]) -> None:
+    def _write_counted(self, end: int) -> None:
         """Makes durable what timercheck is going to say."""
         self.wheel.sync_delivered()
-        if end != self._check[1]:
+        if (end != self._check[1] or self._stale) and end > self.wheel.first():
             self._sync_log(end)
-        for place, page in pages:
-            self._files.write(self._wheel_fd, place, page)
-        if pages:
-            self._files.sync(self._wheel_fd)
+        page: int | None = 0
+        written: list[int] = []
+        try:
+            while page is not None:
+                pages, page = self.wheel.dirty_pages(page, PAGES_AT_ONCE)
+                written += [place for place, _ in pages]
+                for place, data in pages:
+                    self._files.write(self._wheel_fd, place, data)
+            if written:
+                self._files.sync(self._wheel_fd)
+        except OSError:
+            self.wheel.mark_dirty(written)      # they are written anew, not only synced again
+            raise
 
     def stop(self) -> None:
         """Delivers no more. What was delivered is written with the next `write`."""

@@ -1,0 +1,1 @@
+"""Copies of messages that are due: what delay levels and timer messages share."""
