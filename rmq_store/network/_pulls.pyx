@@ -179,7 +179,7 @@ cdef void _get(Service *s, Pull *p, GetRequest *r) noexcept nogil:
     r.filter, r.bits = NULL, NULL
     r.offset, r.bytes_max = p.offset, p.bytes_max
     r.count_max = min(p.count_max, FOUND_MAX)
-    r.slave_rules = False
+    r.slave_rules = r.unwraps = False
     r.memory_bytes = rmq_load(s.memory_bytes)
     r.bytes_max_memory, r.count_max_memory = rmq_load(s.bytes_max_memory), rmq_load(s.count_max_memory)
     r.bytes_max_disk, r.count_max_disk = rmq_load(s.bytes_max_disk), rmq_load(s.count_max_disk)

@@ -30,6 +30,7 @@ cdef struct GetRequest:
     int32_t queue_id
     int32_t codes_count
     bint slave_rules
+    bint unwraps            # of a batch queue: the caller looks at each message of a record by itself
     # The store's limits when the call began: reconfigure() changes those, and `found` has room for these.
     int64_t memory_bytes, bytes_max_memory, count_max_memory, bytes_max_disk, count_max_disk, scan_bytes_max
     int64_t units_per_file  # of a ConsumeQueue file
@@ -48,6 +49,7 @@ cdef struct GetRequest:
     int64_t unreadable      # entries whose record was not there or was another's
     int status
     int error
+    bint batched            # what was found are records of a batch queue
 
 
 cdef enum:

@@ -8,6 +8,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
+from rmq_store.access.reader._batches cimport scan_batches
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
@@ -22,6 +23,7 @@ from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport dispatch_filters
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_look_ext, queue_read, queues_find
 
 from rmq_store import errors
@@ -263,9 +265,14 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
     r.bit_map_skips = 0
     r.error = 0
     r.next_offset = r.offset
+    r.batched = q != NULL and queue_batched(q)
     if _bounds_met(r, q, &at):
         r.log_end = rmq_load(&log.committed)
-        scanned = _scan(r, log, queues, q)
+        if r.batched:
+            scanned = scan_batches(r, log, queues, q)
+            scanned = scanned if scanned < 0 else scanned - r.offset
+        else:
+            scanned = _scan(r, log, queues, q)
         if scanned < 0:
             r.error = <int> scanned
             return
@@ -316,6 +323,30 @@ cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const Get
         self.got_bytes += result.total_bytes
         self.got_disk_messages += len(result.messages)
         self.got_disk_bytes += result.total_bytes
+    return 0
+
+
+cdef int _unwrap(GetResult result, GetRequest *r, set wanted) except -1:
+    # The messages of the batches, without those before the offset, beyond the count, and those that are not asked for.
+    cdef Message m
+    cdef list found = []
+    for whole in result.messages:
+        try:
+            inner = whole.unwrap()
+        except errors.CorruptionError:
+            r.unreadable += 1           # damaged: passed over, as a record is that is not there
+            continue
+        for m in inner:
+            if m.v.queue_offset < r.offset:
+                continue
+            if len(found) == r.count_max:
+                r.next_offset = m.v.queue_offset
+                break
+            if (wanted is None or m.tags in wanted) and (r.filter == NULL or _passes(r.filter, &m.v)):
+                found.append(m)
+        if len(found) == r.count_max:
+            break
+    result.messages = found
     return 0
 
 
@@ -376,7 +407,7 @@ cdef class StoreGet(StoreLook):
         return (<FilterTable> self.filter_table).find(topic, chosen.sql)
 
     def get(self, topic, queue_id, offset, max_count=32, tags=None, *, sql=None, max_bytes=None, wait=None,
-            _slave_rules=False, _scan_max=None):
+            _slave_rules=False, _scan_max=None, _whole=False):
         """Reads messages of a queue from `offset` on. Returns a GetResult.
 
         tags: "A || B"; None or "*" means all messages. Tags are compared by hash code in the queue, then by name. sql: a SQL92
@@ -416,6 +447,7 @@ cdef class StoreGet(StoreLook):
         r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
         r.slave_rules = _slave_rules
+        r.unwraps = not _whole
         r.filter = NULL if chosen is None else &chosen.program
         cdef GroupFilter known = self._registered(topic, chosen)        # lives as long as the call, too
         r.bits = NULL if known is None else &known.bits
@@ -454,7 +486,7 @@ cdef class StoreGet(StoreLook):
                 rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
         self.calls -= 1
         result = GetResult.__new__(GetResult)
-        result.messages = self._views(&r, wanted)
+        result.messages = self._views(&r, None if r.batched else wanted)
         if r.found != few:
             free(r.found)
         if r.error < 0:
@@ -469,6 +501,8 @@ cdef class StoreGet(StoreLook):
         else:
             self.gets_missed += 1
         result.code = r.status
+        if r.batched and not _whole:
+            _unwrap(result, &r, wanted)
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
         result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset
