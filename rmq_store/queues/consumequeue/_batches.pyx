@@ -21,6 +21,7 @@ from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic
 
 cdef enum:
     BLOCK_UNITS = 88
+    BLOCKS_BEHIND = 16
 
 cdef enum Key:
     BY_BASE                         # queue offset behind the unit
@@ -190,30 +191,50 @@ cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_o
     return n
 
 
+cdef int64_t _by_time(TableState *t, UnitFiles *f, int64_t low, int64_t end, int64_t timestamp, bint upper) noexcept nogil:
+    # The place of the unit, between places `low` and `end`, or -errno. RocketMQ's lower bound takes the last file that does not
+    # begin later, and of that file the last unit where all of it is at or before the time.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t at, start, begin
+    cdef int rc
+    if upper:
+        at = _first(t, f, low, end, BY_TIME, timestamp + 1) if timestamp < INT64_MAX else end
+        return at if at <= low else at - BATCH_UNIT_SIZE
+    start = (end - 1) // f.file_size * f.file_size
+    while True:
+        begin = max(start, low)
+        rc = _unit(t, f, u, begin)
+        if rc < 0:
+            return rc
+        if batch_time(u) <= timestamp or begin == low:
+            break
+        start -= f.file_size
+    at = _first(t, f, begin, min(start + f.file_size, end), BY_TIME, timestamp)
+    if at < 0 or batch_time(u) > timestamp:
+        return at if at < 0 else begin
+    begin = min(start + f.file_size, end) - BATCH_UNIT_SIZE
+    rc = _unit(t, f, u, begin)
+    return rc if rc < 0 else (begin if batch_time(u) <= timestamp else at)
+
+
 cdef int64_t batches_by_time(TableState *t, Queue *q, QueueState *s, int64_t timestamp, bint upper) noexcept nogil:
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef UnitFiles *f = &s.entries
-    cdef int64_t low, end, at, first
+    cdef int64_t end, at, first
     cdef int rc = 0
     while True:
         first = rmq_load(&f.first)
         end = rmq_load(&s.batch_end)
         if first >= end or rmq_load(&q.min_offset) >= rmq_load(&q.max_offset):
             return rmq_load(&q.max_offset)
-        low = _first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
-        at = low
-        if low >= 0:
-            at = _first(t, f, low, end, BY_TIME, timestamp + 1 if upper and timestamp < INT64_MAX else timestamp)
+        at = _first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
         if at >= 0:
-            if at == end or (upper and at > low):
-                at -= BATCH_UNIT_SIZE
-            rc = _unit(t, f, u, at)
-        else:
-            rc = <int> at
+            at = _by_time(t, f, at, end, timestamp, upper)
+        rc = _unit(t, f, u, at) if at >= 0 else <int> at
         if rc >= 0:
             return batch_base(u)
         if first == rmq_load(&f.first):
-            return rc
+            return rc       # else the file was deleted under the search
 
 
 # ---- ends
@@ -279,18 +300,26 @@ cdef int64_t _halved(TableState *t, UnitFiles *f, int64_t start) noexcept nogil:
     return start + low * BATCH_UNIT_SIZE
 
 
-cdef int _something_at(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
-    # 1 where the unit there is neither one nor zeros; 0; -errno.
-    cdef unsigned char[BATCH_UNIT_SIZE] u
-    cdef int i, rc
-    if position >= f.end:
-        return 0
-    rc = _unit(t, f, u, position)
-    if rc < 0:
-        return rc
-    for i in range(BATCH_UNIT_SIZE):
-        if u[i] != 0:
-            return 1
+cdef int _something_behind(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+    # 1 where a stop in order cannot have left this end: something stands behind it; 0; -errno. Not all of a file is looked at,
+    # as one that was copied has no holes.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t got, i
+    cdef int left = BLOCKS_BEHIND
+    while position < f.end and left > 0:
+        position = files_next_data(t.cache, f, position)
+        if position < 0:
+            return <int> position
+        if position >= f.end:
+            break
+        got = files_read(t.cache, f, block, BLOCK_UNITS * BATCH_UNIT_SIZE, position)
+        if got <= 0:
+            return <int> got if got < 0 else -EIO
+        for i in range(got):
+            if block[i] != 0:
+                return 1
+        position += got
+        left -= 1
     return 0
 
 
@@ -337,7 +366,7 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     position = _halved(t, f, start) if safe < 0 else _walk(t, f, start)
     if position < 0:
         return <int> position
-    spoilt = _something_at(t, f, position) if safe < 0 else _safe_behind(t, f, position, safe)
+    spoilt = _something_behind(t, f, position) if safe < 0 else _safe_behind(t, f, position, safe)
     if spoilt < 0:
         return spoilt
     f.synced = start if safe >= 0 else position
