@@ -1,6 +1,6 @@
 # Inner batches: one record whose body has several messages, and the entry that it has in a batch queue. RocketMQ:
-# MessageSysFlag.INNER_BATCH_FLAG, MessageConst.PROPERTY_INNER_NUM and PROPERTY_INNER_BASE, BatchConsumeQueue. Pure functions, no
-# allocation; any thread.
+# MessageSysFlag.INNER_BATCH_FLAG, MessageConst.PROPERTY_INNER_NUM and PROPERTY_INNER_BASE, BatchConsumeQueue. Pure functions,
+# no allocation; any thread.
 #
 #   # field              bytes        of a batch unit; a file of a batch queue is a row of them
 #   1 commitLogOffset    8

@@ -104,7 +104,8 @@ def _avoid_full(store: StoreServes, places: Places) -> None:
 
 def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
-    for place in (*places.commitlogs, places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index, *tmps):
+    for place in (*places.commitlogs, places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index,
+                  *tmps):
         if os.path.lexists(place) and not os.path.isdir(place) and not (places.several and place in places.missing_links()):
             raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:

@@ -18,7 +18,8 @@ from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["batch_taker", "filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "save_values", "tasks_of"]
+__all__ = ["batch_taker", "filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "save_values",
+           "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 

@@ -75,7 +75,8 @@ def test_each_message_of_a_batch_has_an_offset(tmp_path: Path) -> None:
 def test_tags_keys_and_sql(tmp_path: Path) -> None:
     with make(tmp_path / "s") as store:
         for n, tag in enumerate(("red", "blue", "red")):
-            store.put_inner_batch("B", [{"body": b"%d" % k, "properties": {"TAGS": tag, "n": str(n * 3 + k)}} for k in range(3)])
+            store.put_inner_batch("B", [
+                {"body": b"%d" % k, "properties": {"TAGS": tag, "n": str(n * 3 + k)}} for k in range(3)])
         store.wait_dispatched()
         assert [m.queue_offset for m in store.get("B", 0, 0, tags="red")] == [0, 1, 2, 6, 7, 8]
         assert [m.queue_offset for m in store.get("B", 0, 0, sql="n BETWEEN 2 AND 4")] == [2, 3, 4]
@@ -86,10 +87,12 @@ def test_tags_keys_and_sql(tmp_path: Path) -> None:
 def test_what_fits_no_queue_is_refused(tmp_path: Path) -> None:
     with make(tmp_path / "s", enable_lmq=True, enable_multi_dispatch=True) as store:
         store.put("P", b"x")
-        for refused in (lambda: store.put("B", b"x"), lambda: store.put_many("B", [b"x"]), lambda: store.put("B", b"x", queue_id=99),
+        for refused in (lambda: store.put("B", b"x"), lambda: store.put_many("B", [b"x"]),
+                        lambda: store.put("B", b"x", queue_id=99),
                         lambda: store.put_async("B", b"x"), lambda: store.put("B", b"x", delay_level=1),
                         lambda: store.put("P", b"x", sys_flag=0x80), lambda: store.put_inner_batch("P", [b"x"]),
-                        lambda: store.put_inner_batch("B", []), lambda: store.put_inner_batch("B", b"nonsense"),
+                        lambda: store.prepare("B", b"x", group="g"), lambda: store.put_inner_batch("B", []),
+                        lambda: store.put_inner_batch("B", b"nonsense"),
                         lambda: store.put_inner_batch("B", [b"x"], sys_flag=4),
                         lambda: store.put_inner_batch("B", [b"x"], properties={"DELAY": "3"}),
                         lambda: store.put_inner_batch("B", [b"x" * (1 << 14)]),
@@ -175,7 +178,8 @@ while True:
 def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
     told = 0
     for _ in range(2):
-        child = subprocess.Popen([sys.executable, "-c", VICTIM, str(tmp_path / "s"), str(told)], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([sys.executable, "-c", VICTIM, str(tmp_path / "s"), str(told)], stdout=subprocess.PIPE,
+                                 text=True)
         assert child.stdout is not None
         for _ in range(4):
             told = int(child.stdout.readline())
@@ -224,7 +228,7 @@ def test_the_kind_of_a_queue_never_changes_silently(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreStateError, match="cannot be followed"):
         MessageStore.open(tmp_path / "s", readonly=True, follow=True)
     topics.write_text("{")
-    with MessageStore.open(tmp_path / "s", readonly=True) as store:     # then its directories say which topics have batch queues
+    with MessageStore.open(tmp_path / "s", readonly=True) as store:     # its directories say which topics they are of
         assert read(store) == bodies(3)
 
 

@@ -1,5 +1,5 @@
-"""Inner batches between this library and the real RocketMQ: each reads what the other wrote, continues the same queues, and fills
-them again after a crash. Units of batch queues are compared byte by byte."""
+"""Inner batches between this library and the real RocketMQ: each reads what the other wrote, continues the same queues, and
+fills them again after a crash. Units of batch queues are compared byte by byte."""
 from pathlib import Path
 
 import pytest
@@ -149,4 +149,5 @@ def test_what_rocketmq_refuses_is_refused_here(java: list[jvm.JavaStore], tmp_pa
                 for kind in ("plain", "inner", "number")}
         j.ask("close", path)
         assert said == {("B", "plain"): "PUT_OK", ("B", "inner"): "PUT_OK", ("B", "number"): "MESSAGE_ILLEGAL",
-                        ("P", "plain"): "PUT_OK", ("P", "inner"): "MESSAGE_ILLEGAL", ("P", "number"): "MESSAGE_ILLEGAL"}, j.version
+                        ("P", "plain"): "PUT_OK", ("P", "inner"): "MESSAGE_ILLEGAL",
+                        ("P", "number"): "MESSAGE_ILLEGAL"}, j.version

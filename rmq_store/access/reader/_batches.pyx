@@ -1,12 +1,13 @@
 """get of a batch queue (RocketMQ: DefaultMessageStore.getMessage over a BatchConsumeQueue). Contract in _batches.pxd.
 
-An answer has whole records, as RocketMQ's: the first one may have messages before the offset that was asked for, and it is taken
-however many it has. StoreGet.get takes the messages out and leaves out those that were not asked for.
+An answer has whole records, as RocketMQ's: the first one may have messages before the offset that was asked for, and it is
+taken however many it has. StoreGet.get takes the messages out and leaves out those that were not asked for.
 """
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.access.reader._get cimport FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, Found, GetRequest
 from rmq_store.access.reader._look cimport file_at, record_in
+from rmq_store.access.reader._message cimport Message
+from rmq_store.access.reader._request cimport FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, Found, GetRequest
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
@@ -15,6 +16,8 @@ from rmq_store.filter._program cimport FILTER_TRUE, filter_evaluate
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._batches cimport queue_read_batches
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
+
+from rmq_store.errors import CorruptionError
 
 cdef enum:
     UNITS_AT_ONCE = 64
@@ -95,4 +98,25 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
             break
     if loose:
         log_file_release(f)
-    return error if error < 0 else at
+    return error if error < 0 else at - r.offset
+
+
+cdef tuple unwrapped(list records, const GetRequest *r, set wanted):
+    cdef Message m
+    cdef list found = []
+    cdef int64_t unreadable = r.unreadable
+    for record in records:
+        try:
+            inner = record.unwrap()
+        except CorruptionError:
+            unreadable += 1             # passed over, as a record is that is not there
+            continue
+        for m in inner:
+            if m.v.queue_offset < r.offset:
+                continue
+            if len(found) == r.count_max:
+                return found, m.v.queue_offset, unreadable
+            if (wanted is None or m.tags in wanted) and (r.filter == NULL or filter_evaluate(
+                    r.filter, m.v.properties, m.v.properties_size) == FILTER_TRUE):
+                found.append(m)
+    return found, r.next_offset, unreadable

@@ -8,7 +8,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from rmq_store.access.reader._batches cimport scan_batches
+from rmq_store.access.reader._batches cimport scan_batches, unwrapped
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
@@ -263,16 +263,11 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
     r.found_bytes = 0
     r.unreadable = 0
     r.bit_map_skips = 0
-    r.error = 0
-    r.next_offset = r.offset
+    r.error, r.next_offset = 0, r.offset
     r.batched = q != NULL and queue_batched(q)
     if _bounds_met(r, q, &at):
         r.log_end = rmq_load(&log.committed)
-        if r.batched:
-            scanned = scan_batches(r, log, queues, q)
-            scanned = scanned if scanned < 0 else scanned - r.offset
-        else:
-            scanned = _scan(r, log, queues, q)
+        scanned = scan_batches(r, log, queues, q) if r.batched else _scan(r, log, queues, q)
         if scanned < 0:
             r.error = <int> scanned
             return
@@ -323,30 +318,6 @@ cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const Get
         self.got_bytes += result.total_bytes
         self.got_disk_messages += len(result.messages)
         self.got_disk_bytes += result.total_bytes
-    return 0
-
-
-cdef int _unwrap(GetResult result, GetRequest *r, set wanted) except -1:
-    # The messages of the batches, without those before the offset, beyond the count, and those that are not asked for.
-    cdef Message m
-    cdef list found = []
-    for whole in result.messages:
-        try:
-            inner = whole.unwrap()
-        except errors.CorruptionError:
-            r.unreadable += 1           # damaged: passed over, as a record is that is not there
-            continue
-        for m in inner:
-            if m.v.queue_offset < r.offset:
-                continue
-            if len(found) == r.count_max:
-                r.next_offset = m.v.queue_offset
-                break
-            if (wanted is None or m.tags in wanted) and (r.filter == NULL or _passes(r.filter, &m.v)):
-                found.append(m)
-        if len(found) == r.count_max:
-            break
-    result.messages = found
     return 0
 
 
@@ -502,7 +473,7 @@ cdef class StoreGet(StoreLook):
             self.gets_missed += 1
         result.code = r.status
         if r.batched and not _whole:
-            _unwrap(result, &r, wanted)
+            result.messages, r.next_offset, r.unreadable = unwrapped(result.messages, &r, wanted)
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
         result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset

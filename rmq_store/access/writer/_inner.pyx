@@ -1,8 +1,8 @@
 """Inner batches (RocketMQ: MessageSysFlag.INNER_BATCH_FLAG, BatchConsumeQueue.assignQueueOffset). Contract in _inner.pxd.
 
-The messages are the body of one record, as a client encodes a batch. The record has the queue offset of the first of them, also as
-the property INNER_BASE, and their number as INNER_NUM. As of light queues, the size of the record is known only under the put
-lock, where the queue offset is; the checks before it use the largest size that is possible.
+The messages are the body of one record, as a client encodes a batch. The record has the queue offset of the first of them, also
+as the property INNER_BASE, and their number as INNER_NUM. As of light queues, the size of the record is known only under the
+put lock, where the queue offset is; the checks before it use the largest size that is possible.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
@@ -74,8 +74,8 @@ cdef bytes _encoded(object batch):
     if isinstance(batch, (bytes, bytearray, memoryview)):
         return bytes(batch)
     if isinstance(batch, str) or not hasattr(batch, "__iter__"):
-        raise errors.MessageIllegal(f"batch is a {type(batch).__name__}: give an iterable of messages, or bytes as a client encodes "
-                                    "a batch")
+        raise errors.MessageIllegal(f"batch is a {type(batch).__name__}: give an iterable of messages, or bytes as a client "
+                                    "encodes a batch")
     return encode_batch(batch)
 
 
@@ -85,8 +85,8 @@ cdef object _of_all(list elements, object given):
     cdef list own = [decode_properties(e.properties) for e in elements]
     tags = {p.get("TAGS") for p in own}
     if "TAGS" not in known and len(tags) > 1:
-        raise errors.MessageIllegal(f"the messages of the inner batch have {len(tags)} different tags, and a queue has one tags code "
-                                    "for all of them: give all messages the same tags, or TAGS in properties")
+        raise errors.MessageIllegal(f"the messages of the inner batch have {len(tags)} different tags, and a queue has one "
+                                    "tags code for all of them: give all messages the same tags, or TAGS in properties")
     if "TAGS" not in known and tags != {None}:
         known["TAGS"] = tags.pop()
     keys = " ".join(dict.fromkeys(key for p in own for key in p.get("KEYS", "").split()))
@@ -114,8 +114,8 @@ cdef class StorePutInner(StorePutMany):
         topics = self.batch_topics | {topic}
         known = [name.encode("utf-8", "surrogatepass") for name in topics]
         if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, known):
-            raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the store was "
-                                 "opened: use another topic, or delete this one and open the store again")
+            raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the store "
+                                 "was opened: use another topic, or delete this one and open the store again")
         self.batch_topics = frozenset(topics)
 
     def put_inner_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
@@ -171,9 +171,9 @@ cdef class StorePutInner(StorePutMany):
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
         if topic not in self.batch_topics:
-            raise errors.MessageIllegal(f"{topic} has no batch queues, so it takes no inner batch: make it a topic with batch queues "
-                                        "first (topic_table.set_queue_type, `rmqstore topics set --queue-type BatchCQ`), or use "
-                                        "put_batch")
+            raise errors.MessageIllegal(f"{topic} has no batch queues, so it takes no inner batch: make it a topic with batch "
+                                        "queues first (topic_table.set_queue_type, `rmqstore topics set --queue-type "
+                                        "BatchCQ`), or use put_batch")
         number = _number(queue_id, "queue_id")
         self._enter()
         q = queues_find(self.queues, t.text, t.size, number, True)

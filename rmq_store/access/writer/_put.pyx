@@ -24,15 +24,14 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
 from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
+from rmq_store.access.writer._plain cimport plain_flags, plain_queue
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
-from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_BORN_V6, FLAG_INNER_BATCH, FLAG_STORE_V6, PROPERTIES_SIZE_MAX,
-                                      TOPIC_SIZE_V1_MAX)
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
                                            log_dispatch, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait
-from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_batched
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.codec._properties import encode_properties
@@ -192,12 +191,7 @@ cdef class StorePut(StoreCore):
         self._enter()
         if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
             return t.inline_queues[n]
-        q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
-        if q == NULL:
-            raise MemoryError("queue")
-        if queue_batched(q):        # asked once: a queue that is kept below is none
-            raise errors.MessageIllegal(f"{t.name.decode('utf-8', 'replace')} has batch queues (queue.type=BatchCQ), in which "
-                                        "readers find inner batches alone: use put_inner_batch, or another topic")
+        q = plain_queue(self.queues, t.name, <int32_t> n)      # asked once for each queue that is kept below
         if n < QUEUES_INLINE:
             t.inline_queues[n] = q
         return q
@@ -208,10 +202,7 @@ cdef class StorePut(StoreCore):
         cdef bytes host
         a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
         a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
-        a.sys_flag &= ~(FLAG_BORN_V6 | FLAG_STORE_V6)
-        if a.sys_flag & FLAG_INNER_BATCH:
-            raise errors.MessageIllegal(f"sys_flag is {a.sys_flag:#x}, which says that the message is an inner batch (0x80): "
-                                        "put the batch by put_inner_batch")
+        a.sys_flag = plain_flags(a.sys_flag)
         a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(
             reconsume_times, "reconsume_times", 0, 0x7FFFFFFF)
         a.prepared_transaction_offset = 0
@@ -461,8 +452,6 @@ cdef class StorePut(StoreCore):
         return _result_of(&out, a.size, self.host)
 
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag):
-        if topic_batched(self.queues, topic.text, topic.size):      # else it is delivered to where no reader finds it
-            self._queue(topic, queue_id)
         return delays_rewrite(self, topic.name.decode("utf-8"), _integer(queue_id, "queue_id", 0, 0x7FFFFFFF), properties,
                               _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF))
 

@@ -126,7 +126,8 @@ cdef void _batch(Dispatcher *d, const Queue *q, const RecordView *v) noexcept no
     cdef Inner inner
     if queue_batched(q):
         inner = inner_of(v)
-        queues_batch(d.queues, v.physical_offset if inner.count > 0 else -1, inner.base, inner.count)
+        queues_batch(d.queues, v.physical_offset if inner.count > 0 and inner.base == v.queue_offset else -1, inner.base,
+                     inner.count)
 
 
 cdef int64_t _behind(const Queue *q, const RecordView *v) noexcept nogil:

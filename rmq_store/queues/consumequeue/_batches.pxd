@@ -1,6 +1,6 @@
-# Batch queues (RocketMQ: BatchConsumeQueue): queues of topics with the attribute queue.type=BatchCQ. A unit of 46 bytes leads to a
-# record that holds several messages (codec/_inner.pxd). Units are in a row without gaps, but a queue offset is no place in it:
-# it is searched for. The files lie under batchconsumequeue/.
+# Batch queues (RocketMQ: BatchConsumeQueue): queues of topics with the attribute queue.type=BatchCQ. A unit of 46 bytes leads
+# to a record that holds several messages (codec/_inner.pxd). Units are in a row without gaps, but a queue offset is no place
+# in it: it is searched for. The files lie under batchconsumequeue/.
 #
 # The functions of _queue.pxd do for such a queue what they do for any; they call these. Threads, results: as there.
 from libc.stdint cimport int32_t, int64_t

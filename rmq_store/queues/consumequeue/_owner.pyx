@@ -114,9 +114,9 @@ cdef class QueueTableOwner:
     # ---- load and recovery
 
     def batched(self, str dir not None, int64_t file_size, topics not None):
-        """Queues of these topics (names: bytes), and of no others, are batch queues, whose files of `file_size` bytes lie in `dir`.
-        Before they are loaded, or again with other topics. False: one of the topics has queues of another kind, and nothing
-        has changed."""
+        """Queues of these topics (names: bytes), and of no others, are batch queues, whose files of `file_size` bytes lie in
+        `dir`. Before they are loaded, or again with other topics. False: one of the topics has queues of another kind, and
+        nothing has changed."""
         cdef list names = sorted(topics)
         cdef Py_ssize_t i, count = len(names)
         cdef bytes name, base = os.fsencode(dir)

@@ -14,7 +14,8 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
 from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
-from rmq_store.queues.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, BatchTopics, Directory, QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport (BUFFER_COUNT, BUFFER_STRIDE, BatchTopics, Directory, QueueState, TableState,
+                                                   state_of)
 from rmq_store.queues.consumequeue._structs cimport QueueFiles
 from rmq_store.queues.consumequeue._structs cimport Queue
 

@@ -89,7 +89,8 @@ def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, to
         error = StoreRefusesToLoad(os.fsdecode(path), None, f"queues of {os.fsdecode(topic)} as its attribute queue.type in "
                                    "config/topics.json says (" + ("BatchCQ" if topic in wanted else "SimpleCQ") + ")",
                                    "a queue of the other kind")
-        error.cure = ("give the topic back its queue.type in config/topics.json, or restore that file from a copy of the store; "
+        error.cure = ("give the topic back its queue.type in config/topics.json, or restore that file from a copy of the "
+                      "store; "
                       "if the queue does not belong to the store, move it away")
         if on_damage is None:
             raise error

@@ -240,7 +240,8 @@ class TopicTable(_Table):
         return entry
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
-        if "attributes" not in fields or self._readonly or "attributes" not in self._defaults or not self._take_type(name, fields):
+        may = "attributes" in fields and "attributes" in self._defaults and not self._readonly
+        if not may or not self._take_type(name, fields):
             return super().set(name, **fields)
         try:
             entry = super().set(name, **fields)
