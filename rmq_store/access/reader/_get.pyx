@@ -417,8 +417,7 @@ cdef class StoreGet(StoreLook):
         r.offset = whole(offset, "offset", INT64_MIN, INT64_MAX)
         r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
-        r.slave_rules = _slave_rules
-        r.unwraps = not _whole
+        r.slave_rules, r.unwraps = _slave_rules, not _whole
         r.filter = NULL if chosen is None else &chosen.program
         cdef GroupFilter known = self._registered(topic, chosen)        # lives as long as the call, too
         r.bits = NULL if known is None else &known.bits
@@ -435,10 +434,8 @@ cdef class StoreGet(StoreLook):
             if wanted:
                 r.codes = codes
         r.memory_bytes, r.scan_bytes_max = self.memory_bytes, self.scan_bytes_max
-        r.bytes_max_memory = self.bytes_max_memory
-        r.count_max_memory = self.count_max_memory
-        r.bytes_max_disk = self.bytes_max_disk
-        r.count_max_disk = self.count_max_disk
+        r.bytes_max_memory, r.count_max_memory = self.bytes_max_memory, self.count_max_memory
+        r.bytes_max_disk, r.count_max_disk = self.bytes_max_disk, self.count_max_disk
         if _scan_max is not None:       # entries: who may not be held longer
             r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
         self._enter()

@@ -49,6 +49,16 @@ cdef int32_t _digits(char *to, int64_t n) noexcept nogil:
     return size
 
 
+cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
+    # Of the largest size that the record may get.
+    cdef bytes text = b"INNER_NUM\x01%d\x02INNER_BASE\x01" % count
+    it.fixed, it.count = <int32_t> PyBytes_GET_SIZE(text), count
+    memcpy(it.text, PyBytes_AS_STRING(text), it.fixed)
+    a.more_properties, a.more_properties_size = it.text, it.fixed + 20
+    record_prepare(a)
+    return 0
+
+
 cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef InnerTurn *it = <InnerTurn *> t
     cdef int status
@@ -136,7 +146,7 @@ cdef class StorePutInner(StorePutMany):
         cdef Topic t
         cdef Queue *q
         cdef PutManyResult r
-        cdef bytes data, text
+        cdef bytes data
         cdef int64_t limit
         cdef int32_t number
         cdef bint wants
@@ -184,12 +194,8 @@ cdef class StorePutInner(StorePutMany):
         a.topic, a.topic_size, a.queue_id = t.text, t.size, q.queue_id
         a.body, a.body_size = <const unsigned char *> PyBytes_AS_STRING(data), <int32_t> PyBytes_GET_SIZE(data)
         a.body_crc = body_crc32(a.body, a.body_size)
-        text = b"INNER_NUM\x01%d\x02INNER_BASE\x01" % len(elements)
-        it.fixed, it.count = <int32_t> PyBytes_GET_SIZE(text), <int32_t> len(elements)
-        memcpy(it.text, PyBytes_AS_STRING(text), it.fixed)
         a.trailing_separator = self.compat5
-        a.more_properties, a.more_properties_size = it.text, it.fixed + 20
-        record_prepare(&a)
+        _number_batch(&a, &it, <int32_t> len(elements))
         self._check_size(&a)
         limit = log_reserve_max(self.log)
         if a.size > limit:
