@@ -43,6 +43,7 @@ from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_pa
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import (
+    batch_taker,
     filter_setter,
     known_offsets,
     log_flusher,
@@ -181,7 +182,8 @@ class MessageStore(StoreServes):
         filters = (lambda: ready) if ready is not None else partial(
             open_filters, self._files, self.path, self.options, filter_setter(self))
         self._consuming = Consuming(self._files, self.path, self.options.compat, self.readonly, log_flusher(self), filters,
-                                    light=self.options.enable_lmq, topics_changed=policy_taker(self))
+                                    light=self.options.enable_lmq, topics_changed=policy_taker(self),
+                                    batches=batch_taker(self))
         consuming = self._consuming
         self._compactions = Compactions(self, self._files, services)
         self._transactions = Transactions(self.path, lambda: consuming.offsets)

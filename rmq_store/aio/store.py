@@ -116,6 +116,12 @@ class AsyncMessageStore(AsyncFilters):
         await self._durable(wait)
         return result
 
+    async def put_inner_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
+        """As MessageStore.put_inner_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
+        result = self.store.put_inner_batch(topic, batch, wait=False, **keywords)
+        await self._durable(wait)
+        return result
+
     async def _durable(self, wait: bool | None) -> None:
         if wait or (wait is None and self.store.options.flush_mode == "sync"):
             await self.store._completer.flushing()

@@ -116,7 +116,7 @@ class Pulling:
         sub, begun = pull.subscription, time.perf_counter_ns()
         try:
             result = self._core.store.get(pull.topic, pull.queue_id, max(offset, 0), pull.count_max, sub.tags, sql=sub.sql,
-                                          max_bytes=pull.bytes_max)
+                                          max_bytes=pull.bytes_max, _whole=True)
         except ValueError as error:
             raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         if result.status == GetStatus.FOUND:

@@ -149,7 +149,7 @@ class _Readback:
         times: set[int] = set()
         offset = low
         while offset < high:
-            result = store.get(topic, queue_id, offset, max_count=32, _slave_rules=True)
+            result = store.get(topic, queue_id, offset, max_count=32, _slave_rules=True, _whole=True)
             if result.status is not GetStatus.FOUND:
                 self._problem(topic=topic, queueId=queue_id, offset=offset, status=result.status.name)
                 offset = max(offset + 1, result.next_offset)
@@ -203,7 +203,7 @@ class _Readback:
         yield "NoSuchTopic", 0, 5, 32
 
     def _get(self, topic: str, queue_id: int, offset: int, count: int) -> None:
-        result = self.store.get(topic, queue_id, offset, max_count=count, _slave_rules=True)
+        result = self.store.get(topic, queue_id, offset, max_count=count, _slave_rules=True, _whole=True)
         sizes = [message.size for message in result]
         self._print(Line(t="get", topic=topic, queueId=queue_id, offset=offset, maxMsgs=count, status=result.status.name,
                          next=result.next_offset, min=result.min_offset, max=result.max_offset, n=len(sizes),

@@ -12,7 +12,7 @@ from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
-from rmq_store.services.consumer.tables import CLEANUP_POLICIES, PERM_READ, PERM_WRITE, cleanup_policy
+from rmq_store.services.consumer.tables import CLEANUP_POLICIES, PERM_READ, PERM_WRITE, QUEUE_TYPES, cleanup_policy, queue_type
 
 PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ | PERM_WRITE}
 
@@ -35,6 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cleanup-policy", choices=CLEANUP_POLICIES, help="for set: COMPACTION keeps the newest message of "
                         "each key, and refuses messages without keys; DELETE (the default) keeps all messages until cleaning "
                         "deletes them")
+    parser.add_argument("--queue-type", choices=QUEUE_TYPES, help="for set: BatchCQ gives a new topic batch queues, for inner "
+                        "batches; the type of a topic never changes (default SimpleCQ)")
     parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: keep this topic")
     parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only list what would be "
                         "deleted")
@@ -79,6 +81,10 @@ def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
             if store.options.compat != "5.x":
                 raise ConfigError("--cleanup-policy: topics of a store of compat 4.9 have no cleanup policy, open it with 5.x")
             entry = store.topic_table.set_cleanup_policy(topic, args.cleanup_policy)
+        if args.queue_type:
+            if store.options.compat != "5.x":
+                raise ConfigError("--queue-type: topics of a store of compat 4.9 have no queue type, open it with 5.x")
+            entry = store.topic_table.set_queue_type(topic, args.queue_type)
         _show(out, topic, entry, store.queues(topic))
     store.topic_table.flush()
     return FINE
@@ -117,6 +123,8 @@ def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[in
                 + (", order" if entry.get("order") else ""))
         policy = cleanup_policy(entry)
         said += "" if policy == "DELETE" else f", cleanup policy {policy}"
+        kind = queue_type(entry)
+        said += "" if kind == "SimpleCQ" else f", queue type {kind}"
     out.line(f"{topic}  {said}; {len(queues)} queues have or had messages")
 
 

@@ -271,8 +271,9 @@ def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
         if result[name] is None:
             result[name] = value
             origins[name] = "derived"
-    entry = values.QUEUE_ENTRY_SIZE
-    result["consumequeue_file_size_bytes"] = -(-result["consumequeue_file_size_bytes"] // entry) * entry
+    for size, entry in (("consumequeue_file_size_bytes", values.QUEUE_ENTRY_SIZE),
+                        ("batch_consumequeue_file_size_bytes", values.BATCH_UNIT_SIZE)):
+        result[size] = -(-result[size] // entry) * entry
 
 
 def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:

@@ -140,6 +140,10 @@ OPTIONS: tuple[Option, ...] = (
          "existing store keeps the size of its files.", "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", change="fixed"),
     _int("consumequeue_file_size_bytes", 6_000_000, "bytes", 20, INT_MAX - 19, "Size of a consume-queue file, rounded up to a "
          "multiple of 20 (one entry).", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", change="fixed"),
+    _int("batch_consumequeue_file_size_bytes", 13_800_000, "bytes", 46, INT_MAX - 45, "Size of a file of a batch queue, "
+         "rounded up to a multiple of 46 (one unit). If this option is not given, an existing store keeps the size of its "
+         "files.",
+         "mapperFileSizeBatchConsumeQueue", change="fixed"),
     _bool("consumequeue_ext_enabled", False, "Also write and read consume-queue extension units (tags code, store time, filter "
           "bit map). If this option is not given, the store follows the newest entries of its queues.", "enableConsumeQueueExt",
           change="fixed"),

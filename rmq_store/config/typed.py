@@ -97,6 +97,8 @@ class OpenOptions(LiveOptions, total=False):
     consumequeue_file_size_bytes: int | str
     mappedFileSizeConsumeQueue: int | str
     mapedFileSizeConsumeQueue: int | str
+    batch_consumequeue_file_size_bytes: int | str
+    mapperFileSizeBatchConsumeQueue: int | str
     consumequeue_ext_enabled: bool | str
     enableConsumeQueueExt: bool | str
     consumequeue_ext_file_size_bytes: int | str

@@ -12,7 +12,6 @@ _NO_DELIVERY = "one native thread delivers delayed messages in the order of thei
 _NO_TIMER = "there is no timer wheel"
 _ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
-_NO_BATCH_QUEUE = "there are no batch consume queues"
 _NO_COLD_DATA = "cold_read_bytes_max limits reads of older messages"
 _UNREAD = "RocketMQ's file store does not read it either"
 
@@ -37,7 +36,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "rocksdbCompressionType": "lz4", "rocksdbFlushWalFrequency": 1024, "rocksdbWalFileRollingThreshold": 1 << 30,
         "combineCQLoadingCQTypes": "default;defaultRocksDB", "combineCQEnableCheckSelf": False,
         "combineCQMaxExtraSearchCommitLogFiles": 3},
-    _NO_BATCH_QUEUE: {"mapperFileSizeBatchConsumeQueue": 13_800_000, "searchBcqByCacheEnable": True},
+    "a get searches a batch queue in its files": {"searchBcqByCacheEnable": True},
     "the length of a bit map follows from bloom_filter_error_pct and bloom_filter_groups": {"bitMapLengthConsumeQueueExt": 64},
     "a put spins briefly before it sleeps on the put lock; learning the time to spin gained nothing": {
         "useABSLock": False, "spinLockCollisionRetreatOptimalDegree": 1000},

@@ -6,9 +6,9 @@ the call: what a socket does not take at once is copied. So no peer, however slo
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.reader._get cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
-                                           OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetCounts, GetRequest, get_count_disk,
-                                           get_found)
+from rmq_store.access.reader._get cimport get_count_disk, get_found
+from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
+                                               OFFSET_FOUND_NULL, OFFSET_OVERFLOW_ONE, GetCounts, GetRequest)
 from rmq_store.base.io._sync cimport rmq_add, rmq_count, rmq_load, rmq_load32
 from rmq_store.base.segment._file cimport log_file_release
 from rmq_store.codec._layout cimport UNIT_SIZE
@@ -193,7 +193,7 @@ cdef void _get(Service *s, Pull *p, GetRequest *r) noexcept nogil:
     r.filter, r.bits = NULL, NULL
     r.offset, r.bytes_max = p.offset, p.bytes_max
     r.count_max = min(p.count_max, FOUND_MAX)
-    r.slave_rules = False
+    r.slave_rules = r.unwraps = False
     r.memory_bytes = rmq_load(s.memory_bytes)
     r.bytes_max_memory, r.count_max_memory = rmq_load(s.bytes_max_memory), rmq_load(s.count_max_memory)
     r.bytes_max_disk, r.count_max_disk = rmq_load(s.bytes_max_disk), rmq_load(s.count_max_disk)

@@ -2,7 +2,7 @@
 # runs.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from rmq_store.access.reader._get cimport Found, GetCounts
+from rmq_store.access.reader._request cimport Found, GetCounts
 from rmq_store.access.writer._ahead cimport Ahead, Sink
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log

@@ -14,7 +14,8 @@ _KINDS: dict[type, type] = {}
 
 
 class _PutTimes(StoreServes):
-    """Of a store: put, put_many and put_batch count how long they take, durability included where they wait for it.
+    """Of a store: put, put_many, put_batch and put_inner_batch count how long they take, durability included where they
+    wait for it.
 
     put_async is not measured: its future is. Thread-safety and all else as StoreServes.
     """
@@ -48,9 +49,17 @@ class _PutTimes(StoreServes):
         finally:
             self._count(topic, time.monotonic_ns() - begun)
 
+    def put_inner_batch(self, topic: str, *args: Any, **keywords: Any) -> Any:
+        begun = time.monotonic_ns()
+        try:
+            return super().put_inner_batch(topic, *args, **keywords)
+        finally:
+            self._count(topic, time.monotonic_ns() - begun)
+
     put.__doc__ = StoreServes.put.__doc__
     put_many.__doc__ = StoreServes.put_many.__doc__
     put_batch.__doc__ = StoreServes.put_batch.__doc__
+    put_inner_batch.__doc__ = StoreServes.put_inner_batch.__doc__
 
     def histograms(self) -> dict[str, Histogram]:
         copy = Histogram()

@@ -35,12 +35,13 @@ from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
-from rmq_store.queues.consumequeue.loader import Emptied, load_queues, remove_empty
+from rmq_store.queues.consumequeue.loader import Emptied, batch_dirs, load_batch_queues, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.filters import open_filters
+from rmq_store.services.consumer.tables import batch_topics
 from rmq_store.services.integrity.manifest import drop_stale
 
 __all__ = ["open_store"]
@@ -103,7 +104,8 @@ def _avoid_full(store: StoreServes, places: Places) -> None:
 
 def _refuse_odd(places: Places, tmps: list[str]) -> None:
     """What stands where a directory of a store belongs is said before anything is made."""
-    for place in (*places.commitlogs, places.consumequeue, places.consumequeue_ext, places.index, *tmps):
+    for place in (*places.commitlogs, places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index,
+                  *tmps):
         if os.path.lexists(place) and not os.path.isdir(place) and not (places.several and place in places.missing_links()):
             raise NotADirectoryError(20, "is not a directory, but a store needs a directory there: move it away", place)
     for place in tmps:
@@ -147,6 +149,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
+    _load_batches(store, files, places, options, table)
     emptied = load_queues(table)
     _building.take_queues(store, table)
     for (topic, queue_id), offset in removed_queues(files, places.root).items():
@@ -163,6 +166,19 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
     return found.times
+
+
+def _load_batches(store: StoreServes, files: ControlFiles, places: Places, options: Options, table: QueueTableOwner) -> None:
+    """Batch queues, of the topics that config/topics.json names, or else have such queues. Raises StoreRefusesToLoad."""
+    topics, size = batch_topics(files, places.root), options.batch_consumequeue_file_size_bytes
+    if topics is None:
+        topics = frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
+    if topics and options.follow:
+        raise StoreStateError(f"the store at {places.root} has topics with batch queues ({min(topics)}), which cannot be "
+                              "followed: open it with readonly=True alone, and again when there is more to read")
+    names = [topic.encode("utf-8", "surrogateescape") for topic in topics]
+    load_batch_queues(table, places.batchconsumequeue, size, names)
+    store._take_batches(places.batchconsumequeue, size, topics)
 
 
 def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
@@ -281,7 +297,7 @@ def _settle_names(files: ControlFiles, places: Places) -> None:
     for directory in (*places.commitlogs, places.index):
         if os.path.isdir(directory):
             files.sync_dir(directory)
-    for base in (places.consumequeue, places.consumequeue_ext):
+    for base in (places.consumequeue, places.batchconsumequeue, places.consumequeue_ext):
         for level in reversed(_levels(base)):
             files.sync_dirs([path for path, changed in level if changed >= since])
 

@@ -18,7 +18,8 @@ from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
-__all__ = ["filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "save_values", "tasks_of"]
+__all__ = ["batch_taker", "filter_setter", "known_offsets", "log_flusher", "policy_taker", "release_task", "save_values",
+           "tasks_of"]
 
 CHECK_MS = 600_000          # as RocketMQ
 
@@ -108,6 +109,18 @@ def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:
         found = weak()
         if found is not None:
             found._take_policies(compacted)
+
+    return take
+
+
+def batch_taker(store: StoreServes) -> Callable[[str, bool], None]:
+    """Makes the queue types of topic_table hold. Holds the store weakly."""
+    weak = weakref.ref(store)
+
+    def take(topic: str, batched: bool) -> None:
+        found = weak()
+        if found is not None:
+            found._batch_topic(topic, batched)
 
     return take
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._message import Message
+from rmq_store.codec._layout import FLAG_INNER_BATCH
 from rmq_store.errors import illegal
 from rmq_store.opened.reports import StoreReports
 
@@ -64,7 +65,12 @@ class StoreWalks(StoreReports):
                 continue
             if end_time is not None and message.store_timestamp > end_time:
                 return
-            yield message if begin_time is None or message.store_timestamp >= begin_time else None
+            if begin_time is not None and message.store_timestamp < begin_time:
+                yield None
+            elif message.sys_flag & FLAG_INNER_BATCH:
+                yield from message.unwrap()
+            else:
+                yield message
 
     def _log_offset_before(self, timestamp: int | None) -> int:
         """Where a walk over the log has to begin to meet everything stored at or after `timestamp`: the start of a file.

@@ -9,7 +9,7 @@ from libc.string cimport memcmp
 from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._put cimport StorePut, Topic, Turn, place_locked
 from rmq_store.base.io._sync cimport rmq_load
-from rmq_store.codec._layout cimport FLAG_TRANSACTION, RECORD_FIXED_SIZE, TRANSACTION_COMMIT
+from rmq_store.codec._layout cimport FLAG_INNER_BATCH, FLAG_TRANSACTION, RECORD_FIXED_SIZE, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse,
                                       record_prepare, topic_fits)
@@ -17,7 +17,7 @@ from rmq_store.log.commitlog._log cimport APPEND_OK, Log, log_append
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store.codec.properties import delete_property
-from rmq_store.errors import MessageIllegal, StoreNotWriteable
+from rmq_store.errors import MessageIllegal, StoreNotWriteable, StoreStateError
 
 cdef bytes _OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
 
@@ -145,6 +145,10 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
     while r.at < r.size:
         if record_parse(r.p + r.at, r.size - r.at, v) != RECORD_OK or v.queue_id < 0:
             return ROW_NO_RECORD
+        if v.sys_flag & FLAG_INNER_BATCH:
+            raise StoreStateError(f"message {v.queue_offset} of {PyBytes_FromStringAndSize(v.topic, v.topic_size).decode()}/"
+                                  f"{v.queue_id} is an inner batch, and copies into another store know no inner batches: copy "
+                                  "the other topics, or the whole store with `rmqstore backup` and `rmqstore restore`")
         r.args = r.plain
         wrong = r.fill(v, &r.args, r.crc)
         if wrong != 0:

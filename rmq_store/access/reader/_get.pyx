@@ -8,6 +8,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
+from rmq_store.access.reader._batches cimport scan_batches, unwrapped
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
@@ -22,6 +23,7 @@ from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport dispatch_filters
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_look_ext, queue_read, queues_find
 
 from rmq_store import errors
@@ -261,11 +263,11 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
     r.found_bytes = 0
     r.unreadable = 0
     r.bit_map_skips = 0
-    r.error = 0
-    r.next_offset = r.offset
+    r.error, r.next_offset = 0, r.offset
+    r.batched = q != NULL and queue_batched(q)
     if _bounds_met(r, q, &at):
         r.log_end = rmq_load(&log.committed)
-        scanned = _scan(r, log, queues, q)
+        scanned = scan_batches(r, log, queues, q) if r.batched else _scan(r, log, queues, q)
         if scanned < 0:
             r.error = <int> scanned
             return
@@ -378,7 +380,7 @@ cdef class StoreGet(StoreLook):
         return (<FilterTable> self.filter_table).find(topic, chosen.sql)
 
     def get(self, topic, queue_id, offset, max_count=32, tags=None, *, sql=None, max_bytes=None, wait=None,
-            _slave_rules=False, _scan_max=None):
+            _slave_rules=False, _scan_max=None, _whole=False):
         """Reads messages of a queue from `offset` on. Returns a GetResult.
 
         tags: "A || B"; None or "*" means all messages. Tags are compared by hash code in the queue, then by name. sql: a SQL92
@@ -417,7 +419,7 @@ cdef class StoreGet(StoreLook):
         r.offset = whole(offset, "offset", INT64_MIN, INT64_MAX)
         r.count_max = whole(max_count, "max_count", 1, INT64_MAX)
         r.bytes_max = INT64_MAX if max_bytes is None else whole(max_bytes, "max_bytes", 0, INT64_MAX)
-        r.slave_rules = _slave_rules
+        r.slave_rules, r.unwraps = _slave_rules, not _whole
         r.filter = NULL if chosen is None else &chosen.program
         cdef GroupFilter known = self._registered(topic, chosen)        # lives as long as the call, too
         r.bits = NULL if known is None else &known.bits
@@ -434,10 +436,8 @@ cdef class StoreGet(StoreLook):
             if wanted:
                 r.codes = codes
         r.memory_bytes, r.scan_bytes_max = self.memory_bytes, self.scan_bytes_max
-        r.bytes_max_memory = self.bytes_max_memory
-        r.count_max_memory = self.count_max_memory
-        r.bytes_max_disk = self.bytes_max_disk
-        r.count_max_disk = self.count_max_disk
+        r.bytes_max_memory, r.count_max_memory = self.bytes_max_memory, self.count_max_memory
+        r.bytes_max_disk, r.count_max_disk = self.bytes_max_disk, self.count_max_disk
         if _scan_max is not None:       # entries: who may not be held longer
             r.scan_bytes_max = min(r.scan_bytes_max, <int64_t> _scan_max * UNIT_SIZE)
         self._enter()
@@ -456,7 +456,7 @@ cdef class StoreGet(StoreLook):
                 rmq_histogram_add_shared(&self.get_times, self.io.mono_ns(self.io.ctx) - begun)
         self.calls -= 1
         result = GetResult.__new__(GetResult)
-        result.messages = self._views(&r, wanted)
+        result.messages = self._views(&r, None if r.batched else wanted)
         if r.found != few:
             free(r.found)
         if r.error < 0:
@@ -471,6 +471,8 @@ cdef class StoreGet(StoreLook):
         else:
             self.gets_missed += 1
         result.code = r.status
+        if r.batched and not _whole:
+            result.messages, r.next_offset, r.unreadable = unwrapped(result.messages, &r, wanted)
         if r.status == FOUND and not result.messages:
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
         result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.access.reader._message cimport LeaseCount
-from rmq_store.access.writer._put_many cimport StorePutMany
+from rmq_store.access.writer._inner cimport StorePutInner
 from rmq_store.base.io._sync cimport EIO, rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_lost, row_find
 from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse
@@ -38,7 +38,7 @@ cdef inline LogFile *file_at(Log *log, int64_t offset, int64_t size, int *error)
     return f if f != NULL else row_find(log.row, offset, error)
 
 
-cdef class StoreLook(StorePutMany):
+cdef class StoreLook(StorePutInner):
     cdef LeaseCount lease_count
 
     cdef Queue *_find(self, object topic, object queue_id) except? NULL     # open, and the queue or NULL

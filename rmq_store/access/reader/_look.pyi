@@ -1,7 +1,7 @@
 from rmq_store.access.reader._message import Message
-from rmq_store.access.writer._put_many import StorePutMany
+from rmq_store.access.writer._inner import StorePutInner
 
-class StoreLook(StorePutMany):
+class StoreLook(StorePutInner):
     @property
     def leases(self) -> int: ...
     @property

@@ -51,7 +51,7 @@ cdef int record_at(Log *log, int64_t offset, int64_t size, RecordView *v, LogFil
     return rc
 
 
-cdef class StoreLook(StorePutMany):
+cdef class StoreLook(StorePutInner):
     """The part of a store that looks up by position."""
 
     def __cinit__(self):

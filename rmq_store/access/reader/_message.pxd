@@ -37,6 +37,8 @@ cdef class Message:
     cdef object lease           # memoryview of a Lease, or of the bytes of a copied record
     cdef RecordView v
     cdef dict _properties
+    cdef object inflated_batch  # of a message in a compressed inner batch: memoryview of the bytes that it lies in
+    cdef int32_t place          # of a message in an inner batch: its number there, from 1 on; 0: it is a record of its own
 
 
 cdef object lease_new(LogFile *f, LeaseCount count)     # takes over the caller's hold

@@ -10,6 +10,9 @@ from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
+from rmq_store.codec._batch cimport BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_begin, batch_next
+from rmq_store.codec._inner cimport Inner, inner_of
+from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP
 from rmq_store.codec._properties cimport properties_dict
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, body_crc32, born_host_size, properties_scan,
                                       record_parse, store_host_size)
@@ -122,6 +125,11 @@ def message_of_record(record):
     return message_new(PyMemoryView_FromObject(kept), &v)
 
 
+def message_in_batch(record, place):
+    """Returns message number `place`, from 1 on, of the inner batch in a whole record. Raises CorruptionError."""
+    return message_of_record(record).unwrap()[place - 1]
+
+
 cdef Message message_new(object lease, const RecordView *v):
     cdef Message m = Message.__new__(Message)
     m.lease = lease
@@ -171,7 +179,7 @@ cdef class Message:
     @property
     def body(self):
         """The stored body: read-only memoryview. bytes(message.body) copies it."""
-        return _body(self.lease, self.v.body, self.v.body_size)
+        return _body(self.lease if self.inflated_batch is None else self.inflated_batch, self.v.body, self.v.body_size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, <void *> self.v.body, self.v.body_size, 1, flags)
@@ -231,12 +239,15 @@ cdef class Message:
 
     @property
     def body_crc(self):
-        """CRC-32 & 0x7FFFFFFF as stored: int."""
-        return self.v.body_crc
+        """CRC-32 & 0x7FFFFFFF as stored, of a message in an inner batch that of its body: int."""
+        return self.v.body_crc if self.place == 0 else body_crc32(self.v.body, self.v.body_size)
 
     @property
     def body_crc_ok(self):
-        """True if the body has the stored checksum: bool. Reads the whole body."""
+        """True if the body has the stored checksum: bool. Reads the whole body; in an inner batch the body of the record."""
+        cdef RecordView v
+        if self.place > 0:
+            return record_parse(self.v.start, self.v.size, &v) == RECORD_OK and body_crc32(v.body, v.body_size) == v.body_crc
         return body_crc32(self.v.body, self.v.body_size) == self.v.body_crc
 
     @property
@@ -287,12 +298,53 @@ cdef class Message:
     def copy(self):
         """Returns the same message with its own memory: Message. It holds no file. Raises CorruptionError if the bytes of the
         view are gone, because its file was cut."""
-        return message_of_record(self.raw)
+        return message_of_record(self.raw) if self.place == 0 else message_in_batch(self.raw, self.place)
+
+    def unwrap(self):
+        """The messages of an inner batch, in their order: list of Message; of any other message the message alone.
+
+        Each has its own body, flag, properties and queue offset. Log offset, times, hosts and `raw` are those of the record.
+        Raises CorruptionError if the record is damaged. RocketMQ: MessageDecoder.decodeMessage."""
+        cdef Inner inner
+        cdef BatchReader reader
+        cdef BatchElement e
+        cdef Message m
+        cdef bytes data = None
+        cdef int status = BATCH_END
+        cdef int32_t i = 0
+        if not self.v.sys_flag & FLAG_INNER_BATCH:
+            return [self]
+        inner = inner_of(&self.v)
+        kept = None
+        if self.v.sys_flag & FLAG_COMPRESSED:
+            data = inflate(bytes(self.body), self.v.sys_flag, 64 << 20)
+            kept = PyMemoryView_FromObject(data)
+            batch_begin(&reader, data, len(data))
+        else:
+            batch_begin(&reader, self.v.body, self.v.body_size)
+        found = []
+        while inner.count > 0:
+            status = batch_next(&reader, &e)
+            if status != BATCH_ELEMENT:
+                break
+            m = message_new(self.lease, &self.v)
+            m.inflated_batch = kept
+            m.v.body, m.v.body_size = e.body, e.body_size
+            m.v.properties, m.v.properties_size = e.properties, e.properties_size
+            m.v.flag, m.v.queue_offset = e.flag, inner.base + i
+            m.v.sys_flag &= ~(FLAG_INNER_BATCH | FLAG_NEED_UNWRAP | FLAG_COMPRESSED | FLAG_COMPRESSION_TYPE)
+            i += 1
+            m.place = i
+            found.append(m)
+        if status != BATCH_END or i != inner.count:
+            raise errors.CorruptionError(f"the inner batch at log offset {self.v.physical_offset}", self.v.physical_offset,
+                                         f"{inner.count} whole messages", f"{i}")
+        return found
 
     def __reduce__(self):
         raw = self.raw
         message_of_record(raw)      # what is gone is told to who sends it
-        return message_of_record, (raw,)
+        return (message_of_record, (raw,)) if self.place == 0 else (message_in_batch, (raw, self.place))
 
     def _repr_html_(self):
         from rmq_store.access.reader.shown import table_html

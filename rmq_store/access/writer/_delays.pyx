@@ -2,10 +2,13 @@
 
 Source: HookUtils.handleScheduleMessage (5.3.3).
 """
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t
 
 from rmq_store.access.core._core cimport StoreCore
+from rmq_store.access.writer._plain cimport plain_queue
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.queues.consumequeue._batches cimport topic_batched
 
 from rmq_store import errors
 from rmq_store.codec.delay import delay_rewrite
@@ -15,7 +18,11 @@ cdef str _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 cdef tuple delays_rewrite(StoreCore store, str topic, int32_t queue_id, bytes properties, int32_t sys_flag):
-    # Until something delivers the message, it must be asked for: there are options that say that nothing does.
+    # Until something delivers the message, it must be asked for: there are options that say that nothing does. What is
+    # delivered to a batch queue no reader finds.
+    cdef bytes name = topic.encode("utf-8", "surrogatepass")
+    if topic_batched(store.queues, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name)):
+        plain_queue(store.queues, name, queue_id)
     options = store.options
     found = delay_rewrite(topic, queue_id, properties, sys_flag=sys_flag, levels=options.delay_levels, compat=options.compat)
     if found is None:

@@ -24,13 +24,14 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
 from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
+from rmq_store.access.writer._plain cimport plain_flags, plain_queue
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
                                            log_dispatch, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
 from rmq_store.codec._properties import encode_properties
@@ -190,9 +191,7 @@ cdef class StorePut(StoreCore):
         self._enter()
         if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
             return t.inline_queues[n]
-        q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
-        if q == NULL:
-            raise MemoryError("queue")
+        q = plain_queue(self.queues, t.name, <int32_t> n)      # asked once for each queue that is kept below
         if n < QUEUES_INLINE:
             t.inline_queues[n] = q
         return q
@@ -203,7 +202,7 @@ cdef class StorePut(StoreCore):
         cdef bytes host
         a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
         a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
-        a.sys_flag &= ~(FLAG_BORN_V6 | FLAG_STORE_V6)
+        a.sys_flag = plain_flags(a.sys_flag)
         a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(
             reconsume_times, "reconsume_times", 0, 0x7FFFFFFF)
         a.prepared_transaction_offset = 0

@@ -10,13 +10,15 @@ from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rm
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
-from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._inner cimport Inner, inner_of
+from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
+from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_bit_map, queues_find,
                                                    queues_have_place, queues_publish)
 from rmq_store.queues.index._index cimport Index, index_put
@@ -119,6 +121,24 @@ cdef int _reserve_lights(Dispatcher *d, const RecordView *v) noexcept nogil:
     return 0
 
 
+cdef void _batch(Dispatcher *d, const Queue *q, const RecordView *v) noexcept nogil:
+    # Of a batch queue: which messages the record has.
+    cdef Inner inner
+    if queue_batched(q):
+        inner = inner_of(v)
+        queues_batch(d.queues, v.physical_offset if inner.count > 0 and inner.base == v.queue_offset else -1, inner.base,
+                     inner.count)
+
+
+cdef int64_t _behind(const Queue *q, const RecordView *v) noexcept nogil:
+    # The queue offset behind the record's.
+    cdef Inner inner
+    if not queue_batched(q):
+        return v.queue_offset + 1
+    inner = inner_of(v)
+    return inner.base + inner.count if inner.count > 0 else v.queue_offset + 1
+
+
 cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     cdef PropertyView p
     cdef Queue *q
@@ -138,6 +158,8 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             queues_bit_map(d.queues, v.physical_offset, d.bit_map, filter_bits(
                 d.filters, v.topic, v.topic_size, v.properties, v.properties_size, d.bit_map))
         tags_code = delay_tags_code(v, &p, d.delay_ms, d.delay_levels)
+        if v.sys_flag & FLAG_INNER_BATCH:
+            _batch(d, q, v)
         rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, v.queue_offset)
         if rc >= 0 and d.light and p.light_names != NULL and light_topic(v.topic, v.topic_size):
             queues_bit_map(d.queues, -1, NULL, 0)       # it is of the record's own topic
@@ -265,7 +287,7 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
             q = _queue(d, &v, &illegal)
             if (q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset
                     and queues_have_place(d.queues, v.queue_offset, v.physical_offset)):
-                q.next_offset = v.queue_offset + 1
+                q.next_offset = _behind(q, &v)
             elif q == NULL and not illegal:
                 rc = -ENOMEM
             if rc >= 0 and d.light and light_topic(v.topic, v.topic_size):

@@ -5,10 +5,12 @@ from libc.string cimport memset
 
 from rmq_store.base.io._sync cimport EIO, rmq_mutex, rmq_mutex_lock, rmq_mutex_unlock, rmq_sweep_all
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_absent, row_end, row_find, row_start
+from rmq_store.codec._inner cimport inner_in_place
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport (RECORD_OK, RecordView, record_in_place, record_of_queue, record_parse, rmq_get32,
                                       topic_light)
 from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_back_to, queue_correct_min, queue_cut,
                                                    queue_destroy, queue_find_end, queue_first, queue_read, queue_truncate,
@@ -25,6 +27,8 @@ cdef inline bint _belongs(const Queue *q, int64_t index, const RecordView *v, bi
     # Whether a record may have its entry there. A light queue leads to records of others. At a lower place than its entry's no
     # record is: dispatch would take those behind it for done. At a higher one it is where records between them are missing; in
     # a queue that is known to be damaged (exact) that is damage, too.
+    if queue_batched(q):
+        return inner_in_place(v, q.topic, q.topic_size, q.queue_id, index)
     return (record_in_place(v, q.topic, q.topic_size, q.queue_id, index)
             or (not exact and v.queue_offset > index and record_of_queue(v, q.topic, q.topic_size, q.queue_id)))
 
@@ -89,7 +93,7 @@ cdef int _torn_high(QueueTable *t, FileRow *row, Queue *q) noexcept nogil:
     cdef int64_t index = q.max_offset - 1, four_gib = <int64_t> 1 << 32, at, got
     cdef int error = 0
     cdef bint found = False
-    if index < q.min_offset or index * UNIT_SIZE % SECTOR != SECTOR - 4:
+    if queue_batched(q) or index < q.min_offset or index * UNIT_SIZE % SECTOR != SECTOR - 4:
         return 0
     got = queue_read(t, q, index, u, 1)
     if got < 1 or rmq_get32(u) != 0 or not unit_valid(u) or unit_blank(u):

@@ -13,7 +13,7 @@ from rmq_store.base.machine.sizing import cut_index, fit
 from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
-from rmq_store.config.values import index_file_size, path_list
+from rmq_store.config.values import BATCH_UNIT_SIZE, index_file_size, path_list
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
@@ -105,6 +105,7 @@ class Places:
         self.commitlogs = (*self.growing, *fixed)
         self.commitlog = self.commitlogs[0]
         self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
+        self.batchconsumequeue = os.path.join(root, "batchconsumequeue")
         self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
         self.index = options.index_path or os.path.join(root, "index")
         self.commitlog_tmps = [self.log_tmp(path) for path in self.growing]
@@ -180,6 +181,10 @@ def infer_sizes(root: str, options: Options) -> dict[str, Any]:
         size = _queue_file_size(places.consumequeue)
         if size and size % UNIT_SIZE == 0:
             found["consumequeue_file_size_bytes"] = size
+    if not options.given("batch_consumequeue_file_size_bytes"):
+        size = _queue_file_size(places.batchconsumequeue)
+        if size and size % BATCH_UNIT_SIZE == 0:
+            found["batch_consumequeue_file_size_bytes"] = size
     if not options.given("index_slots") and not options.given("index_entries_max"):
         geometry = _index_geometry(places.index, options)
         if geometry:

@@ -1,5 +1,5 @@
-# The dispatch side of all queues, and their durability. entries_put and entries_publish: the dispatcher's thread;
-# entries_sync: one thread at a time. All return 0 or -errno; what failed can be repeated, except a sync.
+# The dispatch side of all queues. entries_put and entries_publish: the dispatcher's thread. All return 0 or -errno; what failed
+# can be repeated.
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.queues.consumequeue._state cimport TableState
@@ -14,4 +14,3 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
 cdef int entries_decide(TableState *t) noexcept nogil
 cdef int entries_publish(TableState *t) noexcept nogil
 cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil     # the next sync has to look at its files
-cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil

@@ -5,23 +5,22 @@ stored, and one write system call pays for a whole buffer. When every buffer is 
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport (EIO, EROFS, RMQ_SWEEP_ALONE, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32, rmq_sweep_all)
+from rmq_store.base.io._sync cimport (EIO, EROFS, rmq_add, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish, rmq_publish32)
+from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_put
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._record cimport topic_light
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_put
-from rmq_store.queues.consumequeue._files cimport (BUFFER_SIZE, NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_cut,
-                                                   files_flush, files_grow, files_sync, files_sync_dirs)
+from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_flush, files_grow
 from rmq_store.queues.consumequeue._state cimport (FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting, entry_append,
                                                    state_of)
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at
 
 cdef enum:
-    PAGE = 4096
-    SYNC_AT_ONCE = 4096
+    BATCH_BUFFER_SIZE = BUFFER_SIZE // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
 
 
 cdef void _give_back(TableState *t, UnitFiles *f) noexcept nogil:
@@ -95,6 +94,56 @@ cdef int _room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
         return rc
     rest = f.end - f.written
     s.limit = <int> rest if rest < BUFFER_SIZE else BUFFER_SIZE
+    return 0
+
+
+cdef int _batch_room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
+    # _room for a unit of a batch queue.
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t rest
+    cdef int rc
+    if f.buffer != NULL and f.used < s.batch_limit:
+        return 0
+    if not s.dirty:
+        s.dirty = True
+        s.next_dirty = t.dirty
+        t.dirty = q
+    rc = _flush(t, s)
+    if rc >= 0:
+        rc = _lend(t, f)
+    if rc >= 0 and f.written == f.end:
+        rc = files_grow(t.cache, f)
+    if rc < 0:
+        return rc
+    rest = f.end - f.written
+    s.batch_limit = <int> rest if rest < BATCH_BUFFER_SIZE else BATCH_BUFFER_SIZE
+    return 0
+
+
+cdef int _put_batch(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code,
+                    int64_t store_timestamp) noexcept nogil:
+    # The unit of a record of a batch topic. As RocketMQ a record that says of no batch which it is gets none.
+    cdef int64_t base = t.batch_base
+    cdef int rc
+    if (t.batch_of != physical or physical < 0 or size <= 0 or base < s.next_index
+            or not entries_have_place(t, base + t.batch_count, physical)):
+        rmq_add(&t.gaps, 1)
+        return 0
+    if q.max_physical_offset < 0 and physical < q.removed_below:
+        return 0
+    if t.filling == FILLING_BACK and base > s.next_index and t.filled_from > t.log_begin:
+        # Units before it may be lost: dispatch has to begin further back.
+        t.lacking_from = min(t.lacking_from, max(q.max_physical_offset, t.log_begin))
+        return 0
+    rc = _batch_room(t, q, s)
+    if rc < 0:
+        return rc
+    if q.max_physical_offset < 0:
+        s.new_min = base
+    batch_put(s.entries.buffer + s.entries.used, physical, size, tags_code, store_timestamp, base, t.batch_count)
+    s.entries.used += BATCH_UNIT_SIZE
+    s.next_index = base + t.batch_count
+    rmq_publish(&q.max_physical_offset, physical + size)
     return 0
 
 
@@ -268,6 +317,8 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
     cdef int rc
     if t.readonly:
         return -EROFS
+    if s.batched:
+        return _put_batch(t, q, s, physical, size, tags_code, store_timestamp)
     if physical < 0 or size <= 0 or not entries_have_place(t, cq_offset, physical):
         # No reader could tell such an entry from unwritten space, or find it.
         rmq_add(&t.gaps, 1)
@@ -366,6 +417,8 @@ cdef int entries_publish(TableState *t) noexcept nogil:
             if s.new_min >= 0 and s.next_index >= s.new_min:
                 rmq_publish(&q.min_offset, s.new_min)
                 s.new_min = -1
+            if s.batched:
+                rmq_publish(&s.batch_end, s.entries.written)
             rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
             if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
@@ -376,107 +429,3 @@ cdef int entries_publish(TableState *t) noexcept nogil:
     if t.hubs_due:
         hubs_signal(<QueueTable *> t)
     return error
-
-
-# ---- durability
-
-cdef inline bint _due(const UnitFiles *f, int64_t to, int64_t pages_min) noexcept nogil:
-    return (pages_min <= 0 or to // PAGE - f.synced // PAGE >= pages_min
-            or to // f.file_size != f.synced // f.file_size)
-
-
-cdef struct Syncing:
-    TableState *t
-    int64_t pages_min
-    bint many                           # queues wait: those that are new do so no longer
-    int base_dirs                       # NewDirs of their directories; under sync_lock
-    int ext_dirs
-    Queue *queues[SYNC_AT_ONCE]
-
-
-cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) noexcept nogil:
-    # A queue's files, then its directories; that of all queues is left to the end.
-    cdef int dirs
-    cdef int rc = files_sync(t.cache, f, to)
-    if rc < 0:
-        return rc
-    dirs = rmq_swap32(&f.new_dirs, 0)
-    base_dirs[0] = dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-    return files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
-
-
-cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
-    # Of one queue, beside others: what a device makes of several syncs at a time is one.
-    cdef Syncing *x = <Syncing *> ctx
-    cdef TableState *t = x.t
-    cdef Queue *q = x.queues[i]
-    cdef QueueState *s = state_of(q)
-    cdef int64_t to
-    cdef int base_dirs = 0, ext_dirs = 0, rc
-    rmq_mutex_lock(&t.sync_lock)
-    rmq_publish32(&s.unsynced, 0)
-    rmq_mutex_unlock(&t.sync_lock)
-    rmq_fence()
-    to = rmq_load(&q.max_offset) * UNIT_SIZE
-    if not _due(&s.entries, to, x.pages_min) and not (x.many and rmq_load32(&s.entries.new_dirs) & NEW_IN_TOPIC):
-        entries_note_unsynced(t, q)
-        return 0
-    rc = _sync_files(t, &s.entries, to, &base_dirs)
-    if rc >= 0 and t.ext_file_size > 0:
-        rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), &ext_dirs)
-    if base_dirs | ext_dirs:
-        rmq_mutex_lock(&t.sync_lock)
-        x.base_dirs |= base_dirs
-        x.ext_dirs |= ext_dirs
-        rmq_mutex_unlock(&t.sync_lock)
-    return rc
-
-
-cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
-    cdef int rc
-    rmq_mutex_lock(&t.run_lock)
-    rc = _sync(t, pages_min)
-    rmq_mutex_unlock(&t.run_lock)
-    return rc
-
-
-cdef bint _many(const Queue *chain) noexcept nogil:
-    cdef int n = 0
-    while chain != NULL and n < RMQ_SWEEP_ALONE:
-        chain = state_of(chain).next_unsynced
-        n += 1
-    return n == RMQ_SWEEP_ALONE
-
-
-cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
-    # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
-    # kept. Dispatch and readers keep half of the descriptors.
-    cdef Syncing x
-    cdef Queue *chain
-    cdef int64_t n
-    cdef int rc = 0
-    if t.sync_error < 0:
-        return t.sync_error
-    rmq_mutex_lock(&t.sync_lock)
-    chain = t.unsynced
-    t.unsynced = NULL
-    rmq_mutex_unlock(&t.sync_lock)
-    x.t = t
-    x.pages_min = pages_min
-    x.many = _many(chain)
-    x.base_dirs = x.ext_dirs = 0
-    x.queues[0] = NULL
-    while chain != NULL and rc >= 0:
-        n = 0
-        while chain != NULL and n < SYNC_AT_ONCE:       # a queue is entered in no other chain before its turn
-            x.queues[n] = chain
-            chain = state_of(chain).next_unsynced
-            n += 1
-        rc = rmq_sweep_all(n, _sync_queue, &x, t.cache.capacity // 2, NULL)
-    if rc >= 0 and x.base_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).entries, x.base_dirs)
-    if rc >= 0 and x.ext_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).ext, x.ext_dirs)
-    if rc < 0:
-        t.sync_error = rc
-    return rc

@@ -10,6 +10,7 @@ cdef class QueueTableOwner:
     cdef IoTable io
     cdef readonly str dir
     cdef readonly str ext_dir
+    cdef readonly str batch_dir         # "": no topic has batch queues
     cdef readonly int64_t file_size
     cdef readonly int64_t ext_file_size
     cdef readonly bint readonly

@@ -9,8 +9,11 @@ from libc.string cimport strlen
 
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_load
+from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
+                                     batch_time)
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
+from rmq_store.queues.consumequeue._batches cimport queue_read_batches, queues_batched, topic_batched
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_ext_file, queue_add_file, queue_correct_min,
                                                    queue_cut, queue_destroy, queue_file_at, queue_file_count, queue_find_end,
                                                    queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
@@ -87,6 +90,7 @@ cdef class QueueTableOwner:
         self.ext_dir = ext_dir
         self.file_size = (<TableState *> self.table).file_size
         self.ext_file_size = ext_file_size
+        self.batch_dir = ""
         self.readonly = readonly
 
     def __dealloc__(self):
@@ -100,13 +104,60 @@ cdef class QueueTableOwner:
 
     cdef int check(self, int64_t rc, bytes topic, int queue_id) except -1:
         if rc < 0:
-            raise OSError(<int> -rc, os.strerror(<int> -rc), f"{self.dir}/{os.fsdecode(topic)}/{queue_id}")
+            base = self.batch_dir if topic and topic_batched(self.table, topic, <int32_t> len(topic)) else self.dir
+            raise OSError(<int> -rc, os.strerror(<int> -rc), f"{base}/{os.fsdecode(topic)}/{queue_id}")
         return 0
 
     cdef int check_queue(self, int rc, const Queue *q) except -1:
         return 0 if rc >= 0 else self.check(rc, q.topic, q.queue_id)
 
     # ---- load and recovery
+
+    def batched(self, str dir not None, int64_t file_size, topics not None):
+        """Queues of these topics (names: bytes), and of no others, are batch queues, whose files of `file_size` bytes lie in
+        `dir`. Before they are loaded, or again with other topics. False: one of the topics has queues of another kind, and
+        nothing has changed."""
+        cdef list names = sorted(topics)
+        cdef Py_ssize_t i, count = len(names)
+        cdef bytes name, base = os.fsencode(dir)
+        cdef const char *c_base = base
+        cdef const char **texts = <const char **> malloc(count * (sizeof(char *) + sizeof(int32_t)) + 1)
+        cdef int32_t *sizes = <int32_t *> (texts + count)
+        cdef int rc
+        if texts == NULL:
+            raise MemoryError("batch topics")
+        try:
+            for i in range(count):
+                name = names[i]                 # the list keeps it
+                texts[i], sizes[i] = PyBytes_AS_STRING(name), <int32_t> len(name)
+            rc = queues_batched(self.table, c_base, file_size, texts, sizes, count)
+        finally:
+            free(texts)
+        if rc < 0:
+            raise MemoryError("batch topics")
+        if rc == 0:
+            self.batch_dir = dir
+        return rc == 0
+
+    def is_batched(self, bytes topic not None):
+        """True if queues of this topic are batch queues."""
+        return topic_batched(self.table, topic, <int32_t> len(topic))
+
+    def read_batches(self, bytes topic not None, int queue_id, int64_t from_offset, int64_t count):
+        """Up to `count` units of a batch queue, from the one with queue offset `from_offset` on: (physical offset, size, tags
+        code, store time, queue offset of the first message, messages). Never across the end of a file."""
+        cdef Queue *q = self.find(topic, queue_id)
+        cdef unsigned char[64 * BATCH_UNIT_SIZE] units
+        cdef const unsigned char *u
+        cdef int64_t got, i
+        with nogil:
+            got = queue_read_batches(self.table, q, from_offset, units, min(count, <int64_t> 64))
+        self.check(got, topic, queue_id)
+        found = []
+        for i in range(got):
+            u = units + i * BATCH_UNIT_SIZE
+            found.append((batch_physical(u), batch_bytes(u), batch_code(u), batch_time(u), batch_base(u), batch_count(u)))
+        return found
 
     def add_queue(self, bytes topic not None, int queue_id, starts=(), ext_starts=()):
         """Tells of a queue and its existing files (byte offsets, ascending). -1, or the start that leaves a gap."""

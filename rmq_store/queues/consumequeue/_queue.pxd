@@ -89,7 +89,7 @@ cdef int64_t queues_placeless(QueueTable *t, int64_t *at) noexcept nogil
 cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil
 
 # ---- reading: any thread. Copies up to `count` units from queue offset `from_offset` on, never past max_offset, never across
-# the end of a file. Returns the number of units, 0 if there are none, or -errno.
+# the end of a file. Returns the number of units, 0 if there are none, or -errno. Of a batch queue: _batches.pxd.
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil
 # Reads one ext unit by its address in a queue entry: real tags code, store time, bit map (up to bit_map_max bytes copied, its
 # size returned). -ENOENT: no such unit.
@@ -99,6 +99,7 @@ cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *t
 cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code,
                             int64_t *store_timestamp, const unsigned char **bit_map) noexcept nogil
 # Start and modification time of the file that holds the queue offset / the n-th file: for the 4.9 time search.
+# Of a batch queue there are none.
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
                        int64_t *modified_ms) noexcept nogil

@@ -13,9 +13,11 @@ from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lo
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes
+from rmq_store.queues.consumequeue._batches cimport (batches_back, batches_drop, batches_find, batches_min, batches_read,
+                                                     batches_truncate)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
-                                                     entries_put, entries_sync)
+                                                     entries_put)
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
 from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_read,
                                                    files_remove_dirs)
@@ -24,6 +26,7 @@ from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, 
 from rmq_store.queues.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
                                                    state_of)
+from rmq_store.queues.consumequeue._syncing cimport entries_sync
 from rmq_store.queues.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 
 cdef struct QueueFiles:
@@ -131,9 +134,12 @@ cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcep
 
 cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
     cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int rc = recover_find(&t.state, q, state_of(q), safe)
+    cdef int (*find)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
+    cdef int rc
+    find = batches_find if state_of(q).batched else recover_find
+    rc = find(&t.state, q, state_of(q), safe)
     while _moved(&t.state, q, rc, &first):
-        rc = recover_find(&t.state, q, state_of(q), safe)
+        rc = find(&t.state, q, state_of(q), safe)
     if rc >= 0 and safe >= 0 and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
         entries_note_unsynced(&t.state, q)
     return rc
@@ -141,6 +147,8 @@ cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
 
 cdef int64_t queue_first(const Queue *q) noexcept nogil:
     cdef const UnitFiles *f = &state_of(q).entries
+    if state_of(q).batched:
+        return q.min_offset
     return f.first // UNIT_SIZE if f.first < f.end else 0
 
 
@@ -149,6 +157,8 @@ cdef void queues_follow(QueueTable *t) noexcept nogil:
 
 
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+    if state_of(q).batched:
+        return batches_back(&t.state, q, state_of(q), index)
     return recover_back(&t.state, q, state_of(q), index)
 
 
@@ -158,21 +168,29 @@ cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
 
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil:
     cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int rc = recover_truncate(&t.state, q, state_of(q), physical)
+    cdef int (*cut)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
+    cdef int rc
+    cut = batches_truncate if state_of(q).batched else recover_truncate
+    rc = cut(&t.state, q, state_of(q), physical)
     while _moved(&t.state, q, rc, &first):
-        rc = recover_truncate(&t.state, q, state_of(q), physical)
+        rc = cut(&t.state, q, state_of(q), physical)
     return rc
 
 
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
     cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int rc = recover_min(&t.state, q, state_of(q), physical_min)
+    cdef int (*correct)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
+    cdef int rc
+    correct = batches_min if state_of(q).batched else recover_min
+    rc = correct(&t.state, q, state_of(q), physical_min)
     while _moved(&t.state, q, rc, &first):
-        rc = recover_min(&t.state, q, state_of(q), physical_min)
+        rc = correct(&t.state, q, state_of(q), physical_min)
     return 0 if rc == -ENOENT and t.state.cache.following else rc       # none of its files is there now
 
 
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
+    if state_of(q).batched:
+        return batches_drop(&t.state, q, state_of(q), physical_min)
     return recover_drop(&t.state, q, state_of(q), physical_min)
 
 
@@ -185,7 +203,8 @@ cdef void queue_empty(Queue *q) noexcept nogil:
     s.next_index = 0
     s.blank_to = 0
     s.new_min = -1
-    s.limit = 0
+    s.limit = s.batch_limit = 0
+    rmq_publish(&s.batch_end, 0)
     s.entries.used = 0
     s.ext.used = 0
     rmq_swap32(&s.entries.new_dirs, 0)
@@ -292,6 +311,8 @@ cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const u
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
     cdef int64_t got, first
+    if state_of(q).batched:
+        return batches_read(&t.state, q, state_of(q), from_offset, out, count)
     if count > end - from_offset:
         count = end - from_offset
     if count <= 0 or from_offset < 0:
@@ -341,6 +362,8 @@ cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil:
     # Files with at least one published entry.
     cdef UnitFiles *f = &state_of(q).entries
     cdef int64_t rest = rmq_load(&q.max_offset) * UNIT_SIZE - rmq_load(&f.first)
+    if state_of(q).batched:
+        return 0                    # its files say of no queue offset where it is
     return (rest + f.file_size - 1) // f.file_size if rest > 0 else 0
 
 

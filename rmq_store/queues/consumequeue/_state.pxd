@@ -41,6 +41,10 @@ cdef struct QueueState:
     Queue *next_dirty
     int64_t vanished                    # following: 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
     Interest *interests                 # under watch_lock; atomic for the look whether there are any
+    # a batch queue (_batches.pxd): next_index is the queue offset of the next message, `entries` has units of batches
+    bint batched
+    int batch_limit                     # dispatch: bytes of the buffer that may be used
+    int64_t batch_end                   # byte offset behind the last unit that may be read (atomic)
     # sync
     int unsynced
     Queue *next_unsynced
@@ -55,6 +59,13 @@ cdef struct Directory:
     Queue **order                       # by creation
     Directory *older
 
+cdef struct BatchTopics:
+    # Topics whose queues are batch queues, replaced as a whole; the ones before stay until the table goes.
+    int64_t count
+    int32_t *sizes
+    char **names
+    BatchTopics *older
+
 cdef struct TableState:
     const rmq_io *io
     FileCache *cache
@@ -63,6 +74,9 @@ cdef struct TableState:
     char *ext_dir
     int64_t file_size
     int64_t ext_file_size               # 0: no ConsumeQueueExt
+    char *batch_dir                     # of batch queues; NULL: there are none
+    int64_t batch_file_size
+    BatchTopics *batch_topics           # under insert_lock
     bint readonly
     Directory *directory                # atomic
     int64_t count                       # atomic
@@ -80,6 +94,9 @@ cdef struct TableState:
     const unsigned char *bit_map        # of the record at log offset `bit_map_of`, for its ext unit
     int bit_map_size                    # 0: none
     int64_t bit_map_of
+    int64_t batch_of                    # log offset of the record whose batch the next put is of; -1: of none
+    int64_t batch_base
+    int32_t batch_count
     int64_t gaps                        # atomic
     int64_t placeless                   # records whose queue offset no queue can have
     int64_t placeless_at                # log offset of the last one

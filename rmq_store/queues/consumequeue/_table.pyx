@@ -14,7 +14,8 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_cache_new
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
 from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
-from rmq_store.queues.consumequeue._state cimport BUFFER_COUNT, BUFFER_STRIDE, Directory, QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport (BUFFER_COUNT, BUFFER_STRIDE, BatchTopics, Directory, QueueState, TableState,
+                                                   state_of)
 from rmq_store.queues.consumequeue._structs cimport QueueFiles
 from rmq_store.queues.consumequeue._structs cimport Queue
 
@@ -50,6 +51,7 @@ cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char
 
 cdef void table_done(TableState *t) noexcept nogil:
     cdef Directory *d
+    cdef BatchTopics *b
     cdef int64_t i
     if t.directory != NULL:
         for i in range(t.count):
@@ -62,6 +64,11 @@ cdef void table_done(TableState *t) noexcept nogil:
         free(d)
     file_cache_free(t.cache)
     spares_free(t.spares)
+    while t.batch_topics != NULL:
+        b = t.batch_topics
+        t.batch_topics = b.older
+        free(b)
+    free(t.batch_dir)
     free(t.dir)
     free(t.ext_dir)
     free(t.memory)
@@ -120,6 +127,15 @@ cdef void _slot_in(Directory *d, Queue *q) noexcept nogil:
     rmq_publish(<int64_t *> &d.topics[i], <int64_t> q)
 
 
+cdef bint table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
+    cdef const BatchTopics *b = t.batch_topics
+    cdef int64_t i
+    for i in range(b.count if b != NULL else 0):
+        if b.sizes[i] == topic_size and memcmp(b.names[i], topic, topic_size) == 0:
+            return True
+    return False
+
+
 cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
     # One piece of memory: the queue, its state, its topic.
     cdef char *at = <char *> rmq_new_lines(sizeof(Queue) + sizeof(QueueState) + topic_size + 1)
@@ -137,12 +153,14 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
     s.hash = hash
     s.topic_hash = _hash(topic, topic_size, ANY_QUEUE)
     s.new_min = -1
-    if (files_init(&s.entries, t.dir, topic, topic_size, queue_id, t.file_size) < 0
+    s.batched = table_batched(t, topic, topic_size)
+    if (files_init(&s.entries, t.batch_dir if s.batched else t.dir, topic, topic_size, queue_id,
+                   t.batch_file_size if s.batched else t.file_size) < 0
             or (t.ext_file_size > 0 and files_init(&s.ext, t.ext_dir, topic, topic_size, queue_id, t.ext_file_size) < 0)):
         files_done(&s.entries)
         free(at)
         return NULL
-    s.entries.spares = t.spares
+    s.entries.spares = NULL if s.batched else t.spares      # which are of the size of the others
     return q
 
 

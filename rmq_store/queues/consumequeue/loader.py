@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from rmq_store.errors import CorruptionError, foreign
+from rmq_store.errors import CorruptionError, StoreRefusesToLoad, foreign
 from rmq_store.events import Event, emit
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 
-__all__ = ["Emptied", "load_queues", "remove_empty"]
+__all__ = ["Emptied", "batch_dirs", "load_batch_queues", "load_queues", "remove_empty"]
 
 _TOPIC = re.compile(rb"[%|A-Za-z0-9_-]+").fullmatch
 _QUEUE_ID = re.compile(rb"0|[1-9][0-9]{0,9}").fullmatch
@@ -68,6 +68,49 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
                 raise
             on_damage(error)
     return emptied
+
+
+def batch_dirs(directory: str) -> set[bytes]:
+    """The topics that have queues under `directory`, consumequeue/ or batchconsumequeue/."""
+    return {topic for topic, _, _ in _queues_in(_topic_dirs(os.fsencode(directory)))}
+
+
+def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, topics: Iterable[bytes],
+                      on_damage: Callable[[CorruptionError], None] | None = None) -> None:
+    """Tells `table` of the topics that have batch queues, and of these queues, which lie in `directory`: before load_queues.
+
+    As load_queues. Raises StoreRefusesToLoad, too, where a directory has queues of a topic whose queues are of the other kind:
+    so does RocketMQ (ConsumeQueueStore.queueTypeShouldBe). An empty last file is deleted where the table is writable."""
+    wanted = set(topics)
+    found = list(_queue_dirs(os.fsencode(directory)))
+    others = {topic for topic in wanted if os.path.isdir(os.path.join(os.fsencode(table.dir), topic))}
+    for topic, _, path in [*(row for row in found if row[0] not in wanted),
+                           *(_queues_in(t for t in _topic_dirs(os.fsencode(table.dir)) if t.name in others) if others else ())]:
+        error = StoreRefusesToLoad(os.fsdecode(path), None, f"queues of {os.fsdecode(topic)} as its attribute queue.type in "
+                                   "config/topics.json says (" + ("BatchCQ" if topic in wanted else "SimpleCQ") + ")",
+                                   "a queue of the other kind")
+        error.cure = ("give the topic back its queue.type in config/topics.json, or restore that file from a copy of the "
+                      "store; "
+                      "if the queue does not belong to the store, move it away")
+        if on_damage is None:
+            raise error
+        on_damage(error)
+    if not wanted:
+        return
+    table.batched(directory, file_size, wanted)
+    for topic, queue_id, path in found:
+        if topic not in wanted:
+            continue
+        try:
+            starts, empty = _files(path, "batch_consumequeue_file_size_bytes", file_size)
+            _refuse_gap(os.fsdecode(path), starts, file_size)
+            table.add_queue(topic, queue_id, starts)
+            if empty is not None and not table.readonly:
+                remove_empty(table, [Emptied(topic, queue_id, empty)])
+        except CorruptionError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
 
 
 def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None]:

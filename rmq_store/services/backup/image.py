@@ -56,7 +56,8 @@ class Image:
         self._sink_journals()
         with suppress(FileNotFoundError):
             self._copy(places.checkpoint, "checkpoint")
-        for name, base in (("consumequeue", places.consumequeue), ("consumequeue_ext", places.consumequeue_ext)):
+        for name, base in (("consumequeue", places.consumequeue), ("batchconsumequeue", places.batchconsumequeue),
+                           ("consumequeue_ext", places.consumequeue_ext)):
             self._queues(name, base)
         self._index(places.index)
         self._directory_of_small("config")

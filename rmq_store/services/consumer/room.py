@@ -32,7 +32,10 @@ class Consuming:
 
     def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object],
                  filters: Callable[[], ConsumerFilters], light: bool = False,
-                 topics_changed: Callable[[frozenset[str]], object] | None = None) -> None:
+                 topics_changed: Callable[[frozenset[str]], object] | None = None,
+                 batches: Callable[[str, bool], object] | None = None) -> None:
+        """topics_changed, batches: see TopicTable."""
+        self._batches = batches
         self._light = light
         self._topics_changed = topics_changed
         self._open_filters = filters
@@ -72,7 +75,7 @@ class Consuming:
         with self._lock:
             if self._topics is None:
                 self._topics = TopicTable(self._file("topics.json"), compat=self._compat, readonly=self._readonly,
-                                          changed=self._topics_changed)
+                                          changed=self._topics_changed, batches=self._batches)
             return self._topics
 
     @property

@@ -10,14 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.errors import StoreClosed, StoreNotWriteable, illegal
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.errors import CorruptionError, StoreClosed, StoreNotWriteable, illegal
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import next_version
 
-__all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "GroupTable", "TopicTable", "cleanup_policy"]
+__all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupTable", "TopicTable", "batch_topics",
+           "cleanup_policy", "queue_type"]
 
 PERM_READ, PERM_WRITE = 4, 2
 CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
+QUEUE_TYPES = "SimpleCQ", "BatchCQ"             # CQType, without RocksDBCQ
 
 
 def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
@@ -27,6 +30,25 @@ def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
     attributes = (entry or {}).get("attributes")
     policy = attributes.get("cleanup.policy", "DELETE") if isinstance(attributes, dict) else "DELETE"
     return policy if policy in CLEANUP_POLICIES else repr(policy)
+
+
+def queue_type(entry: Mapping[str, Any] | None) -> str:
+    """The type of a topic's queues: str, RocketMQ's SimpleCQ or BatchCQ (QueueTypeUtils.getCQType).
+
+    SimpleCQ where the entry names none. A value that is neither is returned as its repr."""
+    attributes = (entry or {}).get("attributes")
+    kind = attributes.get("queue.type", "SimpleCQ") if isinstance(attributes, dict) else "SimpleCQ"
+    return kind if kind in QUEUE_TYPES else repr(kind)
+
+
+def batch_topics(files: ControlFiles, root: str) -> frozenset[str] | None:
+    """The topics that have batch queues, as config/topics.json says, before a store is open; None where it cannot be read."""
+    path = ConfigFile(files, root, "topics.json")
+    try:
+        return path.load(lambda content: frozenset(
+            name for name, entry in content.get(TopicTable.key, {}).items() if queue_type(entry) == "BatchCQ")) or frozenset()
+    except CorruptionError:
+        return None
 
 
 class _Table:
@@ -181,9 +203,12 @@ class TopicTable(_Table):
     defaults_5x = MappingProxyType({"attributes": {}})
 
     def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
-                 changed: Callable[[frozenset[str]], object] | None = None) -> None:
-        """changed: called with compacted() after entries changed."""
+                 changed: Callable[[frozenset[str]], object] | None = None,
+                 batches: Callable[[str, bool], object] | None = None) -> None:
+        """changed: called with compacted() after entries changed. batches: called with a topic and whether it has batch queues
+        from now on; it raises where it cannot."""
         self._policies = changed
+        self._batches = batches
         super().__init__(file, compat=compat, readonly=readonly)
 
     def _tell(self) -> None:
@@ -201,6 +226,60 @@ class TopicTable(_Table):
         entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
         self.flush()
         return entry
+
+    def set_queue_type(self, name: str, kind: str) -> dict[str, Any]:
+        """Makes the queues of a topic batch queues, "BatchCQ", or says that they are "SimpleCQ"; makes the entry where there is
+        none. Returns the entry. It holds at once, and is durable when the call returns. The type never changes: raises
+        ArgumentIllegal where the topic has queues, or another type. Else as set_cleanup_policy. RocketMQ: the topic attribute
+        queue.type."""
+        if kind not in QUEUE_TYPES:
+            raise illegal("kind", kind, "give 'BatchCQ' or 'SimpleCQ'")
+        known = (self.get(name) or {}).get("attributes")
+        entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"queue.type": kind})
+        self.flush()
+        return entry
+
+    def set(self, name: str, **fields: object) -> dict[str, Any]:
+        may = "attributes" in fields and "attributes" in self._defaults and not self._readonly
+        if not may or not self._take_type(name, fields):
+            return super().set(name, **fields)
+        try:
+            entry = super().set(name, **fields)
+            self.flush()        # batch queues are no store's that does not say that it has them
+            return entry
+        except BaseException:
+            self._forget_type(name)
+            raise
+
+    def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
+        taken: list[str] = []
+        try:
+            taken.extend(name for name, fields in entries.items() if "attributes" in fields and self._take_type(name, fields))
+            super().write_entries(entries)
+        except BaseException:
+            for name in taken:
+                self._forget_type(name)
+            raise
+
+    def remove(self, name: str) -> bool:
+        if queue_type(self.get(name)) == "BatchCQ" and self._batches is not None and not self._readonly:
+            self._batches(name, False)
+        return super().remove(name)
+
+    def _forget_type(self, name: str) -> None:
+        if self._batches is not None:
+            self._batches(name, False)
+
+    def _take_type(self, name: str, fields: Mapping[str, Any]) -> bool:
+        """Before an entry changes: the type of a topic's queues never does. True where they become batch queues."""
+        before, now = queue_type(self.get(name)), queue_type(fields)
+        if before == now:
+            return False
+        if before == "BatchCQ" or now not in QUEUE_TYPES:
+            raise illegal("queue.type", now, f"the queues of {name} are {before}, which never changes: use another topic")
+        if self._batches is not None:
+            self._batches(name, True)
+        return True
 
     def compacted(self) -> frozenset[str]:
         """The topics whose cleanup policy is COMPACTION: frozenset of str."""

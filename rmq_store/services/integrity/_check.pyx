@@ -18,7 +18,7 @@ from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_TRANSACTION, INDEX_AT_BEG
                                       INDEX_AT_END_PHYSICAL, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE,
                                       RECORD_HEAD_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, UNIT_SIZE)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan,
-                                      record_in_place, record_parse, rmq_get32, rmq_get64)
+                                      record_parse, rmq_get32, rmq_get64)
 from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_blank, unit_bytes, unit_code, unit_physical
 from rmq_store.log.recovery._scan cimport scan_next_good
@@ -28,7 +28,7 @@ from rmq_store.queues.index._file cimport (IndexFile, entry_hash, entry_physical
                                            index_file_release)
 from rmq_store.services.integrity._notes cimport (BODY_CRC, HOLE, INDEX_CHAIN, INDEX_HEADER, INDEX_MISSING, INDEX_SLOT,
                                                   INDEX_WRONG, NOTES_MAX, QUEUE_MISSING, QUEUE_OTHER, QUEUE_TAGS, QUEUE_WRONG,
-                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes)
+                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes, note_in_place)
 
 cdef enum:
     PIECE = 1 << 20
@@ -491,7 +491,7 @@ cdef class Checker:
                 if unit_blank(u):
                     continue
                 rc = self._at(unit_physical(u), unit_bytes(u), &v, &f)
-                if rc == 0 or (rc == 1 and not record_in_place(&v, q.topic, q.topic_size, q.queue_id, at + i)):
+                if rc == 0 or (rc == 1 and not note_in_place(q, &v, at + i)):
                     self.notes.add_queue(QUEUE_WRONG, unit_physical(u), at + i, unit_bytes(u), 0, q.topic, q.topic_size,
                                          q.queue_id)
                 if rc == 1:

@@ -2,6 +2,11 @@
 # One thread.
 from libc.stdint cimport int32_t, int64_t
 
+from rmq_store.codec._inner cimport inner_in_place
+from rmq_store.codec._record cimport RecordView, record_in_place
+from rmq_store.queues.consumequeue._batches cimport queue_batched
+from rmq_store.queues.consumequeue._queue cimport Queue
+
 cdef enum:
     NOTES_MAX = 512         # of one piece; a checker stops some before
 
@@ -40,3 +45,10 @@ cdef class Notes:
     cdef void add_queue(self, int kind, int64_t offset, int64_t a, int64_t b, int64_t c, const char *topic, int32_t topic_size,
                         int32_t queue_id) noexcept nogil
     cdef list taken(self)
+
+
+cdef inline bint note_in_place(const Queue *q, const RecordView *v, int64_t queue_offset) noexcept nogil:
+    # Whether an entry of the queue, at that queue offset, may lead to the record.
+    if queue_batched(q):
+        return inner_in_place(v, q.topic, q.topic_size, q.queue_id, queue_offset)
+    return record_in_place(v, q.topic, q.topic_size, q.queue_id, queue_offset)

@@ -338,8 +338,8 @@ class _Repair:
         if self.misfits or not (wrong or self.bridged):
             return sizes if self.extended or self.bridged or tail is not None else None
         aside = os.path.join(self.salvage, f"rebuilt-{time.time_ns() // 1_000_000}")
-        places = [p for p in (v.places.consumequeue, v.places.consumequeue_ext, v.places.index, v.places.checkpoint)
-                  if os.path.exists(p)]
+        places = [p for p in (v.places.consumequeue, v.places.batchconsumequeue, v.places.consumequeue_ext, v.places.index,
+                              v.places.checkpoint) if os.path.exists(p)]
         why = ", ".join(wrong) or "the log was bridged"
         what = ", ".join(os.path.relpath(p, self.root) for p in places) or "queues and index"
         self.step("rebuild", self.root, f"{what}: built again from the log ({why}); the old files move to "

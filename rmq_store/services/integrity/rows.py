@@ -108,7 +108,8 @@ def _known(store: "StoreWait") -> set[int]:
 
 
 def _queue_rows(places: Places, options: Options) -> Iterator[Finding]:
-    sizes = [(places.consumequeue, options.consumequeue_file_size_bytes)]
+    sizes = [(places.consumequeue, options.consumequeue_file_size_bytes),
+             (places.batchconsumequeue, options.batch_consumequeue_file_size_bytes)]
     if options.consumequeue_ext_enabled:
         sizes.append((places.consumequeue_ext, options.consumequeue_ext_file_size_bytes))
     for base, size in sizes:

@@ -21,10 +21,11 @@ from rmq_store.log.recovery.places import Places, infer_sizes, need_store, root_
 from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
-from rmq_store.queues.consumequeue.loader import load_queues
+from rmq_store.queues.consumequeue.loader import batch_dirs, load_batch_queues, load_queues
 from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
+from rmq_store.services.consumer.tables import batch_topics
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity._check import Checker
@@ -198,6 +199,10 @@ class Verification:
             file_size=o.consumequeue_file_size_bytes, readonly=True, io=self.io,
             ext_file_size=o.consumequeue_ext_file_size_bytes if o.consumequeue_ext_enabled else 0)
         try:
+            topics = batch_topics(self.files, self.root)
+            names = (batch_dirs(p.batchconsumequeue) if topics is None
+                     else [topic.encode("utf-8", "surrogateescape") for topic in topics])
+            load_batch_queues(self.queues, p.batchconsumequeue, o.batch_consumequeue_file_size_bytes, names, bad.append)
             load_queues(self.queues, bad.append)
         except OSError as error:
             yield self._finding("queue_file", p.consumequeue, detail=str(error))
@@ -336,7 +341,7 @@ class Verification:
         if kind == "index_missing":
             return self._finding(kind, self.places.index, offset=offset, expected=a,
                                  detail=f"the record's key with hash {a} is not in the index")
-        queue = os.path.join(self.places.consumequeue, topic or "", str(queue_id))
+        queue = self._queue_dir(topic or "", queue_id)
         common = {"offset": offset, "topic": topic, "queue_id": queue_id, "queue_offset": a}
         if kind == "queue_missing":
             late = not self.clean and self.queues is not None and offset >= self._queued_end()
@@ -362,6 +367,10 @@ class Verification:
     def _beyond(self, offset: int) -> bool:
         """Whether nobody can say what should lie there: records of another version do."""
         return self.unknown is not None and offset >= self.unknown[0]
+
+    def _queue_dir(self, topic: str, queue_id: int) -> str:
+        batched = self.queues is not None and self.queues.is_batched(topic.encode("utf-8", "surrogateescape"))
+        return os.path.join(self.places.batchconsumequeue if batched else self.places.consumequeue, topic, str(queue_id))
 
     def _queued_end(self) -> int:
         if not hasattr(self, "_queued"):
@@ -391,7 +400,7 @@ class Verification:
                 if self._beyond(offset):
                     continue
                 beyond = not self.clean and offset >= self.end
-                path = os.path.join(self.places.consumequeue, name or "", str(queue_id))
+                path = self._queue_dir(name or "", queue_id)
                 yield self._finding(
                     "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
                     queue_id=queue_id, queue_offset=index,

@@ -83,6 +83,9 @@ class Transactions:
     def prepare(self, store: "StoreWait", topic: str, body: Any, group: str, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None, wait: bool | None,
                 **fields: Any) -> Half:
+        if topic in store.batch_topics:
+            raise MessageIllegal(f"{topic} has batch queues, in which readers find inner batches alone, and an inner batch is "
+                                 "part of no transaction: use another topic")
         options = store.options
         limits = records.Limits(options.compat, _topic_bytes(options, topic),
                                 min(options.message_size_max_bytes + 65536, options.segment_size_bytes - 8))

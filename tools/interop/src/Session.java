@@ -25,6 +25,12 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  *   read    DIR TOPIC                             "messages": what queue 0 of the topic has, see Light
  *   topic   TOPIC                                 stores that are opened from now on have this compaction topic (5.x)
  *   keyed   DIR TOPIC FIRST COUNT KEYS            puts messages of a compaction topic, see Compacted
+ *   batch-topic  TOPIC                            stores that are opened from now on have this topic with batch queues (5.x)
+ *   batches DIR TOPIC WHO COUNT MOST              puts inner batches, see Batches
+ *   batch-status DIR TOPIC KIND                   "status": of the put of one message, see Batches
+ *   unwrap  DIR TOPIC QUEUE                       "messages": what the batches of a queue have, as a client sees it
+ *   batch-gets  DIR TOPIC QUEUE OFFSET,MAX ...    "found": bounds of a batch queue and what gets return, see Batches
+ *   batch-times DIR TOPIC QUEUE MS ...            "found": queue offsets by store time
  *   compact DIR                                   compacts every queue that has a compaction log
  *   newest  DIR TOPIC                             "messages": what queue 0 of a compaction topic has
  *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
@@ -104,6 +110,27 @@ public final class Session {
             case "keyed":
                 Compacted.put(held(f[1]), f[2], Integer.parseInt(f[3]), Integer.parseInt(f[4]), Integer.parseInt(f[5]));
                 Stores.settle(held(f[1]));
+                break;
+            case "batch-topic":
+                Batches.know(f[1]);
+                break;
+            case "batches":
+                Batches.put(held(f[1]), f[2], f[3], Integer.parseInt(f[4]), Integer.parseInt(f[5]));
+                Stores.settle(held(f[1]));
+                break;
+            case "batch-status":
+                answer.put("status", Batches.status(held(f[1]), f[2], f[3]));
+                break;
+            case "unwrap":
+                answer.put("messages", Batches.get(held(f[1]), f[2], Integer.parseInt(f[3])));
+                break;
+            case "batch-gets":
+                answer.put("found", Batches.ask(held(f[1]), f[2], Integer.parseInt(f[3]),
+                    java.util.Arrays.copyOfRange(f, 4, f.length)));
+                break;
+            case "batch-times":
+                answer.put("found", Batches.times(held(f[1]), f[2], Integer.parseInt(f[3]),
+                    java.util.Arrays.copyOfRange(f, 4, f.length)));
                 break;
             case "compact":
                 Compacted.compact(held(f[1]));

@@ -1,0 +1,456 @@
+"""Batch queues: units of 46 bytes, searched by queue offset, log offset or time. Contract in _batches.pxd.
+
+What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
+units that are read one by one, and the last steps of it over a block.
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy
+
+from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.segment._file cimport text_copy
+from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
+                                     batch_time, batch_valid)
+from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec._unit cimport unit_put
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
+from rmq_store.queues.consumequeue._state cimport BatchTopics, QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
+from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic
+
+cdef enum:
+    BLOCK_UNITS = 88
+    BLOCKS_BEHIND = 16
+
+cdef enum Key:
+    BY_BASE                         # queue offset behind the unit
+    BY_PHYSICAL                     # log offset of its record
+    BY_END                          # log offset behind its record
+    BY_TIME
+
+
+# ---- which queues are batch queues
+
+cdef bint queue_batched(const Queue *q) noexcept nogil:
+    return state_of(q).batched
+
+
+cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
+    cdef TableState *t = <TableState *> table
+    cdef bint found
+    rmq_mutex_lock(&t.insert_lock)
+    found = table_batched(t, topic, topic_size)
+    rmq_mutex_unlock(&t.insert_lock)
+    return found
+
+
+cdef int _copied(TableState *t, const char **names, const int32_t *sizes, int64_t count) noexcept nogil:
+    # The names, in place of those before. One piece of memory.
+    cdef int64_t i, size = 0
+    cdef BatchTopics *b
+    cdef char *text
+    for i in range(count):
+        size += sizes[i]
+    b = <BatchTopics *> calloc(1, sizeof(BatchTopics) + count * (sizeof(char *) + sizeof(int32_t)) + size + 1)
+    if b == NULL:
+        return -ENOMEM
+    b.names = <char **> (b + 1)
+    b.sizes = <int32_t *> (b.names + count)
+    text = <char *> (b.sizes + count)
+    b.count = count
+    for i in range(count):
+        memcpy(text, names[i], sizes[i])
+        b.names[i], b.sizes[i] = text, sizes[i]
+        text += sizes[i]
+    b.older = t.batch_topics
+    t.batch_topics = b
+    return 0
+
+
+cdef int queues_batched(QueueTable *table, const char *dir, int64_t file_size, const char **names, const int32_t *sizes,
+                        int64_t count) noexcept nogil:
+    cdef TableState *t = <TableState *> table
+    cdef Queue *q
+    cdef int64_t i
+    cdef int rc = 0
+    rmq_mutex_lock(&t.insert_lock)
+    if t.batch_dir == NULL:
+        t.batch_dir = text_copy(dir)
+        t.batch_file_size = (file_size + BATCH_UNIT_SIZE - 1) // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    if t.batch_dir == NULL:
+        rc = -ENOMEM
+    for i in range(count):
+        q = table_of_topic(t, names[i], sizes[i])
+        if rc == 0 and q != NULL and not state_of(q).batched:
+            rc = 1
+    if rc == 0:
+        rc = _copied(t, names, sizes, count)
+    rmq_mutex_unlock(&t.insert_lock)
+    return rc
+
+
+cdef void queues_batch(QueueTable *table, int64_t physical, int64_t base, int32_t count) noexcept nogil:
+    cdef TableState *t = <TableState *> table
+    t.batch_of, t.batch_base, t.batch_count = physical, base, count
+
+
+# ---- searching. Places are byte offsets in the row of files
+
+cdef inline int64_t _key(const unsigned char *u, Key key) noexcept nogil:
+    if key == BY_BASE:
+        return batch_base(u) + batch_count(u)
+    if key == BY_PHYSICAL:
+        return batch_physical(u)
+    return batch_physical(u) + batch_bytes(u) if key == BY_END else batch_time(u)
+
+
+cdef int _unit(TableState *t, UnitFiles *f, unsigned char *u, int64_t at) noexcept nogil:
+    cdef int64_t got = files_read(t.cache, f, u, BATCH_UNIT_SIZE, at)
+    if got < 0:
+        return <int> got
+    return 0 if got == BATCH_UNIT_SIZE else -EIO        # the file is shorter than its length
+
+
+cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil:
+    # The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none; -errno.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t middle, got, i
+    cdef int rc
+    while high - low > BLOCK_UNITS * BATCH_UNIT_SIZE:
+        middle = low + (high - low) // BATCH_UNIT_SIZE // 2 * BATCH_UNIT_SIZE
+        rc = _unit(t, f, block, middle)
+        if rc < 0:
+            return rc
+        if _key(block, key) >= wanted:
+            high = middle + BATCH_UNIT_SIZE     # it may be the one
+        else:
+            low = middle + BATCH_UNIT_SIZE
+    while low < high:
+        got = files_read(t.cache, f, block, high - low, low)
+        if got < BATCH_UNIT_SIZE:
+            return got if got < 0 else -EIO
+        for i in range(got // BATCH_UNIT_SIZE):
+            if _key(block + i * BATCH_UNIT_SIZE, key) >= wanted:
+                return low + i * BATCH_UNIT_SIZE
+        low += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    return high
+
+
+# ---- reading
+
+cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out,
+                                int64_t count) noexcept nogil:
+    cdef TableState *t = <TableState *> table
+    cdef QueueState *s = state_of(q)
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t end, first, at, got
+    if from_offset < 0 or count <= 0 or from_offset >= rmq_load(&q.max_offset):
+        return 0
+    while True:
+        end = rmq_load(&s.batch_end)
+        first = rmq_load(&f.first)
+        at = _first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else 0
+        got = at
+        if at >= 0:
+            got = 0
+            if at < end:
+                got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
+        if got >= BATCH_UNIT_SIZE:
+            return got // BATCH_UNIT_SIZE
+        if first == rmq_load(&f.first):
+            if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
+                return 0            # truncated or destroyed meanwhile
+            return got if got < 0 else 0
+        # deleted with the log that it led to, while it was searched: from the first that is left
+
+
+cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,
+                          int64_t count) noexcept nogil:
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t end = rmq_load(&q.max_offset), n = 0, got, i
+    if from_offset < rmq_load(&q.min_offset):
+        return 0
+    if count > end - from_offset:
+        count = end - from_offset
+    while n < count:
+        got = queue_read_batches(<QueueTable *> t, q, from_offset + n, block, BLOCK_UNITS)
+        if got <= 0:
+            return got if got < 0 else n
+        for i in range(got):
+            u = block + i * BATCH_UNIT_SIZE
+            if not batch_valid(u) or batch_base(u) + batch_count(u) <= from_offset + n:
+                return n if n > 0 else -EIO
+            while n < count and from_offset + n < batch_base(u):
+                unit_put(out + n * UNIT_SIZE, 0, UNIT_FILLER, 0)
+                n += 1
+            while n < count and from_offset + n < batch_base(u) + batch_count(u):
+                unit_put(out + n * UNIT_SIZE, batch_physical(u), batch_bytes(u), batch_code(u))
+                n += 1
+    return n
+
+
+cdef int64_t _by_time(TableState *t, UnitFiles *f, int64_t low, int64_t end, int64_t timestamp, bint upper) noexcept nogil:
+    # The place of the unit, between places `low` and `end`, or -errno. RocketMQ's lower bound takes the last file that does not
+    # begin later, and of that file the last unit where all of it is at or before the time.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t at, start, begin
+    cdef int rc
+    if upper:
+        at = _first(t, f, low, end, BY_TIME, timestamp + 1) if timestamp < INT64_MAX else end
+        return at if at <= low else at - BATCH_UNIT_SIZE
+    start = (end - 1) // f.file_size * f.file_size
+    while True:
+        begin = max(start, low)
+        rc = _unit(t, f, u, begin)
+        if rc < 0:
+            return rc
+        if batch_time(u) <= timestamp or begin == low:
+            break
+        start -= f.file_size
+    at = _first(t, f, begin, min(start + f.file_size, end), BY_TIME, timestamp)
+    if at < 0 or batch_time(u) > timestamp:
+        return at if at < 0 else begin
+    begin = min(start + f.file_size, end) - BATCH_UNIT_SIZE
+    rc = _unit(t, f, u, begin)
+    return rc if rc < 0 else (begin if batch_time(u) <= timestamp else at)
+
+
+cdef int64_t batches_by_time(TableState *t, Queue *q, QueueState *s, int64_t timestamp, bint upper) noexcept nogil:
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t end, at, first
+    cdef int rc = 0
+    while True:
+        first = rmq_load(&f.first)
+        end = rmq_load(&s.batch_end)
+        if first >= end or rmq_load(&q.min_offset) >= rmq_load(&q.max_offset):
+            return rmq_load(&q.max_offset)
+        at = _first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
+        if at >= 0:
+            at = _by_time(t, f, at, end, timestamp, upper)
+        rc = _unit(t, f, u, at) if at >= 0 else <int> at
+        if rc >= 0:
+            return batch_base(u)
+        if first == rmq_load(&f.first):
+            return rc       # else the file was deleted under the search
+
+
+# ---- ends
+
+cdef void _end_at(Queue *q, QueueState *s, int64_t position, const unsigned char *last) noexcept nogil:
+    # last: the unit before `position`, NULL: none.
+    cdef int64_t index = batch_base(last) + batch_count(last) if last != NULL else 0
+    s.entries.used = 0
+    s.limit = s.batch_limit = 0
+    s.new_min = -1
+    s.blank_to = 0
+    s.next_index = index
+    q.max_physical_offset = batch_physical(last) + batch_bytes(last) if last != NULL else -1
+    q.next_offset = index
+    rmq_publish(&q.max_offset, index)
+    rmq_publish(&s.batch_end, position)
+
+
+cdef int _set_end(TableState *t, Queue *q, QueueState *s, int64_t position) noexcept nogil:
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int rc
+    if position <= s.entries.first:
+        _end_at(q, s, position, NULL)
+        return 0
+    rc = _unit(t, &s.entries, u, position - BATCH_UNIT_SIZE)
+    if rc >= 0:
+        _end_at(q, s, position, u)
+    return rc
+
+
+cdef int64_t _walk(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+    # Behind the last unit from `position` on that is one and continues the one before it; -errno.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t physical = 0, base = 0, got, i
+    while position < f.end:
+        got = files_read(t.cache, f, block, min(<int64_t> BLOCK_UNITS * BATCH_UNIT_SIZE, f.end - position), position)
+        if got < BATCH_UNIT_SIZE:
+            return got if got < 0 else -EIO
+        for i in range(got // BATCH_UNIT_SIZE):
+            u = block + i * BATCH_UNIT_SIZE
+            if not batch_valid(u) or batch_physical(u) < physical or batch_base(u) < base:
+                return position + i * BATCH_UNIT_SIZE
+            physical, base = batch_physical(u) + batch_bytes(u), batch_base(u) + batch_count(u)
+        position += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    return position
+
+
+cdef int64_t _halved(TableState *t, UnitFiles *f, int64_t start) noexcept nogil:
+    # After a stop in order: behind the last unit of the file that begins at `start`.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t low = 0, high = f.file_size // BATCH_UNIT_SIZE, middle
+    cdef int rc
+    while low < high:
+        middle = (low + high) // 2
+        rc = _unit(t, f, u, start + middle * BATCH_UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if batch_valid(u):
+            low = middle + 1
+        else:
+            high = middle
+    return start + low * BATCH_UNIT_SIZE
+
+
+cdef int _something_behind(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
+    # 1 where a stop in order cannot have left this end: something stands behind it; 0; -errno. Not all of a file is looked at,
+    # as one that was copied has no holes.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t got, i
+    cdef int left = BLOCKS_BEHIND
+    while position < f.end and left > 0:
+        position = files_next_data(t.cache, f, position)
+        if position < 0:
+            return <int> position
+        if position >= f.end:
+            break
+        got = files_read(t.cache, f, block, BLOCK_UNITS * BATCH_UNIT_SIZE, position)
+        if got <= 0:
+            return <int> got if got < 0 else -EIO
+        for i in range(got):
+            if block[i] != 0:
+                return 1
+        position += got
+        left -= 1
+    return 0
+
+
+cdef int _safe_behind(TableState *t, UnitFiles *f, int64_t position, int64_t safe) noexcept nogil:
+    # 1 where a unit that must be on the device stands behind the end that was found, in the same file: it is damage; 0; -errno.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef const unsigned char *u
+    cdef int64_t stop = position - position % f.file_size + f.file_size
+    cdef int64_t got, i
+    while position < stop and position < f.end:
+        got = files_next_data(t.cache, f, position)
+        if got < 0:
+            return <int> got
+        position = got - got % BATCH_UNIT_SIZE
+        if position >= stop:
+            break
+        got = files_read(t.cache, f, block, min(<int64_t> BLOCK_UNITS * BATCH_UNIT_SIZE, stop - position), position)
+        if got < BATCH_UNIT_SIZE:
+            return <int> got if got < 0 else -EIO
+        for i in range(got // BATCH_UNIT_SIZE):
+            u = block + i * BATCH_UNIT_SIZE
+            if batch_valid(u) and batch_physical(u) < safe:
+                return 1
+        position += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    return 0
+
+
+cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t start = f.end - f.file_size, position
+    cdef int rc = 0, spoilt
+    if f.first == f.end:
+        rmq_publish(&q.min_offset, 0)
+        _end_at(q, s, f.first, NULL)
+        return 0
+    while start > f.first:          # the last file that begins with a unit; after a crash, with one that is on the device
+        rc = _unit(t, f, u, start)
+        if rc < 0:
+            return rc
+        if batch_valid(u) and (safe < 0 or batch_physical(u) < safe):
+            break
+        start -= f.file_size
+    position = _halved(t, f, start) if safe < 0 else _walk(t, f, start)
+    if position < 0:
+        return <int> position
+    spoilt = _something_behind(t, f, position) if safe < 0 else _safe_behind(t, f, position, safe)
+    if spoilt < 0:
+        return spoilt
+    f.synced = start if safe >= 0 else position
+    rmq_publish(&f.written, position)
+    rc = _set_end(t, q, s, position)
+    if rc >= 0 and position > f.first:
+        rc = _unit(t, f, u, f.first)
+        if rc >= 0:
+            rmq_publish(&q.min_offset, batch_base(u) if batch_valid(u) else 0)
+    elif rc >= 0:
+        rmq_publish(&q.min_offset, 0)
+    return rc if rc < 0 else spoilt
+
+
+cdef int _shortened(TableState *t, Queue *q, QueueState *s, int64_t position) noexcept nogil:
+    cdef int rc = _set_end(t, q, s, position)
+    if rc < 0:
+        return rc
+    if s.entries.synced > position:
+        s.entries.synced = position
+    rmq_publish(&s.entries.written, position)
+    if q.min_offset > s.next_index:
+        rmq_publish(&q.min_offset, s.next_index)
+    return 0
+
+
+cdef int batches_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil:
+    cdef int64_t position = _first(t, &s.entries, s.entries.first, s.batch_end, BY_BASE, index + 1)
+    return <int> position if position < 0 else _shortened(t, q, s, position)
+
+
+cdef int batches_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t position, end = s.batch_end
+    cdef int rc
+    if f.first == f.end:
+        _end_at(q, s, f.first, NULL)
+        return 0
+    position = _first(t, f, f.first, end, BY_END, physical + 1) if physical < INT64_MAX else end
+    if position < 0:
+        return <int> position
+    rc = _shortened(t, q, s, position)      # positions go first: nobody reads what is about to vanish
+    if rc >= 0 and position != end and not t.readonly:
+        rc = files_cut(t.cache, f, position, True, f.first > 0)
+    return rc
+
+
+cdef int batches_min(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t end = rmq_load(&s.batch_end), first = rmq_load(&f.first), position, low
+    cdef int rc
+    if first >= end:
+        return 0
+    position = _first(t, f, first, end, BY_PHYSICAL, physical_min)
+    if position < 0:
+        return <int> position
+    low = rmq_load(&q.max_offset)           # all of it is deleted: the queue counts as empty, and keeps its offset
+    if position < end:
+        rc = _unit(t, f, u, position)
+        if rc < 0:
+            return rc
+        low = batch_base(u)
+    if low > rmq_load(&q.min_offset):
+        rmq_publish(&q.min_offset, low)
+    return 0
+
+
+cdef int batches_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
+    # deleteExpiredFileByOffset: the first offset that may be read moves before a file goes; what is not synced yet stays.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t behind
+    cdef int dropped = 0
+    cdef int rc = batches_min(t, q, s, physical_min)
+    while rc >= 0:
+        behind = rmq_load(&f.first) + f.file_size
+        if behind >= rmq_load(&f.end) or behind > rmq_load(&s.batch_end) or behind > rmq_load(&f.synced):
+            break
+        rc = _unit(t, f, u, behind - BATCH_UNIT_SIZE)
+        if rc < 0 or batch_physical(u) >= physical_min:
+            break
+        rc = files_drop_first(t.cache, f)
+        if rc >= 0:
+            dropped += 1
+            rc = t.io.sync_dir(t.io.ctx, f.dir)
+    return rc if rc < 0 else dropped

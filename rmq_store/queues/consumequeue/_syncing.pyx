@@ -1,0 +1,120 @@
+"""Entries on their way to the device (RocketMQ: FlushConsumeQueueService). Contract in _syncing.pxd."""
+from libc.stdint cimport int64_t
+
+from rmq_store.base.io._sync cimport (RMQ_SWEEP_ALONE, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
+                                      rmq_publish32, rmq_swap32, rmq_sweep_all)
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._entries cimport entries_note_unsynced
+from rmq_store.queues.consumequeue._files cimport NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_sync, files_sync_dirs
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._structs cimport Queue
+
+cdef enum:
+    PAGE = 4096
+    SYNC_AT_ONCE = 4096
+
+
+cdef inline bint _due(const UnitFiles *f, int64_t to, int64_t pages_min) noexcept nogil:
+    return (pages_min <= 0 or to // PAGE - f.synced // PAGE >= pages_min
+            or to // f.file_size != f.synced // f.file_size)
+
+
+cdef struct Syncing:
+    TableState *t
+    int64_t pages_min
+    bint many                           # queues wait: those that are new do so no longer
+    int base_dirs                       # NewDirs of their directories; under sync_lock
+    int ext_dirs
+    Queue *queues[SYNC_AT_ONCE]
+
+
+cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) noexcept nogil:
+    # A queue's files, then its directories; that of all queues is left to the end.
+    cdef int dirs
+    cdef int rc = files_sync(t.cache, f, to)
+    if rc < 0:
+        return rc
+    dirs = rmq_swap32(&f.new_dirs, 0)
+    base_dirs[0] = dirs & (NEW_IN_BASE | NEW_IN_PARENT)
+    return files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+
+
+cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
+    # Of one queue, beside others: what a device makes of several syncs at a time is one.
+    cdef Syncing *x = <Syncing *> ctx
+    cdef TableState *t = x.t
+    cdef Queue *q = x.queues[i]
+    cdef QueueState *s = state_of(q)
+    cdef int64_t to
+    cdef int base_dirs = 0, ext_dirs = 0, rc
+    rmq_mutex_lock(&t.sync_lock)
+    rmq_publish32(&s.unsynced, 0)
+    rmq_mutex_unlock(&t.sync_lock)
+    rmq_fence()
+    to = rmq_load(&s.batch_end) if s.batched else rmq_load(&q.max_offset) * UNIT_SIZE
+    if not _due(&s.entries, to, x.pages_min) and not (x.many and rmq_load32(&s.entries.new_dirs) & NEW_IN_TOPIC):
+        entries_note_unsynced(t, q)
+        return 0
+    rc = _sync_files(t, &s.entries, to, &base_dirs)
+    if s.batched and rc >= 0 and base_dirs:
+        rc = files_sync_dirs(t.cache, &s.entries, base_dirs)        # another directory than that of the other queues
+        base_dirs = 0
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), &ext_dirs)
+    if base_dirs | ext_dirs:
+        rmq_mutex_lock(&t.sync_lock)
+        x.base_dirs |= base_dirs
+        x.ext_dirs |= ext_dirs
+        rmq_mutex_unlock(&t.sync_lock)
+    return rc
+
+
+cdef int entries_sync(TableState *t, int64_t pages_min) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&t.run_lock)
+    rc = _sync(t, pages_min)
+    rmq_mutex_unlock(&t.run_lock)
+    return rc
+
+
+cdef bint _many(const Queue *chain) noexcept nogil:
+    cdef int n = 0
+    while chain != NULL and n < RMQ_SWEEP_ALONE:
+        chain = state_of(chain).next_unsynced
+        n += 1
+    return n == RMQ_SWEEP_ALONE
+
+
+cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
+    # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
+    # kept. Dispatch and readers keep half of the descriptors.
+    cdef Syncing x
+    cdef Queue *chain
+    cdef int64_t n
+    cdef int rc = 0
+    if t.sync_error < 0:
+        return t.sync_error
+    rmq_mutex_lock(&t.sync_lock)
+    chain = t.unsynced
+    t.unsynced = NULL
+    rmq_mutex_unlock(&t.sync_lock)
+    x.t = t
+    x.pages_min = pages_min
+    x.many = _many(chain)
+    x.base_dirs = x.ext_dirs = 0
+    x.queues[0] = NULL
+    while chain != NULL and rc >= 0:
+        n = 0
+        while chain != NULL and n < SYNC_AT_ONCE:       # a queue is entered in no other chain before its turn
+            x.queues[n] = chain
+            chain = state_of(chain).next_unsynced
+            n += 1
+        rc = rmq_sweep_all(n, _sync_queue, &x, t.cache.capacity // 2, NULL)
+    if rc >= 0 and x.base_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).entries, x.base_dirs)
+    if rc >= 0 and x.ext_dirs != 0:
+        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).ext, x.ext_dirs)
+    if rc < 0:
+        t.sync_error = rc
+    return rc
