@@ -73,7 +73,7 @@ class Known:
             perm = topic.perm & allowed
             if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):
                 perm &= PERM_READ
-            if topic.attributes.get("queue.type") == "BatchCQ":
+            if topic.batches:
                 continue                    # what goes there, and comes from there, is no single record
             if len(topic.name) <= NAME_MAX and 0 < topic.queues <= 65536 and topic.read >= 0 and topic.write >= 0:
                 yield topic.name, perm, topic.read, topic.write

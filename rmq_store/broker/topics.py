@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.services.cleaning.removing import is_system_topic
-from rmq_store.services.consumer.tables import GroupTable, TopicTable
+from rmq_store.services.consumer.tables import GroupTable, TopicTable, queue_type
 from rmq_store.store import MessageStore
 
 __all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "topic_problem"]
@@ -31,6 +31,7 @@ class Topic(NamedTuple):
     perm: int
     sys_flag: int = 0
     order: bool = False
+    batches: bool = False           # its queues are batch queues
 
     @property
     def queues(self) -> int:
@@ -161,7 +162,8 @@ class Topics:
 
 def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
     return Topic(name, _number(entry, "readQueueNums", 4), _number(entry, "writeQueueNums", 4),
-                 _number(entry, "perm", READ_WRITE), _number(entry, "topicSysFlag", 0), bool(entry.get("order")))
+                 _number(entry, "perm", READ_WRITE), _number(entry, "topicSysFlag", 0), bool(entry.get("order")),
+                 queue_type(entry) == "BatchCQ")
 
 
 class Groups:

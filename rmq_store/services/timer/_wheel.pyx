@@ -214,6 +214,7 @@ cdef class TimerWheel(DeliveryThread):
         cdef int64_t last = -1, after = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
         cdef RecordView v
         cdef LogFile *f = NULL
+        cdef bint lost
         cdef int rc
         known_ms = known_ms // t.precision * t.precision
         if known_ms == 0 and t.limit == 0:
@@ -227,11 +228,14 @@ cdef class TimerWheel(DeliveryThread):
                 log_file_release(f)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
-        if rc == 1:             # units are lost: their messages come once more, but for those that were delivered
+        # A broker that ends may say that nothing of its timer log was flushed, and that all of the queue was read: then only
+        # that there is no unit tells that they are lost.
+        lost = rc == 1 or (last < 0 and known_offset > 0)
+        if lost:                # units: their messages come once more, but for those that were delivered
             t.known_offset, t.known_ms = known_offset, known_ms
         t.loaded_end = t.end
         self.damaged_at = t.end if rc == 1 else None
-        t.offset = after if rc == 1 else max(known_offset, after)
+        t.offset = after if lost else max(known_offset, after)
         t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
         with nogil:
             rc = once_learn(&t.once, t.d.log, mark)
