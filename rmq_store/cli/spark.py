@@ -49,6 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("--log-only", action="store_true", help="leave out queues, index and manifests")
         if name.startswith("rebuild"):
             job.add_argument("--install", action="store_true", help="install the files in the store, under its lock")
+            job.add_argument("--commitlog-path", metavar="PATHS", help="directories of the commit log with commas between them, if "
+                             "it is not in the store's directory, or in several")
             for option, what in SIZES[name].items():
                 job.add_argument(option, type=int, metavar="N", help=what)
         if name == "retention":
@@ -128,7 +130,8 @@ def _job(session: Any, args: argparse.Namespace, out: Output, options: dict[str,
     if job in SIZES:
         make = jobs.rebuild_queues if job == "rebuild-queues" else jobs.rebuild_index
         sizes = {name: getattr(args, name) for name in (option[2:].replace("-", "_") for option in SIZES[job])}
-        made = make(session, store, args.install, **{name: value for name, value in sizes.items() if value is not None})
+        made = make(session, store, args.install, commitlog_path=args.commitlog_path,
+                    **{name: value for name, value in sizes.items() if value is not None})
         _show(out, dataclasses.asdict(made))
         return FINE
     if job == "export":

@@ -123,7 +123,7 @@ def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any]
     for file, found in parts.items():
         report.findings += _unmet(file, found, report.findings)
     for root, counts in unindexed.items():
-        with Verification(root, store or {}) as v:
+        with Verification(root, cross.store_of(root, _options(arguments), store or {})) as v:
             list(v.load())
             report.findings.append(v.unindexed(sum(n for _, n in counts), min(counts)[0]))
     report.findings.sort(key=lambda f: (f.path, f.queue_offset or 0, f.offset or 0, f.kind))

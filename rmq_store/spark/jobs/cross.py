@@ -23,13 +23,13 @@ from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.splits import Piece
 from rmq_store.spark.stores import Broker, index_files, queue_files, queues
 
-__all__ = ["check", "parts_of", "row_of"]
+__all__ = ["check", "parts_of", "row_of", "store_of"]
 
 def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[tuple[int, list[Any]]]:
     """The parts of one store, each with the bytes that it looks at: [kind, root, end of the log, what]. No part for a directory
     of log files alone."""
     root = broker.root
-    if not os.path.isdir(os.path.join(root, "commitlog")):
+    if not broker.logs and not os.path.isdir(os.path.join(root, "commitlog")):
         return []
     end = LogPositions(broker, options).end(over=True)
     found: list[tuple[int, list[Any]]] = [(0, ["store", root, end, None])]
@@ -52,7 +52,7 @@ def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[
 def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple[list[Finding], int, int]:
     """Looks at one part: findings, and how many records with keys stand behind the index's last entry, the first of them."""
     kind, root, end, what = part
-    with Verification(root, store) as v:
+    with Verification(root, store_of(root, options, store)) as v:
         v.log_end = end
         if kind == "manifest":
             return list(confirmed(v, v.manifest_findings(what, _no_pace))), 0, 0
@@ -62,6 +62,12 @@ def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple
         found = list(v.merged(confirmed(v, _findings(v, kind, what, options))))
         assert v.checker is not None
         return found, v.checker.unindexed, v.checker.first_unindexed
+
+
+def store_of(root: str, options: ReadOptions, store: dict[str, Any]) -> dict[str, Any]:
+    """Options of the store at `root`: those given, and where its log lies if the read says so."""
+    logs = next((list(broker.logs) for broker in options.brokers if broker.root == root), [])
+    return {"commitlog_path": logs, **store} if logs and "storePathCommitLog" not in store else store
 
 
 def _findings(v: Verification, kind: str, what: Any, options: ReadOptions) -> Iterator[Finding]:

@@ -13,11 +13,11 @@ from rmq_store.base.io.files import open_regular
 from rmq_store.codec._layout import INDEX_AT_BEGIN_TIMESTAMP, INDEX_HEADER_SIZE
 from rmq_store.codec.layout import get64
 from rmq_store.queues.index.geometry import geometry_of
-from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
+from rmq_store.spark.jobs.pieces import PART_SIZE, Piece, check_chain, store_with_log, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
-from rmq_store.spark.stores import index_files
+from rmq_store.spark.stores import Broker, index_files
 
 __all__ = ["RebuiltIndex", "rebuild_index"]
 
@@ -35,7 +35,7 @@ class RebuiltIndex:
 
 def plan(arguments: dict[str, Any]) -> list[Any]:
     if "files" not in arguments:
-        return list(enumerate(whole_log(arguments["root"], arguments["splitSize"])))
+        return list(enumerate(_log(arguments)))
     return list(enumerate(arguments["files"]))
 
 
@@ -48,7 +48,7 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
         row = {"part": number, "path": what[1], "begin": what[3], "first": first, "position": position, "keys": keys}
     else:
         begin, skip, take = what
-        pieces = whole_log(arguments["root"], arguments["splitSize"])[begin:]
+        pieces = _log(arguments)[begin:]
         keys = index_part(pieces, os.path.join(arguments["directory"], "files"),
                           os.path.join(arguments["directory"], "tmp"), number, arguments["slots"],
                           arguments["entries"], skip, take)
@@ -56,22 +56,27 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
 
 
+def _log(arguments: dict[str, Any]) -> list[Piece]:
+    return whole_log(Broker("", arguments["root"], tuple(arguments["logs"])), arguments["splitSize"])
+
+
 def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int = PART_SIZE, slots: int | None = None,
-                  entries: int | None = None) -> RebuiltIndex:
-    """Makes the index files of the store at `root` from its log; install and errors as rebuild_queues.
+                  entries: int | None = None, commitlog_path: Any = None) -> RebuiltIndex:
+    """Makes the index files of the store at `root` from its log; install, commitlog_path and errors as rebuild_queues.
 
     slots, entries: their geometry; None: that of the files there, else RocketMQ's 5,000,000 and 20,000,000. Files are called
     after the store time of their first key: RocketMQ calls them after the moment they were made.
     """
     from rmq_store.spark.jobs.run import collect
 
-    place = os.path.join(os.path.abspath(root), ".spark", "rebuild")
+    store = store_with_log(root, commitlog_path)
+    place = os.path.join(store.root, ".spark", "rebuild")
     target = os.path.join(place, "index")
     found = _geometry(root)
     with work_directory(place, "index") as work:
         for name in ("files", "tmp"):
             os.mkdir(os.path.join(work, name))
-        common: dict[str, Any] = {"root": os.path.abspath(root), "splitSize": split_size, "directory": work,
+        common: dict[str, Any] = {"root": store.root, "logs": store.logs, "splitSize": split_size, "directory": work,
                                   "slots": slots or found[0], "entries": entries or found[1]}
         counted = sorted(collect(spark, "rebuild_index", common), key=lambda row: row.part)
         check_chain((r.path, r.begin, r.first, r.position) for r in counted)

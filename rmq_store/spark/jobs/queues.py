@@ -21,10 +21,10 @@ from rmq_store.codec.layout import get64
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.log.recovery import lockfile
 from rmq_store.services.cleaning.removing import removed_queues
-from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, whole_log
+from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, store_with_log, whole_log
 from rmq_store.spark.leftovers import drop, sync, work_directory
 from rmq_store.spark.schema import arrow_schema
-from rmq_store.spark.stores import LogFile, log_files, queue_files, queues
+from rmq_store.spark.stores import Broker, LogFile, log_files, queue_files, queues
 
 __all__ = ["RebuiltQueues", "rebuild_queues"]
 
@@ -44,7 +44,7 @@ class RebuiltQueues:
 
 
 def plan(arguments: dict[str, Any]) -> list[Any]:
-    return whole_log(arguments["root"], arguments["splitSize"])
+    return whole_log(Broker("", arguments["root"], tuple(arguments["logs"])), arguments["splitSize"])
 
 
 def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
@@ -57,30 +57,34 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
 
 
 def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int = PART_SIZE,
-                   file_size: int | None = None) -> RebuiltQueues:
+                   file_size: int | None = None, commitlog_path: Any = None) -> RebuiltQueues:
     """Makes the consume queues of the store at `root` from its log.
 
+    commitlog_path: the directories of the log where it is not in the root, or in several: text with commas between them, or a
+    sequence of paths. All have to be there; files between others as well. If the oldest files are lost, the queues begin later,
+    as after cleaning: nothing on the disk tells the one from the other.
     install=False leaves them in <root>/.spark/rebuild/consumequeue; True puts them in place, under the store's lock, and what
     was there into <root>/.spark/replaced-<time>. What config/removedQueues.json says was removed stays away. Raises
     CorruptionError (damage in the log or that file, or a queue whose offsets have holes or doubles: such a store wants
-    recovery), StoreLocked, ConfigError (a store with extension files).
+    recovery), LogDirectoryMissing, StoreLocked, ConfigError (a store with extension files).
     """
     from rmq_store.spark.jobs.run import collect
 
     if os.path.isdir(os.path.join(root, "consumequeue_ext")):
         raise ConfigError(f"{root} has consume-queue extension files, which hold what a log does not: they cannot be rebuilt")
-    place = os.path.join(os.path.abspath(root), ".spark", "rebuild")
+    store = store_with_log(root, commitlog_path)
+    place = os.path.join(store.root, ".spark", "rebuild")
     target = os.path.join(place, "consumequeue")
     size = file_size or present_file_size(root)
     removed = [(topic, queue_id, below) for (topic, queue_id), below in removed_queues(ControlFiles(IoTable()), root).items()]
     with work_directory(place, "consumequeue") as work:
-        rows = collect(spark, "rebuild_queues", {"root": os.path.abspath(root), "directory": work, "fileSize": size,
-                                                 "splitSize": split_size, "removed": removed})
+        rows = collect(spark, "rebuild_queues", {"root": store.root, "logs": store.logs, "directory": work,
+                                                 "fileSize": size, "splitSize": split_size, "removed": removed})
         check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
         found = _chained(rows)
         drop(target)
         os.rename(work, target)
-    logs = log_files(root)
+    logs = log_files(store)
     for (topic, queue_id), (low, high) in found.items():
         directory = os.path.join(target, topic, str(queue_id))
         _fillers(directory, low, size)

@@ -1,0 +1,78 @@
+"""Jobs on a log in several directories: all of them, or a clear word about the one that is gone."""
+import filecmp
+import os
+import shutil
+
+import pytest
+
+from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
+from tests.dirs.conftest import Several, numbers
+from tests.spark.test_jobs import same_trees
+
+pytestmark = pytest.mark.untraced   # the checker of traces knows a log in the root
+SPLIT = 20_000
+
+
+@pytest.fixture
+def three(tmp_path):
+    several = Several(tmp_path, "abc")
+    several.fill(150)
+    assert all(several.files().values())
+    return several
+
+
+@pytest.mark.parametrize("given", [lambda logs: ",".join(map(str, logs)), lambda logs: [str(log) for log in reversed(logs)]])
+def test_queues_and_index_are_made_of_the_whole_log(tasks, three, given):
+    from rmq_store.spark.jobs import rebuild_index, rebuild_queues
+
+    made = rebuild_queues(None, str(three.root), split_size=SPLIT, commitlog_path=given(three.logs))
+    assert (made.queues, made.entries) == (1, 150)
+    same_trees(made.directory, three.root / "consumequeue")
+    index = rebuild_index(None, str(three.root), split_size=SPLIT, commitlog_path=given(three.logs))
+    present = sorted((three.root / "index").iterdir())
+    rebuilt = sorted(os.scandir(index.directory), key=lambda e: e.name)
+    assert index.keys == 150 and len(rebuilt) == len(present) > 1
+    assert all(filecmp.cmp(one.path, two, shallow=False) for one, two in zip(rebuilt, present, strict=True))
+
+
+def test_installed_queues_serve_the_store(tasks, three):
+    from rmq_store.spark.jobs import rebuild_queues
+
+    shutil.rmtree(three.root / "consumequeue")
+    rebuild_queues(None, str(three.root), install=True, split_size=SPLIT, commitlog_path=three.options()["commitlog_path"],
+                   file_size=2000)
+    with three.open() as store:
+        assert numbers(store.scan("T", 0)) == list(range(150))
+
+
+def test_a_directory_that_is_gone(tasks, three):
+    from rmq_store.spark.jobs import rebuild_index, rebuild_queues
+
+    logs = three.options()["commitlog_path"]
+    three.lose("b")
+    for rebuild in (rebuild_queues, rebuild_index):
+        with pytest.raises(LogDirectoryMissing, match="a rebuild needs the whole log"):
+            rebuild(None, str(three.root), split_size=SPLIT, commitlog_path=logs)
+        with pytest.raises(CorruptionError):        # left out: files between others are missing
+            rebuild(None, str(three.root), split_size=SPLIT, commitlog_path=[three.logs[0], three.logs[2]])
+    assert not (three.root / ".spark" / "rebuild" / "consumequeue").exists()
+    three.bring_back("b")
+    with pytest.raises(ConfigError, match="each directory once"):
+        rebuild_queues(None, str(three.root), commitlog_path=[three.logs[0], three.logs[0]])
+
+
+def test_an_audit_looks_at_queues_and_index_of_such_a_store(tasks, three):
+    from rmq_store.spark.jobs import audit
+
+    logs = three.options()["commitlog_path"]
+    report = audit(None, str(three.root), commitLogPath=logs, splitSize=SPLIT)
+    assert report.records == 150 and report.findings == []
+    queue = next((three.root / "consumequeue" / "T" / "0").iterdir())
+    with open(queue, "r+b") as file:
+        file.seek(20 * 3)
+        file.write(bytes(8))                        # this entry leads to another message now
+    found = audit(None, str(three.root), commitLogPath=logs, splitSize=SPLIT).findings
+    assert found and all("consumequeue" in f.path or f.topic == "T" for f in found)
+    three.lose("c")
+    kinds = {f.kind for f in audit(None, str(three.root), commitLogPath=logs, splitSize=SPLIT).findings}
+    assert "log_directory" in kinds
