@@ -8,7 +8,6 @@ Cancellation: what was put stays put; a get and a subscription lose no message, 
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -27,6 +26,7 @@ from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter, chosen_filter
+from rmq_store.opened.subscribing import Offsets, Turns
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["AsyncMessageStore", "Subscription"]
 
 T = TypeVar("T")
-Offsets = int | Mapping[int, int] | None
 Sql = str | SqlFilter | None
 ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
@@ -204,7 +203,8 @@ class AsyncMessageStore(AsyncFilters):
 
     def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
                   tags: str | None = None, max_count: int = 32, sql: Sql = None) -> "Subscription":
-        """Yields messages as they arrive: `async for message in store.subscribe("T", 0, offset=n)`. Ends with StoreClosed.
+        """As MessageStore.subscribe, without a timeout: `async for message in store.subscribe("T", 0, offset=n)`. Ends with
+        StoreClosed.
 
         queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
         queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
@@ -351,7 +351,7 @@ class AsyncMessageStore(AsyncFilters):
         return hub
 
 
-class Subscription:
+class Subscription(Turns):
     """An iteration over messages that ends with `close`. `offsets` has the next offset of each queue to hand out.
 
     If a task is cancelled while it waits, `offsets` does not change; a later iteration continues there, also after an error.
@@ -360,37 +360,18 @@ class Subscription:
 
     def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
                  tags: str | None, max_count: int, sql: SqlFilter | None) -> None:
-        self._store, self._topic, self._tags, self._max_count, self._sql = store, topic, tags, max_count, sql
-        self._offset = offset
-        self._ready: deque[Message] = deque()
-        self._read: dict[int, int] = {}         # where the next look begins, beyond what waits in _ready
+        super().__init__(store, topic, offset, tags, max_count, sql)
         self._turns = 0                         # messages handed out since others had a turn
         self._passed = 0                        # entries that the filter left out since then
         self._closed = False
-        self.offsets: dict[int, int] = {}
         ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
         self._ear = ArrivalSubscriber(hub, topic, ids).__enter__()
-        self._due: dict[int, None] = {}         # queues to look at, the next one first
         try:
             for one in store.queues(topic) if ids is None else ids:
                 self._begin(one)
         except BaseException:
             self.close()
             raise
-
-    def _begin(self, queue_id: int) -> None:
-        low, end = max(self._store.min_offset(self._topic, queue_id), 0), self._store.max_offset(self._topic, queue_id)
-        at = self._offset.get(queue_id) if isinstance(self._offset, Mapping) else self._offset
-        if at is None:
-            at = low
-        elif isinstance(at, bool) or not isinstance(at, int):
-            raise illegal("offset", at, "give a queue offset, -1 for the end, None for the oldest message, or a mapping")
-        elif at == -1:
-            at = end
-        if not 0 <= at <= end:
-            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: the queue has offsets {low} to {end}")
-        self.offsets[queue_id] = self._read[queue_id] = at
-        self._due[queue_id] = None
 
     def __aiter__(self) -> "Subscription":
         return self
@@ -399,9 +380,7 @@ class Subscription:
         while not self._ready:
             await self._more()
         self._turns += 1
-        message = self._ready.popleft()
-        self.offsets[message.queue_id] = message.queue_offset + 1
-        return message
+        return self._hand_out()
 
     async def _more(self) -> None:
         """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits began where
@@ -409,38 +388,20 @@ class Subscription:
         self._check()
         if not self._due:
             for queue_id in await self._ear.listen():
-                if queue_id not in self._read:          # a queue that came after the subscription: from its beginning
-                    self.offsets[queue_id] = self._read[queue_id] = 0
-                self._due[queue_id] = None
+                self._arrived(queue_id)
         elif self._turns:
             self._turns = 0
             await asyncio.sleep(0)          # a batch is through: others have a turn
         self._check()
         if self._due and not self._ready:
-            self._look()
+            self._passed += self._look()
+            if self._passed >= LOOK_ENTRIES:
+                self._passed, self._turns = 0, 1
 
     def _check(self) -> None:
         self._store._check_open()           # in a child of fork nobody would wake it
         if self._closed:
             raise StopAsyncIteration
-
-    def _look(self) -> None:
-        # One batch of one queue; a queue with nothing more is not due until the dispatcher says so.
-        queue_id = next(iter(self._due))
-        self._due[queue_id] = self._due.pop(queue_id)       # last in turn: one that is full, or fails, leaves the others theirs
-        begin = self._read[queue_id]
-        result = self._store.get(self._topic, queue_id, begin, self._max_count, sql=self._sql, tags=self._tags,
-                                 _scan_max=LOOK_ENTRIES)
-        self._read[queue_id] = result.next_offset
-        if result.messages:
-            self._ready.extend(result.messages)
-        else:
-            self.offsets[queue_id] = result.next_offset
-            self._passed += result.next_offset - begin
-            if self._passed >= LOOK_ENTRIES:
-                self._passed, self._turns = 0, 1
-        if result.next_offset >= result.max_offset:         # not before: a look that failed is taken again
-            del self._due[queue_id]
 
     def close(self) -> None:
         """Ends the iteration, also for tasks that wait. The end of `with` and `async with` calls it too."""

@@ -2,15 +2,16 @@
 MessageStore."""
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.access.writer.keyed import need_key
 from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
-from rmq_store.filter._program import SqlFilter
+from rmq_store.filter._program import SqlFilter, chosen_filter
 from rmq_store.opened.entering import Entering
+from rmq_store.opened.subscribing import Offsets, Subscription
 from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
@@ -28,6 +29,7 @@ from rmq_store.services.transaction.service import PendingTransaction, Transacti
 from rmq_store.services.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
+    from rmq_store.store import MessageStore
     from rmq_store.access.writer._put import Body, Keys, Properties
 
 __all__ = ["StoreServes"]
@@ -58,6 +60,25 @@ class StoreServes(StoreTimers):
         if timeout is not None and not isinstance(timeout, int | float):
             raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
         return self._wait_dispatched(timeout)
+
+    # ---- arrivals
+
+    def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
+                  tags: str | None = None, max_count: int = 32, sql: str | SqlFilter | None = None,
+                  timeout: float | None = None) -> Subscription:
+        """Yields messages as they arrive: `for message in store.subscribe("T", 0, offset=n)`. A blocking iterator.
+
+        queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
+        queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
+        max_count: how many messages one read takes at most. timeout: seconds; where no message comes for so long, the iteration
+        ends, and a later one continues there. None: it ends with `close` alone. The order within a queue is kept; queues take
+        turns. The wait releases the GIL. Iterate in `with store.subscribe(...) as messages`, or call `close`. The store keeps no
+        offset: `messages.offsets` has the next one of each queue. Raises StoreClosed from the iteration, ArgumentIllegal,
+        FilterIllegal, ValueError for an offset beyond the end of its queue. Thread-safety: any. RocketMQ: PullMessageProcessor
+        with PullRequestHoldService.
+        """
+        self._check_open()
+        return Subscription(cast("MessageStore", self), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags), timeout)
 
     # ---- delay
 
