@@ -49,8 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             job.add_argument("--log-only", action="store_true", help="leave out queues, index and manifests")
         if name.startswith("rebuild"):
             job.add_argument("--install", action="store_true", help="install the files in the store, under its lock")
-            job.add_argument("--commitlog-path", metavar="PATHS", help="directories of the commit log with commas between them, if "
-                             "it is not in the store's directory, or in several")
+            job.add_argument("--commitlog-path", metavar="PATHS", help="directories of the commit log with commas between "
+                             "them, if it is not in the store's directory, or in several")
             for option, what in SIZES[name].items():
                 job.add_argument(option, type=int, metavar="N", help=what)
         if name == "retention":

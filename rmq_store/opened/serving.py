@@ -2,7 +2,7 @@
 MessageStore."""
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
@@ -29,7 +29,6 @@ from rmq_store.services.transaction.service import PendingTransaction, Transacti
 from rmq_store.services.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from rmq_store.store import MessageStore
     from rmq_store.access.writer._put import Body, Keys, Properties
 
 __all__ = ["StoreServes"]
@@ -72,13 +71,13 @@ class StoreServes(StoreTimers):
         queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
         max_count: how many messages one read takes at most. timeout: seconds; where no message comes for so long, the iteration
         ends, and a later one continues there. None: it ends with `close` alone. The order within a queue is kept; queues take
-        turns. The wait releases the GIL. Iterate in `with store.subscribe(...) as messages`, or call `close`. The store keeps no
-        offset: `messages.offsets` has the next one of each queue. Raises StoreClosed from the iteration, ArgumentIllegal,
+        turns. The wait releases the GIL. Iterate in `with store.subscribe(...) as messages`, or call `close`. The store keeps
+        no offset: `messages.offsets` has the next one of each queue. Raises StoreClosed from the iteration, ArgumentIllegal,
         FilterIllegal, ValueError for an offset beyond the end of its queue. Thread-safety: any. RocketMQ: PullMessageProcessor
         with PullRequestHoldService.
         """
         self._check_open()
-        return Subscription(cast("MessageStore", self), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags), timeout)
+        return Subscription(self, topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags), timeout)
 
     # ---- delay
 

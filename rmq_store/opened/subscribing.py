@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._message import Message
 from rmq_store.access.waiting._arrivals import Arrivals
@@ -14,10 +13,8 @@ from rmq_store.access.waiting._wait import wait_ns
 from rmq_store.access.waiting.loops import LOOK_ENTRIES
 from rmq_store.errors import illegal
 from rmq_store.filter._program import SqlFilter
+from rmq_store.opened.walking import StoreWalks
 from rmq_store.services.consumer.light_offsets import offset_in
-
-if TYPE_CHECKING:
-    from rmq_store.store import MessageStore
 
 __all__ = ["Offsets", "Subscription", "Turns"]
 
@@ -27,7 +24,7 @@ Offsets = int | Mapping[int, int] | None
 class Turns:
     """Where each queue is to be read, and what was read and not handed out yet. `offsets` has the next offset of each queue."""
 
-    def __init__(self, store: "MessageStore", topic: str, offset: Offsets, tags: str | None, max_count: int,
+    def __init__(self, store: StoreWalks, topic: str, offset: Offsets, tags: str | None, max_count: int,
                  sql: SqlFilter | None) -> None:
         self._store, self._topic, self._offset = store, topic, offset
         self._tags, self._max_count, self._sql = tags, max_count, sql
@@ -62,8 +59,8 @@ class Turns:
         return message
 
     def _look(self) -> int:
-        # One batch of one queue; a queue with nothing more is not due until the dispatcher says so. Returns how many entries the
-        # filter left out where it left out all.
+        # One batch of one queue; a queue with nothing more is not due until the dispatcher says so. Returns how many entries
+        # the filter left out where it left out all.
         queue_id = next(iter(self._due))
         self._due[queue_id] = self._due.pop(queue_id)       # last in turn: one that is full, or fails, leaves the others theirs
         begin, passed = self._read[queue_id], 0
@@ -87,7 +84,7 @@ class Subscription(Turns):
     threads may iterate: each message goes to one of them, and one at a time waits. `close`: any thread, a signal handler too.
     """
 
-    def __init__(self, store: "MessageStore", topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
+    def __init__(self, store: StoreWalks, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
                  tags: str | None, max_count: int, sql: SqlFilter | None, timeout: float | None) -> None:
         super().__init__(store, topic, offset, tags, max_count, sql)
         wait_ns(timeout)                        # raises for what is no time
@@ -143,7 +140,7 @@ class Subscription(Turns):
             raise StopIteration
 
     def _release(self) -> None:
-        # The eventfd goes when nobody waits on it: its number may be another's at once. Whoever has the lock comes here as well.
+        # The eventfd goes when nobody waits on it: its number may be another's at once. Whoever has the lock comes here too.
         if self._lock.acquire(blocking=False):
             try:
                 self._ready.clear()
