@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # RMQ_GOLDEN points at another set of the same form.
 GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).parent / "golden")
 
@@ -15,6 +17,11 @@ GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).parent / "golden")
 def cases(prefix: str = "") -> list[str]:
     """Names of all cases that begin with `prefix`: v4-, v5-crash-, ..."""
     return sorted(p.parent.name for p in GOLDEN.glob(f"{prefix}*/case.json"))
+
+
+def sampled(names: list[str]) -> list[Any]:
+    """For tests that say the same of many stores: each third in CI, all of them in the slow form."""
+    return [name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(names)]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.access.waiting.loops import LOOK_ENTRIES
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.errors import StoreStateError, illegal
+from rmq_store.opened.subscribing import LOOK_ENTRIES
 from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer
 from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun
 

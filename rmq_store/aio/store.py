@@ -16,7 +16,7 @@ from rmq_store.access.reader._get import GetResult
 from rmq_store.access.reader._message import Message
 from rmq_store.access.reader._query import QueryResult
 from rmq_store.access.waiting._wait import wait_ns
-from rmq_store.access.waiting.loops import LOOK_ENTRIES, ArrivalSubscriber, LoopHub
+from rmq_store.access.waiting.loops import ArrivalSubscriber, LoopHub
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.access.writer._future import PutFuture
 from rmq_store.access.writer._put import PutResult
@@ -26,7 +26,7 @@ from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter, chosen_filter
-from rmq_store.opened.subscribing import Offsets, Turns
+from rmq_store.opened.subscribing import LOOK_ENTRIES, Offsets, Turns
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer

@@ -27,6 +27,7 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_O
                                      rmq_net_now, rmq_send, rmq_send_decode, rmq_text)
 from rmq_store.network._state cimport BATCH_MAX, ID_SIZE, UNIQUE_MAX, WAITING_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -199,8 +200,10 @@ cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
 
 
 cdef Queue *_queue(Service *s, TopicRow *t, int32_t queue_id) noexcept nogil:
-    if t.queues[queue_id] == NULL:
-        t.queues[queue_id] = queues_find(s.queues, t.name, t.size, queue_id, True)
+    cdef Queue *q = t.queues[queue_id]
+    if q == NULL:       # of batches, if topics.json says otherwise by now: Python refuses what goes there
+        q = queues_find(s.queues, t.name, t.size, queue_id, True)
+        t.queues[queue_id] = NULL if q == NULL or queue_batched(q) else q
     return t.queues[queue_id]
 
 
@@ -278,7 +281,7 @@ cdef TopicRow *_prepared(Service *s, rmq_connection *c, const rmq_frame *f, rmq_
     if p.queue == NULL:
         return NULL
     p.args.topic, p.args.topic_size, p.args.queue_id = t.name, t.size, p.queue_id
-    p.waits = p.waits and s.sync_mode
+    p.waits = p.waits and s.sync_mode and not f.flag & RMQ_ONEWAY
     p.unique = unique
     return t
 
@@ -289,7 +292,7 @@ cdef void _stored(Service *s, rmq_connection *c, const rmq_frame *f, const Prepa
     w.unique_size = p.unique.size if s.compat5 else 0
     if w.unique_size > 0:
         memcpy(w.unique, p.unique.at, w.unique_size)
-    if p.waits and not f.flag & RMQ_ONEWAY:
+    if p.waits:
         _wait(s, c, w)
     else:
         s.nudge_due = True

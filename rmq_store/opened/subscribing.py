@@ -10,14 +10,14 @@ from types import TracebackType
 from rmq_store.access.reader._message import Message
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._wait import wait_ns
-from rmq_store.access.waiting.loops import LOOK_ENTRIES
 from rmq_store.errors import illegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.walking import StoreWalks
 from rmq_store.services.consumer.light_offsets import offset_in
 
-__all__ = ["Offsets", "Subscription", "Turns"]
+__all__ = ["LOOK_ENTRIES", "Offsets", "Subscription", "Turns"]
 
+LOOK_ENTRIES = 8192     # of a queue, that a look in a loop's thread goes through at most: a fraction of a millisecond
 Offsets = int | Mapping[int, int] | None
 
 

@@ -36,8 +36,10 @@ def explored(tmp_path, root, trace, options, per_cut, **more):
         return explore(Disk(root), trace, scenario.judge_images(scratch, options), per_cut=per_cut, seed=SEED, **more)
 
 
-@configs
-@pytest.mark.parametrize("name", scenario.RUNS)
+# Each configuration with one of the runs in turn; test_power_cut_many_states has them all.
+@pytest.mark.parametrize(("config", "name"), [
+    pytest.param(config, name, id=f"{name}-{'-'.join(config)}", marks=() if i % len(scenario.RUNS) == n else pytest.mark.slow)
+    for i, config in enumerate(scenario.CONFIGS) for n, name in enumerate(scenario.RUNS)])
 def test_power_cut(tmp_path, config, name):
     root = tmp_path / "s"
     root.mkdir()

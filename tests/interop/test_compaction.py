@@ -96,6 +96,7 @@ def test_each_goes_on_where_the_other_stopped(begins: str, fives: list[jvm.JavaS
                     assert last_of(ours(store)) == newest(end) == table(store), (j.version, turn)
 
 
+@pytest.mark.slow
 def test_the_same_messages_make_the_same_bytes(fives: list[jvm.JavaStore], tmp_path: Path) -> None:
     """A directory of RocketMQ, with its compaction logs and without: this library makes these again, byte for byte."""
     for j in fives:

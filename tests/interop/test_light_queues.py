@@ -44,6 +44,7 @@ def put(store: MessageStore, who: str, count: int) -> None:
         store.put("T", f"{who}-{i}".encode(), queue_id=i % 2, tags="ours", light_queues=LISTS[i % 3].split(","))
 
 
+@pytest.mark.slow           # tests/takeover has what one leaves
 @pytest.mark.parametrize("crashed", [False, True])
 def test_each_goes_on_where_the_other_stopped(crashed: bool, java: list[jvm.JavaStore], tmp_path: Path) -> None:
     for j in java:

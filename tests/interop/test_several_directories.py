@@ -95,6 +95,7 @@ def test_by_turns(java: list[jvm.JavaStore], tmp_path: Path) -> None:
         assert 0 < left < 2150
 
 
+@pytest.mark.slow           # tests/takeover has what one leaves
 def test_we_recover_a_killed_one(java: list[jvm.JavaStore], tmp_path: Path) -> None:
     doomed = [jvm.JavaStore(version, tmp_path / f"{version}.log") for version in jvm.VERSIONS]
     for j in doomed:

@@ -111,7 +111,7 @@ def test_topics_and_times(mixed, tmp_path):
 
 # ---- as they are
 
-@pytest.mark.parametrize("case", READABLE)
+@pytest.mark.parametrize("case", golden_store.sampled(READABLE))
 def test_stores_of_rocketmq_as_they_are(golden, tmp_path, case):
     source = golden(case).store
     before = content(source)

@@ -43,10 +43,10 @@ def campaign(*arguments):
 @pytest.mark.root
 @pytest.mark.crash
 def test_some_states(able, memory_disk, tmp_path):
-    code, lines = campaign("--states", 40, "--each", 4, "--seconds", 1, "--seed", SEED, "--dir", memory_disk,
+    code, lines = campaign("--states", 24, "--each", 4, "--seconds", 1, "--seed", SEED, "--dir", memory_disk,
                            "--kept", tmp_path)
     assert code == 0, [line["violations"] for line in lines if line.get("violations")]
-    assert lines[-1]["states"] >= 40 and sum(line.get("acknowledged", 0) for line in lines) > 1000
+    assert lines[-1]["states"] >= 24 and sum(line.get("acknowledged", 0) for line in lines) > 1000
     assert max(line.get("pending_max", 0) for line in lines) > 10, "the cuts meet nothing that was not flushed"
 
 

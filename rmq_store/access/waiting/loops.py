@@ -12,9 +12,7 @@ from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.access.writer._future import Completer, WaitedFutures
 from rmq_store.errors import StoreStateError
 
-__all__ = ["LOOK_ENTRIES", "ArrivalSubscriber", "LoopHub"]
-
-LOOK_ENTRIES = 8192     # of a queue, that a look in a loop's thread goes through at most: a fraction of a millisecond
+__all__ = ["ArrivalSubscriber", "LoopHub"]
 
 
 class ArrivalSubscriber:

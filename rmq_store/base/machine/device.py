@@ -2,6 +2,7 @@
 
 Reads /sys and /proc, and asks statfs. What a kernel or a container does not show is left out of the figures.
 """
+import ctypes
 import os
 import re
 import resource
@@ -21,8 +22,6 @@ _NUMBERS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: 
 
 def file_system(path: str | os.PathLike[str]) -> str:
     """The file system `path` lies on, by statfs; one that is not in the table by its number. Raises OSError."""
-    import ctypes  # few ask for it
-
     libc = ctypes.CDLL(None, use_errno=True)
     answer = ctypes.create_string_buffer(512)       # struct statfs; a long, f_type, is its first member
     if libc.statfs(os.fsencode(path), answer) != 0:

@@ -136,7 +136,7 @@ cdef int64_t _behind(const Queue *q, const RecordView *v) noexcept nogil:
     if not queue_batched(q):
         return v.queue_offset + 1
     inner = inner_of(v)
-    return inner.base + inner.count if inner.count > 0 else v.queue_offset + 1
+    return v.queue_offset + (inner.count if inner.count > 0 and inner.base == v.queue_offset else 1)
 
 
 cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:

@@ -150,7 +150,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
     while True:
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
-        at = _first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else 0
+        at = _first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
         got = at
         if at >= 0:
             got = 0
@@ -424,12 +424,11 @@ cdef int batches_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     position = _first(t, f, first, end, BY_PHYSICAL, physical_min)
     if position < 0:
         return <int> position
-    low = rmq_load(&q.max_offset)           # all of it is deleted: the queue counts as empty, and keeps its offset
-    if position < end:
-        rc = _unit(t, f, u, position)
-        if rc < 0:
-            return rc
-        low = batch_base(u)
+    # All of it is deleted: the queue counts as empty, and keeps its offset. Not max_offset, which may have moved meanwhile.
+    rc = _unit(t, f, u, position if position < end else end - BATCH_UNIT_SIZE)
+    if rc < 0:
+        return rc
+    low = batch_base(u) if position < end else batch_base(u) + batch_count(u)
     if low > rmq_load(&q.min_offset):
         rmq_publish(&q.min_offset, low)
     return 0
@@ -444,7 +443,7 @@ cdef int batches_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_m
     cdef int rc = batches_min(t, q, s, physical_min)
     while rc >= 0:
         behind = rmq_load(&f.first) + f.file_size
-        if behind >= rmq_load(&f.end) or behind > rmq_load(&s.batch_end) or behind > rmq_load(&f.synced):
+        if behind >= rmq_load(&f.end) or behind >= rmq_load(&s.batch_end) or behind > rmq_load(&f.synced):
             break
         rc = _unit(t, f, u, behind - BATCH_UNIT_SIZE)
         if rc < 0 or batch_physical(u) >= physical_min:

@@ -230,7 +230,7 @@ cdef class TimerWheel(DeliveryThread):
             raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
         # A broker that ends may say that nothing of its timer log was flushed, and that all of the queue was read: then only
         # that there is no unit tells that they are lost.
-        lost = rc == 1 or (last < 0 and known_offset > 0)
+        lost = rc == 1 or (last < 0 and known_offset > 0 and mark < 0)
         if lost:                # units: their messages come once more, but for those that were delivered
             t.known_offset, t.known_ms = known_offset, known_ms
         t.loaded_end = t.end

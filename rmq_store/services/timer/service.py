@@ -110,8 +110,12 @@ class TimerService:
                                     (self._check[0], self._check[1], self._check[2], known))
             if self.wheel.damaged_at is not None:
                 self._cut(self.wheel.damaged_at)
-            if known is None:       # what is delivered before the next write can be told by it
-                _save(files, store.path, self._check, min(self.wheel.position()[3], store._position("flushed")))
+            _, end, offset, place = self.wheel.position()
+            lost = offset < self._check[2]
+            if lost:                # of the units: whoever dies while they are made again begins there, too
+                self._check = (self._check[0], end, offset, offset, *self._check[4:])
+            if lost or known is None:       # what is delivered before the next write can be told by it
+                _save(files, store.path, self._check, min(place, store._position("flushed")))
             self.wheel.start()
         except BaseException:
             files.close(self._wheel_fd)
