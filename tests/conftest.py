@@ -35,11 +35,7 @@ LONG = ("interop", "power", "fuzz", "native", "trace", "pytest_plugin", "regress
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder). A worker gets whole
-    files (--dist loadgroup), and one gets all that need the JVMs of the real stores, which take their time to start."""
-    for item in items:
-        room = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(room if room == "interop" else str(item.path)))
+    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder)."""
     items.sort(key=lambda item: LONG.index(item.path.parent.name) if item.path.parent.name in LONG else len(LONG))
 
 
