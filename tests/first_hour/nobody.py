@@ -31,7 +31,7 @@ exec(compile(words[0], "<example>", "exec"), {"__name__": "__main__"})
 """
 
 
-def run(what: str, *words: object, cwd: object = None, timeout: float = 120,
+def run(what: str, *words: object, cwd: object = None, timeout: float = 300,
         stdin: str = "") -> subprocess.CompletedProcess[str]:
     """`rmqstore WORDS` ("-m") or `python -c WORDS` ("-c") as an ordinary user: this one, or nobody where this is root."""
     user = str(NOBODY) if os.geteuid() == 0 else "-"

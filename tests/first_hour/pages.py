@@ -22,7 +22,7 @@ NOT_RUN = {
     "rmqstore serve": "it serves until it is stopped (tests/broker/test_serving.py::test_the_command)",
     "tools/demo": "a verb of the checkout, which CI runs", "tools/test": "it would run itself",
 }
-SLOW = {"rmqstore advise": "it measures for ten seconds"}
+SLOW = {"rmqstore advise": "it measures for ten seconds", "rmqstore restore backups --check": "it reads a GiB, and more"}
 # Blocks that are neither Python nor commands, or run elsewhere: (page, first words) -> why.
 NOT_TYPED = {
     ("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
