@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore
-from rmq_store.opened.subscribing import LOOK_ENTRIES
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.opened.subscribing import LOOK_ENTRIES
 from tests.waiting.test_asyncio import SMALL, loops
 
 
