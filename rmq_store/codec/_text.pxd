@@ -1,6 +1,6 @@
 # Text inside a record as Java sees it: UTF-8 decoded, String.hashCode, properties one by one, a message's keys and their hash
 # codes. Pure functions, no allocation; any thread. Source: MessageDecoder, IndexService and IndexFile (4.9.8, 5.3.3).
-from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr
 
 
@@ -55,6 +55,19 @@ cdef inline int32_t java_hash(const char *text, int32_t size, int32_t start=0) n
             c = 0xDC00 + ((c - 0x10000) & 0x3FF)
         h = 31 * h + c
     return <int32_t> h
+
+
+cdef inline int32_t digits_put(char *to, int64_t n) noexcept nogil:
+    # Writes a number that is not negative; returns how many digits it has.
+    cdef char turned[20]
+    cdef int32_t size = 0, i
+    while size == 0 or n > 0:
+        turned[size] = <char> (c'0' + n % 10)
+        n //= 10
+        size += 1
+    for i in range(size):
+        to[i] = turned[size - 1 - i]
+    return size
 
 
 cdef struct Property:

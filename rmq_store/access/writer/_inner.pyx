@@ -15,6 +15,7 @@ from rmq_store.access.writer._put_many cimport PutManyResult, StorePutMany
 from rmq_store.codec._inner cimport INNER_COUNT_MAX
 from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
+from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve_max
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
@@ -37,18 +38,6 @@ cdef struct InnerTurn:
     int32_t count
 
 
-cdef int32_t _digits(char *to, int64_t n) noexcept nogil:
-    cdef char turned[20]
-    cdef int32_t size = 0, i
-    while size == 0 or n > 0:
-        turned[size] = <char> (c'0' + n % 10)
-        n //= 10
-        size += 1
-    for i in range(size):
-        to[i] = turned[size - 1 - i]
-    return size
-
-
 cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
     # Of the largest size that the record may get.
     cdef bytes text = b"INNER_NUM\x01%d\x02INNER_BASE\x01" % count
@@ -64,7 +53,7 @@ cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef int status
     if t.born_now:
         t.args.born_timestamp = now
-    t.args.more_properties_size = it.fixed + _digits(it.text + it.fixed, t.queue.next_offset)
+    t.args.more_properties_size = it.fixed + digits_put(it.text + it.fixed, t.queue.next_offset)
     record_prepare(t.args)
     status = log_append(log, t.args, t.queue, now, t.out)
     if status == APPEND_OK:

@@ -13,6 +13,7 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport light_topic
 from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_fits, topic_light
+from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, AppendStatus, Log, log_append
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_at, queues_count, queues_find
 
@@ -30,19 +31,6 @@ cdef str _PREFIX = "%LMQ%"
 cdef str _CURE = "open the store with enable_lmq=True and enable_multi_dispatch=True"
 
 
-cdef inline int32_t _digits(char *to, int64_t n) noexcept nogil:
-    # Writes a number that is not negative; returns how many digits it has.
-    cdef char turned[NUMBER_SIZE_MAX]
-    cdef int32_t size = 0, i
-    while size == 0 or n > 0:
-        turned[size] = <char> (c'0' + n % 10)
-        n //= 10
-        size += 1
-    for i in range(size):
-        to[i] = turned[size - 1 - i]
-    return size
-
-
 cdef AppendStatus light_append(Log *log, RecordArgs *a, Queue *q, int64_t now, Appended *out, LightQueues *l) noexcept nogil:
     cdef int kind = a.sys_flag & FLAG_TRANSACTION
     cdef bint queued = kind == 0 or kind == TRANSACTION_COMMIT
@@ -52,7 +40,7 @@ cdef AppendStatus light_append(Log *log, RecordArgs *a, Queue *q, int64_t now, A
         if i > 0:
             l.text[n] = c','
             n += 1
-        n += _digits(l.text + n, l.queues[i].next_offset)
+        n += digits_put(l.text + n, l.queues[i].next_offset)
     a.more_properties_size = n if queued else l.named
     record_prepare(a)
     status = log_append(log, a, q, now, out)
