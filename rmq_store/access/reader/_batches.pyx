@@ -3,16 +3,15 @@
 An answer has whole records, as RocketMQ's: the first one may have messages before the offset that was asked for, and it is
 taken however many it has. StoreGet.get takes the messages out and leaves out those that were not asked for.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
-from rmq_store.access.reader._look cimport file_at, record_in
+from rmq_store.access.reader._look cimport record_next
 from rmq_store.access.reader._message cimport Message
-from rmq_store.access.reader._request cimport FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, Found, GetRequest
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, Found, GetRequest, request_coded, request_full,
+                                               request_passes, request_unmatched)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      inner_in_place)
-from rmq_store.filter._program cimport FILTER_TRUE, filter_evaluate
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._batches cimport queue_read_batches
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
@@ -21,23 +20,6 @@ from rmq_store.errors import CorruptionError
 
 cdef enum:
     UNITS_AT_ONCE = 64
-
-
-cdef inline bint _full(const GetRequest *r, int64_t taken, int64_t count, int64_t physical, int64_t size) noexcept nogil:
-    # isTheBatchFull, with messages for records.
-    cdef bint in_disk = physical < r.log_end - r.memory_bytes
-    return r.found_count > 0 and (
-        taken + count > r.count_max or r.found_bytes + size > r.bytes_max
-        or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
-        or taken > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
-
-
-cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
-    cdef int32_t i
-    for i in range(r.codes_count):
-        if r.codes[i] == <int32_t> code:
-            return True
-    return False
 
 
 cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexcept nogil:
@@ -57,35 +39,26 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
         for i in range(n):
             u = units + i * BATCH_UNIT_SIZE
             physical, size = batch_physical(u), batch_bytes(u)
-            full = _full(r, taken, batch_count(u), physical, size)
+            full = request_full(r, taken, batch_count(u), physical, size)
             if full:
                 break
             scanned += 1
             at = batch_base(u) + batch_count(u)
-            if r.codes != NULL and not _coded(r, batch_code(u)):
-                if r.found_count == 0:
-                    r.status = NO_MATCHED_MESSAGE
+            if r.codes != NULL and not request_coded(r, batch_code(u)):
+                request_unmatched(r)
                 continue
             slot = &r.found[r.found_count]
-            if (f == NULL or physical < f.start or physical >= f.start + f.size
-                    or (log.direct and not f.copied and physical >= rmq_load(&log.reusable))):
-                if loose:
-                    log_file_release(f)
-                f = file_at(log, physical, size, &error) if physical >= 0 else NULL
-                loose = f != NULL
-            rc = record_in(log, f, physical, size, &slot.view) if f != NULL and size > 0 else -1
-            if error < 0 or rc < -1:
-                error = error if error < 0 else rc
+            rc = record_next(log, physical, size, &f, &loose, &slot.view)
+            if rc < 0:
+                error = rc
                 break
-            if rc < 0 or not inner_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, batch_base(u)):
+            if rc == 0 or not inner_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, batch_base(u)):
                 r.unreadable += 1
                 if r.found_count == 0:
                     r.status = MESSAGE_WAS_REMOVING
                 continue
-            if r.filter != NULL and not r.unwraps and filter_evaluate(
-                    r.filter, slot.view.properties, slot.view.properties_size) != FILTER_TRUE:
-                if r.found_count == 0:
-                    r.status = NO_MATCHED_MESSAGE
+            if r.filter != NULL and not r.unwraps and not request_passes(r, &slot.view):
+                request_unmatched(r)
                 continue
             slot.file = f
             slot.held = loose
@@ -116,7 +89,6 @@ cdef tuple unwrapped(list records, const GetRequest *r, set wanted):
                 continue
             if len(found) == r.count_max:
                 return found, m.v.queue_offset, unreadable
-            if (wanted is None or m.tags in wanted) and (r.filter == NULL or filter_evaluate(
-                    r.filter, m.v.properties, m.v.properties_size) == FILTER_TRUE):
+            if (wanted is None or m.tags in wanted) and (r.filter == NULL or request_passes(r, &m.v)):
                 found.append(m)
     return found, r.next_offset, unreadable

@@ -5,8 +5,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.string cimport memset
 
 from rmq_store.access.reader._checked cimport utf8, whole
-from rmq_store.access.reader._get cimport GetRequest, StoreGet, entry_missed, entry_tagged
-from rmq_store.access.reader._look cimport file_at, record_in
+from rmq_store.access.reader._get cimport StoreGet, entry_missed, entry_tagged
+from rmq_store.access.reader._look cimport record_next
+from rmq_store.access.reader._request cimport GetRequest, request_passes
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._layout cimport UNIT_SIZE
@@ -14,7 +15,7 @@ from rmq_store.codec._record cimport RecordView
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.filter._bitmap cimport FilterTable, GroupFilter
-from rmq_store.filter._program cimport FILTER_TRUE, SqlFilter, chosen_filter, filter_evaluate
+from rmq_store.filter._program cimport SqlFilter, chosen_filter
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_read, queues_find
 
@@ -30,10 +31,11 @@ cdef int64_t _count(GetRequest *r, Log *log, QueueTable *queues, Queue *q, int64
     # How many entries from r.offset on were looked at, or -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef const unsigned char *unit
-    cdef int64_t n, i, physical, scanned = 0
+    cdef int64_t n, i, scanned = 0
     cdef LogFile *f = NULL
     cdef ExtWindow window
     cdef RecordView v
+    cdef bint held = False
     cdef int rc, error = 0
     window.at = window.size = 0
     matched[0] = 0
@@ -53,18 +55,14 @@ cdef int64_t _count(GetRequest *r, Log *log, QueueTable *queues, Queue *q, int64
             if r.filter != NULL:
                 if r.bits != NULL and entry_missed(r.bits, queues, q, &window, unit):
                     continue
-                physical = unit_physical(unit)
-                if (f == NULL or physical < f.start or physical >= f.start + f.size
-                        or (log.direct and not f.copied and physical >= rmq_load(&log.reusable))):
-                    log_file_release(f)
-                    f = file_at(log, physical, unit_bytes(unit), &error) if physical >= 0 else NULL
-                rc = record_in(log, f, physical, unit_bytes(unit), &v) if f != NULL and unit_bytes(unit) > 0 else -1
-                if rc < -1:
+                rc = record_next(log, unit_physical(unit), unit_bytes(unit), &f, &held, &v)
+                if rc < 0:
                     error = rc
-                if rc != 0 or filter_evaluate(r.filter, v.properties, v.properties_size) != FILTER_TRUE:
+                if rc <= 0 or not request_passes(r, &v):
                     continue
             matched[0] += 1
-    log_file_release(f)
+    if held:
+        log_file_release(f)
     return error if error < 0 else scanned
 
 

@@ -10,10 +10,11 @@ from libc.stdlib cimport free, malloc
 
 from rmq_store.access.reader._batches cimport scan_batches, unwrapped
 from rmq_store.access.reader._checked cimport utf8, whole
-from rmq_store.access.reader._look cimport StoreLook, file_at, record_in
+from rmq_store.access.reader._look cimport StoreLook, record_next
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
+from rmq_store.access.reader._request cimport request_coded, request_full, request_passes, request_unmatched
 from rmq_store.filter._bitmap cimport FilterSet, FilterTable, GroupBits, GroupFilter, bits_missed
-from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, SqlFilter, chosen_filter, filter_evaluate
+from rmq_store.filter._program cimport SqlFilter, chosen_filter
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
 from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_prefetch
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end
@@ -82,14 +83,6 @@ cdef class GetResult:
                 f"min_offset={self.min_offset}, max_offset={self.max_offset})")
 
 
-cdef bint _coded(const GetRequest *r, int64_t code) noexcept nogil:
-    cdef int32_t i
-    for i in range(r.codes_count):
-        if r.codes[i] == <int32_t> code:
-            return True
-    return False
-
-
 cdef bint _bounds_met(GetRequest *r, Queue *q, int64_t *at) noexcept nogil:
     # Whether the offset lies in the queue; if not, status and the offset to continue at.
     r.min_offset = rmq_load(&q.min_offset) if q != NULL else 0
@@ -124,14 +117,6 @@ cdef inline void _fetch_ahead(const LogFile *f, const unsigned char *unit) noexc
             rmq_prefetch(f.map + at)
 
 
-cdef inline bint _is_full(const GetRequest *r, int64_t physical, int64_t size) noexcept nogil:
-    cdef bint in_disk = physical < r.log_end - r.memory_bytes       # whatever an entry says: no overflow
-    return r.found_count > 0 and (
-        r.found_count >= r.count_max or r.found_bytes + size > r.bytes_max
-        or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
-        or r.found_count > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
-
-
 cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, int64_t code) noexcept nogil:
     cdef int64_t store_time
     cdef const unsigned char *bit_map
@@ -140,7 +125,7 @@ cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWin
             return True             # no extension unit: its name decides
         if is_ext_address(code):
             return True
-    return _coded(r, code)
+    return request_coded(r, code)
 
 
 cdef bint entry_missed(const GroupBits *bits, QueueTable *queues, Queue *q, ExtWindow *window,
@@ -153,10 +138,6 @@ cdef bint entry_missed(const GroupBits *bits, QueueTable *queues, Queue *q, ExtW
     # in_force comes last: entries that another filter was evaluated for were published after it was taken back.
     return (size > 0 and bit_map != NULL and bits_missed(bits, bit_map, size, stored) and unit_physical(unit) >= bits.since
             and rmq_load32(&bits.in_force) != 0)
-
-
-cdef inline bint _passes(const FilterProgram *filter, const RecordView *v) noexcept nogil:
-    return filter_evaluate(filter, v.properties, v.properties_size) == FILTER_TRUE
 
 
 cdef int64_t _pass_over(GetRequest *r, FileRow *row, const LogFile *f, int64_t physical,
@@ -178,11 +159,6 @@ cdef bint _left_out(GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *wind
         return False
     r.bit_map_skips += 1
     return True
-
-
-cdef inline void _tell_unmatched(GetRequest *r) noexcept nogil:
-    if r.found_count == 0:
-        r.status = NO_MATCHED_MESSAGE
 
 
 cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexcept nogil:
@@ -214,30 +190,24 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
             if skip_below >= 0 and physical < skip_below:
                 scanned += 1
                 continue
-            full = _is_full(r, physical, size)
+            full = request_full(r, r.found_count, 1, physical, size)
             if full:
                 break
             if (r.codes != NULL or r.bits != NULL) and _left_out(r, queues, q, &window, unit):
-                _tell_unmatched(r)
+                request_unmatched(r)
                 scanned += 1
                 continue
             slot = &r.found[r.found_count]
-            if (f == NULL or physical < f.start or physical >= f.start + f.size
-                    or (log.direct and not f.copied and physical >= rmq_load(&log.reusable))):
-                if loose:
-                    log_file_release(f)
-                f = file_at(log, physical, size, &error) if physical >= 0 else NULL
-                loose = f != NULL
-            rc = record_in(log, f, physical, size, &slot.view) if f != NULL and size > 0 else -1
-            if error < 0 or rc < -1:
-                error = error if error < 0 else rc
+            rc = record_next(log, physical, size, &f, &loose, &slot.view)
+            if rc < 0:
+                error = rc
                 break
-            if rc < 0 or not record_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, r.offset + scanned):
+            if rc == 0 or not record_in_place(&slot.view, r.topic, r.topic_size, r.queue_id, r.offset + scanned):
                 skip_below = _pass_over(r, log.row, f, physical, skip_below)        # deleted, or a damaged entry
                 scanned += 1
                 continue
-            if r.filter != NULL and not _passes(r.filter, &slot.view):
-                _tell_unmatched(r)
+            if r.filter != NULL and not request_passes(r, &slot.view):
+                request_unmatched(r)
                 skip_below = -1
                 scanned += 1
                 continue
@@ -306,7 +276,7 @@ cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const Get
     messages, result.next_offset, first, result.unreadable = found
     result.min_offset = min(<int64_t> first, r.min_offset)
     result.messages = [m for m in messages if (wanted is None or m.tags in wanted)
-                       and (r.filter == NULL or _passes(r.filter, &(<Message> m).v))]
+                       and (r.filter == NULL or request_passes(r, &(<Message> m).v))]
     result.code = FOUND if result.messages else NO_MATCHED_MESSAGE
     for m in result.messages:
         result.total_bytes += m.v.size

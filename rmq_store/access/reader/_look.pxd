@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from rmq_store.access.reader._message cimport LeaseCount
 from rmq_store.access.writer._inner cimport StorePutInner
 from rmq_store.base.io._sync cimport EIO, rmq_load
-from rmq_store.base.segment._file cimport LogFile, log_file_lost, row_find
+from rmq_store.base.segment._file cimport LogFile, log_file_lost, log_file_release, row_find
 from rmq_store.codec._record cimport RECORD_OK, RecordView, record_parse
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue
@@ -36,6 +36,22 @@ cdef inline LogFile *file_at(Log *log, int64_t offset, int64_t size, int *error)
     if log.direct:
         f = log_recent(log, offset, size)
     return f if f != NULL else row_find(log.row, offset, error)
+
+
+cdef inline int record_next(Log *log, int64_t offset, int64_t size, LogFile **f, bint *loose, RecordView *v) noexcept nogil:
+    # The record of the next entry of a scan. `f` is the file of the record before, or NULL; `loose`: the scan holds it, and has
+    # to let it go. 1: read; 0: not there; -errno.
+    cdef int rc, error = 0
+    if (f[0] == NULL or offset < f[0].start or offset >= f[0].start + f[0].size
+            or (log.direct and not f[0].copied and offset >= rmq_load(&log.reusable))):
+        if loose[0]:
+            log_file_release(f[0])
+        f[0] = file_at(log, offset, size, &error) if offset >= 0 else NULL
+        loose[0] = f[0] != NULL
+    rc = record_in(log, f[0], offset, size, v) if f[0] != NULL and size > 0 else -1
+    if error < 0:
+        return error
+    return 1 if rc == 0 else 0 if rc == -1 else rc
 
 
 cdef class StoreLook(StorePutInner):

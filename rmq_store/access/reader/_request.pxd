@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.base.segment._file cimport LogFile
 from rmq_store.codec._record cimport RecordView
 from rmq_store.filter._bitmap cimport GroupBits
-from rmq_store.filter._program cimport FilterProgram
+from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, filter_evaluate
 
 
 cdef struct Found:
@@ -62,3 +62,33 @@ cdef enum:
     OFFSET_OVERFLOW_ONE = 5
     OFFSET_TOO_SMALL = 6
     NO_MESSAGE_IN_QUEUE = 8
+
+
+cdef inline bint request_full(const GetRequest *r, int64_t taken, int64_t count, int64_t physical,
+                              int64_t size) noexcept nogil:
+    # isTheBatchFull: whether a record of `count` messages, behind `taken` that were found, is one too many.
+    cdef bint in_disk = physical < r.log_end - r.memory_bytes       # whatever an entry says: no overflow
+    return r.found_count > 0 and (
+        taken + count > r.count_max or r.found_bytes + size > r.bytes_max
+        or r.found_bytes + size > (r.bytes_max_disk if in_disk else r.bytes_max_memory)
+        or taken > (r.count_max_disk if in_disk else r.count_max_memory) - 1)
+
+
+cdef inline bint request_coded(const GetRequest *r, int64_t code) noexcept nogil:
+    # Whether a hash code is that of one of the tags asked for.
+    cdef int32_t i
+    for i in range(r.codes_count):
+        if r.codes[i] == <int32_t> code:
+            return True
+    return False
+
+
+cdef inline bint request_passes(const GetRequest *r, const RecordView *v) noexcept nogil:
+    # Of a request with a filter of the properties.
+    return filter_evaluate(r.filter, v.properties, v.properties_size) == FILTER_TRUE
+
+
+cdef inline void request_unmatched(GetRequest *r) noexcept nogil:
+    # Something was left out: what the answer says where nothing else is found.
+    if r.found_count == 0:
+        r.status = NO_MATCHED_MESSAGE
