@@ -5,41 +5,15 @@
  * The pull is under way for PAUSE_US before the send, so that the broker holds it. Prints one line of JSON: rounds, bad
  * answers, and in µs the percentiles from before the send until the pull's answer is read, and until the send's is. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "net_peer.h"
 
 enum { FRAME_MAX = 1 << 20 };
 static unsigned char in[FRAME_MAX], out[FRAME_MAX];
 static int body_size, opaque;
 static const char *topic;
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static int connected(const char *host, const char *port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    inet_pton(AF_INET, host, &to.sin_addr);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) die("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
-}
 
 /* A frame whose header begins as `header` says, up to the end of extFields. */
 static void ask(int fd, int code, const char *ext, int body) {

@@ -5,19 +5,13 @@
  *
  * Prints one line of JSON: requests, bad answers, seconds, and the round trip's percentiles in microseconds. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "net_peer.h"
 
 enum { WINDOW_MAX = 4096, READ_SIZE = 1 << 20, BUCKETS = 1 << 16 };
 
@@ -37,17 +31,6 @@ static const char *kind, *topic;
 static char *body;
 static int body_size, queues, window, batch = 32;
 static int64_t requests, bad, messages, received, histogram[BUCKETS];
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
 
 static size_t frame(connection *c, unsigned char *to) {
     char *header = (char *)to + 8;
@@ -168,19 +151,15 @@ int main(int argc, char **argv) {
     if (argc > 10) batch = atoi(argv[10]);
     body = malloc((size_t)body_size + 1);
     memset(body, 'x', (size_t)body_size);
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
-    inet_pton(AF_INET, argv[1], &to.sin_addr);
-    int epoll = epoll_create1(0), on = 1;
+    int epoll = epoll_create1(0);
     connection *all = calloc((size_t)count, sizeof *all);
     for (int i = 0; i < count; i++) {
         connection *c = &all[i];
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
+        c->fd = connected(argv[1], argv[2]);
         c->queue = i % queues;
         c->room = (size_t)(window + 1) * ((size_t)body_size + 2048);
         c->out = malloc(c->room);
         c->in = malloc(READ_SIZE);
-        if (connect(c->fd, (struct sockaddr *)&to, sizeof to) < 0) die("connect");
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &e);
         if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) die("fcntl");
