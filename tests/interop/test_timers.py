@@ -4,6 +4,7 @@ The broker is RocketMQ's own controller, with its hooks and its timer store, wit
 (tools/interop/broker/Timers.java).
 Nobody waits for an hour: our clock is set, and what we put an hour ago is due when the broker comes.
 """
+import functools
 import json
 import subprocess
 import time
@@ -14,11 +15,13 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
+from tests import soon
 from tests.interop.content import SMALL_FILES
 from tests.interop.jvm import FETCH_SECONDS, settings
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "timers_with_rocketmq.sh"
 HOUR = 3_600_000
+until = functools.partial(soon.until, looks=60_000)
 pytestmark = pytest.mark.slow        # the jars of a broker, and a JVM for each question
 
 
@@ -35,13 +38,6 @@ def opened(path: Path, now: int) -> MessageStore:
     io = ProbeIo(keep_bytes=False)
     io.set_clock(now, 0)
     return MessageStore.open(path, compat="5.x", _io=io, **SMALL_FILES)
-
-
-def until(what):
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def visible(store: MessageStore) -> list[str]:

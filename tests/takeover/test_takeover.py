@@ -1,6 +1,6 @@
 """What real brokers left is taken over: what is due is delivered, what is pending stays pending, what was rolled back or
 recalled is never seen. Here without Java; tests/interop has the way back, with the real brokers."""
-import time
+import functools
 import zlib
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,14 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.base.io._io import ProbeIo
+from tests import soon
+from tests.interop import test_bit_maps as maps
+from tests.interop import test_compaction as compaction
+from tests.interop import test_light_queues as light
 from tests.takeover.stores import cases, unpack
 
 HOUR = 3_600_000
+until = functools.partial(soon.until, looks=60_000)
 
 
 def opened(path: Path, case: dict[str, Any], **options: Any) -> MessageStore:
@@ -57,24 +62,17 @@ def test_timers(name: str, lost: str | None, tmp_path: Path) -> None:
             file.unlink()
     with at_time(path, case, due - 2000) as store:
         assert visible(store) == []
-        _until(lambda: len(list(store.timers())) == 3)      # the recalled one does not wait
+        until(lambda: len(list(store.timers())) == 3)      # the recalled one does not wait
     with at_time(path, case, due + 4000) as store:
         assert store.wait_for_message("T", 0, 1, 60)
         assert visible(store) == ["a", "b"]
     with at_time(path, case, due + 4000) as store:
-        _until(lambda: [t.deliver_ms for t in store.timers()] == [-(-(due + HOUR) // 1000) * 1000])
+        until(lambda: [t.deliver_ms for t in store.timers()] == [-(-(due + HOUR) // 1000) * 1000])
         assert visible(store) == ["a", "b"]
     with at_time(path, case, due + HOUR + 2000) as store:
         assert store.wait_for_message("T", 0, 2, 60)
-        _until(lambda: list(store.timers()) == [])
+        until(lambda: list(store.timers()) == [])
         assert visible(store) == ["a", "b", "c"]
-
-
-def _until(what: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
@@ -88,72 +86,36 @@ def test_light_queues(name: str, rebuilt: bool, tmp_path: Path) -> None:
         (path / "checkpoint").unlink()
         (path / "abort").touch()
     with opened(path, case) as store:
-        assert {queue: _light(store, queue) for queue in case["queues"]} == case["queues"]
+        assert {queue: light.ours(store, queue) for queue in case["queues"]} == case["queues"]
         (queue, before), *_ = case["queues"].items()
         store.put("T", b"more", light_queues=[queue])
         assert store.wait_dispatched(30)
-        assert _light(store, queue) == [*before, f"more {len(before)}"]
-
-
-def _light(store: MessageStore, name: str) -> list[str]:
-    found, at = [], 0
-    while result := store.get(name, 0, at, 32):
-        found += [f"{bytes(m.body).decode()} {m.properties['INNER_MULTI_QUEUE_OFFSET']}" for m in result]
-        at = result.next_offset
-    return found
+        assert light.ours(store, queue) == [*before, f"more {len(before)}"]
 
 
 @pytest.mark.parametrize("name", cases("bitmaps"))
 def test_bit_maps(name: str, tmp_path: Path) -> None:
     path, case = unpack(name, tmp_path)
-    answer = case["answer"]
     with opened(path, case, enableCalcFilterBitMap=True) as store:
-        filters = store.consumer_filters.list(topic="T")
-        assert sorted(f.group for f in filters) == sorted(answer["matched"])
-        before, end, found = store.stats()["bit_map_skips"], store.max_offset("T", 0), {}
-        for one in filters:
-            at, got = 0, []
-            while at < end:
-                result = store.get("T", 0, at, sql=one.sql)
-                got += [m.queue_offset for m in result]
-                at = result.next_offset
-            found[one.group] = " ".join(map(str, got))
-        assert {group: text.strip() for group, text in answer["matched"].items()} == found
-        assert store.stats()["bit_map_skips"] - before == sum(len(text.split()) for text in answer["skipped"].values()) > 0
-        for i, (stored, bits) in enumerate(answer["entries"]):
-            known, _, at, mine = store.ext_unit("T", 0, store.raw_entry("T", 0, i)[2])
-            assert (known, at, mine.hex()) == (True, stored, bits)
+        assert sorted(f.group for f in store.consumer_filters.list(topic="T")) == sorted(case["answer"]["matched"])
+        maps.agrees(store, case["answer"])
+        assert store.stats()["bit_map_skips"] > 0
 
 
 @pytest.mark.parametrize("name", cases("compaction"))
 def test_compaction(name: str, tmp_path: Path) -> None:
     path, case = unpack(name, tmp_path)
-    last = {key: (offset, body) for offset, key, body in case["newest"]}
-    newest = {key: value for key, value in last.items() if value[1]}       # no body: the key is deleted
+    newest = compaction.last_of(case["newest"])
     with opened(path, case) as store:           # the real store had no topics.json, the broker has
         store.topic_table.set_cleanup_policy("C", "COMPACTION")
     with opened(path, case) as store:
-        assert _newest(store) == _table(store) == newest
+        assert compaction.last_of(compaction.ours(store)) == compaction.table(store) == newest
         store.compact("C")
         store.clean(hours=0, pace_ms=0)         # what is left of the rest is in the compaction log alone
         assert store._queues_of("C")[0][1] > 0
-        assert _newest(store) == _table(store) == newest
+        assert compaction.last_of(compaction.ours(store)) == compaction.table(store) == newest
     with opened(path, case, readonly=True) as store:
-        assert _newest(store) == _table(store) == newest
-
-
-def _newest(store: MessageStore) -> dict[str, tuple[int, str]]:
-    """What a reader has who begins at the first message."""
-    found, at, end = {}, store.min_offset("C", 0), store.max_offset("C", 0)
-    while at < end:
-        result = store.get("C", 0, at, 32)
-        found.update({m.keys: (m.queue_offset, bytes(m.body).decode()) for m in result})
-        at = result.next_offset
-    return {key: value for key, value in found.items() if value[1]}
-
-
-def _table(store: MessageStore) -> dict[str, tuple[int, str]]:
-    return {key: (m.queue_offset, bytes(m.body).decode()) for key, m in store.table("C").items()}
+        assert compaction.last_of(compaction.ours(store)) == compaction.table(store) == newest
 
 
 @pytest.mark.parametrize("name", cases("dirs"))
