@@ -72,6 +72,8 @@ WAYS = (silent, half_a_frame, byte_by_byte, does_not_read, no_frame, holds_pulls
 
 
 def come_and_go(front, count, at_once=50):
+    """Returns when all have been accepted and are closed: one that still waits to be accepted is no connection yet."""
+    accepted = front.counts()["accepted"] + count
     open_ones = []
     for n in range(count):
         sock = socket.create_connection(front.address)
@@ -86,6 +88,7 @@ def come_and_go(front, count, at_once=50):
             open_ones = []
     for one in open_ones:
         one.close()
+    until(lambda: front.counts()["accepted"] == accepted, 30_000)
     until(lambda: front.counts()["connections"] == 0 and front.held() == 0, 30_000)
 
 
