@@ -14,7 +14,8 @@ from rmq_store.broker.core import BUSY, Core, Processor
 from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.codec.properties import decode_properties
-from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError
+from rmq_store.codec.timer import TIMER_NAMES
+from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError, WheelTimerMsgIllegal
 from rmq_store.remoting.frame import Frame
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
@@ -136,7 +137,19 @@ class Sending:
         except Exception as error:
             return sent.request.answer(*put_failed(error))
         code, remark = put_answer(result.status)
-        return sent.request.answer(code, remark, self.ext(sent, result.msg_id, result.queue_offset))
+        ext = self.ext(sent, result.msg_id, result.queue_offset)
+        if handle := self._recall_handle(sent, result):
+            ext["recallHandle"] = handle
+        return sent.request.answer(code, remark, ext)
+
+    def _recall_handle(self, sent: Sent, result: Any) -> str:
+        """By which a producer takes a timer message back; "" for another message, or one whose time is past."""
+        if not self._core.modern or sent.topic.name.startswith(RETRY) or sent.properties.keys().isdisjoint(TIMER_NAMES):
+            return ""
+        try:
+            return self._core.store.recall_handle(result.offset, self._core.options["brokerName"])
+        except WheelTimerMsgIllegal:
+            return ""
 
     def ext(self, sent: Sent, msg_id: str, queue_offset: int) -> dict[str, str]:
         """The fields of an answer to a send that is stored."""
