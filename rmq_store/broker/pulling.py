@@ -82,7 +82,8 @@ class Pulling:
             raise Refused(Code.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden")
         queue_id = request.integer("queueId")
         if not 0 <= queue_id < topic.read:
-            raise Refused(Code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+            illegal = Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR
+            raise Refused(illegal, f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
                           f"topicConfig.readQueueNums:[{topic.read}] consumer:[{request.connection.peer}]")
         subscription = self._subscription(request, bits, group.broadcast)
         bytes_max = min(request.integer("maxMsgBytes", BYTES_MAX), BYTES_MAX)

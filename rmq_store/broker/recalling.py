@@ -30,6 +30,12 @@ class Recalling:
         return {370: self._recall, 60: self._check_point, 61: self._metrics}
 
     def _recall(self, request: Request) -> Frame:
+        try:
+            return self._checked(request)
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark, {"MSG_REGION": self._core.options["regionId"]})
+
+    def _checked(self, request: Request) -> Frame:
         core, name = self._core, request.text("topic")
         if not core.options["recallMessageEnable"]:
             raise Refused(Code.NO_PERMISSION, "recall failed, operation is forbidden")

@@ -76,7 +76,12 @@ class Sending:
         return {SEND_BATCH: lambda request: self._send(spelt_out(request))}
 
     def _send(self, request: Request) -> Frame | None:
-        sent = self.checked(request)
+        try:
+            return self._send_checked(request, self.checked(request))
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark, self._region())
+
+    def _send_checked(self, request: Request, sent: Sent) -> Frame | None:
         if request.flag("batch") or request.frame.code == SEND_BATCH:
             return self._batch(sent)
         body = request.frame.body
@@ -98,7 +103,7 @@ class Sending:
             future = store.put_async(sent.topic.name, body, queue_id=sent.queue_id, wait=self._wait(sent), **sent.put,
                                      properties=encoded_as_a_broker(self._stamped(sent.properties), store.options.compat))
         except (RmqStoreError, ValueError) as error:
-            return request.answer(*put_failed(error))
+            return request.answer(*put_failed(error), self._region())
         if future.done():
             return self._answer(sent, future)
         request.frame.body = b""            # the log has it: what waits for a flush holds little
@@ -135,7 +140,7 @@ class Sending:
         try:
             result = future.result(0)
         except Exception as error:
-            return sent.request.answer(*put_failed(error))
+            return sent.request.answer(*put_failed(error), self._region())
         code, remark = put_answer(result.status)
         ext = self.ext(sent, result.msg_id, result.queue_offset)
         if handle := self._recall_handle(sent, result):
@@ -153,19 +158,21 @@ class Sending:
 
     def ext(self, sent: Sent, msg_id: str, queue_offset: int) -> dict[str, str]:
         """The fields of an answer to a send that is stored."""
-        options = self._core.options
-        ext = {"msgId": msg_id, "queueId": str(sent.queue_id), "queueOffset": str(queue_offset),
-               "MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+        ext = {"msgId": msg_id, "queueId": str(sent.queue_id), "queueOffset": str(queue_offset)} | self._region()
         if self._core.modern and "UNIQ_KEY" in sent.properties:
             ext["transactionId"] = sent.properties["UNIQ_KEY"]
         return ext
 
+    def _region(self) -> dict[str, str]:
+        """What every answer to a send has, and a message of 5.x."""
+        options = self._core.options
+        return {"MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+
     def _stamped(self, properties: dict[str, str], batch: bool = False) -> dict[str, str]:
         """With what a broker adds, and without what it takes away."""
-        options = self._core.options
-        stamped = {**properties, "CLUSTER": options["brokerClusterName"]}
+        stamped = {**properties, "CLUSTER": self._core.options["brokerClusterName"]}
         if self._core.modern:
-            stamped |= {"MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+            stamped |= self._region()
         elif not batch:
             stamped.pop("WAIT", None)
         return stamped
@@ -234,7 +241,7 @@ class Sending:
             result: PutManyResult = store.put_batch(sent.topic.name, request.frame.body, queue_id=sent.queue_id,
                                                     properties=properties, wait=self._wait(sent), **fields)
         except (RmqStoreError, ValueError) as error:
-            return request.answer(*put_failed(error))
+            return request.answer(*put_failed(error), self._region())
         code, remark = put_answer(result.status)
         ids, offsets = result.msg_ids, result.queue_offsets
         return request.answer(code, remark, self.ext(sent, ",".join(ids), offsets[0] if offsets else 0))

@@ -43,7 +43,7 @@ PARTS = {
         BROADCAST + "order.OrderMsgBroadcastIT", BROADCAST + "tag.BroadcastTwoConsumerFilterIT",
         BROADCAST + "tag.BroadcastTwoConsumerSubDiffTagIT", BROADCAST + "tag.BroadcastTwoConsumerSubTagIT"],
 }
-# Classes that are not run, by what they need. A test below checks that the jar has no class that is in neither table.
+# Classes that are not run, by what they need.
 NOT_RUN = {
     "asks a BrokerController of its own JVM": [
         "client.producer.batch.BatchSendIT", "offset.LagCalculationIT", "offset.OffsetNotFoundIT", "offset.OffsetResetIT",
@@ -63,8 +63,9 @@ NOT_RUN = {
             "SlaveBrokerIT", "SyncConsumerOffsetIT", "TransactionMessageIT"))],
     "no broker: they check RocketMQ's own classes": ["schema.SchemaTest", "lmq.TestBenchLmqStore"],
 }
-# Tests that fail, and why.
-FAILS: dict[str, str] = {}
+# Tests of the others that cannot pass, and why.
+FAILS = {"smoke.NormalMessageSendAndRecvIT.testSynSendMessageWhenEnableBuildConsumeQueueConcurrently":
+         "it stops brokerController1, a broker object of its JVM, and opens its store anew"}
 
 
 @pytest.mark.slow           # minutes: a JVM whose tests wait for rebalancing

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,34 @@ from tests.interop.jvm import FETCH_SECONDS
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "broker_with_rocketmq.sh"
 NOW = 1_700_000_000_000
 LATER = (1 << 63) - 1
-# (request, field): why ours differs. A field of a JSON body is body.a.b; *: any request.
-DIFFERENCES: dict[tuple[str, str], str] = {}
-DIFFERENCES_4: dict[tuple[str, str], str] = {}
-DIFFERENCES_5: dict[tuple[str, str], str] = {}
+# "request: field" -> why ours differs, both as patterns. A field of a JSON body is body.a.b.
+DIFFERENCES = {
+    "send a large body: remark": "ours names the size and the option",
+    "send with a field missing: remark": "the real text is that of a Java exception",
+    "send to no queue: remark": "ours does not print the whole configuration of the topic",
+    "check bad SQL: remark": "each parser says in its own words what it expected",
+    "pull by bad SQL: *": "the real broker delivers every message; ours refuses the filter",
+    "topics: body.topicConfigTable.*": "topics of its own: ours makes those that it needs",
+    "groups: body.subscriptionGroupTable.*": "groups of its own, and the defaults of fields that ours leaves out",
+    "figures: body.table.*": "sizes, pools of threads and names that RocketMQ has changed between its versions",
+}
+DIFFERENCES_4: dict[str, str] = {}
+DIFFERENCES_5 = {
+    "send*: ext.transactionId": "ours gives no UNIQ_KEY to a message that has none: the record is as the client sent it",
+    "pull*: body.2": "as above",
+    "send an empty body: *": "the real broker fails with a NullPointerException; ours says that the message is illegal",
+    "heartbeat: ext.*": "heartbeats of the second version are not offered; they are off in clients by default",
+    "pull*: ext.*SysFlag": "no client reads these two",
+    "make a topic: remark": "RocketMQ leaves its first remark there: not set any response code",
+    "topics: body.*apping*": "no static topics",
+    "groups: body.forbiddenTable": "no groups are forbidden single topics",
+    "group: body.groupRetryPolicy.type": "its default",
+    "how far a topic is: body.topicPutTps": "mqadmin does not print it",
+    "how far a group is: body.*.pullOffset": "ours keeps the committed offset alone, and shows it twice",
+    "groups of a topic: body.groupList": "the real broker names a topic among them, which no group has",
+    "offsets: body.groupTopicMap.*": "a slave does not read it",
+    "delay offsets: body.dataVersion.*": "a slave takes the offsets alone",
+}
 
 
 def batch(*bodies: bytes) -> bytes:
@@ -58,7 +83,7 @@ def requests(peer: Peer, client: Peer):
     yield "send without a default topic", peer.put("U", c="none")
     yield "send a large body", peer.put(body=b"x" * ((4 << 20) + 1))
     yield "send a batch", peer.put(body=batch(b"b0", b"b1"), code=320, m="true", queue=2)
-    yield "send with a delay level", peer.put(properties=tags | {"DELAY": "1"}, queue=3)
+    yield "send with a delay level", peer.put(properties=tags | {"DELAY": "18"}, queue=3)
     yield "send half a transaction", peer.put(properties=tags | {"TRAN_MSG": "true", "PGROUP": "P"}, f=4)
     yield "send with a field missing", peer.ask(310, b"x", a="P")
     yield "send into a retry topic of no group", peer.put("%RETRY%none", j=0)
@@ -66,7 +91,7 @@ def requests(peer: Peer, client: Peer):
     while peer.ask(12, topic="T", key="k1", maxNum=32, beginTimestamp=0, endTimestamp=LATER).code:
         pass                            # dispatched, and indexed
     # ---- consuming
-    yield "heartbeat", client.beat("c1", producers=["P"], consumers={"G": {"T": "A || B"}})
+    yield "heartbeat", client.beat("c1", producers=["P"], consumers={"G": {"T": "*"}})
     pushed = client.push()
     yield "pushed: members changed", pushed
     yield "members of a group", peer.ask(38, consumerGroup="G")
@@ -151,7 +176,7 @@ def requests(peer: Peer, client: Peer):
 
 # ---- a frame as fields
 
-TIMES = re.compile(r"(?i)(timestamp|mills|millis|time|tps|avgpt|version|putlatency|now|addr|clientid)")
+TIMES = re.compile(r"(?i)(timestamp|mills|millis|time$|counter|tps|avgpt|version|putlatency|now|addr|clientid)")
 RECORDS = {"pull", "query", "view"}
 
 
@@ -235,11 +260,12 @@ def real(version, directory, *options):
                 pytest.skip((directory / "java.log").read_text())
             raise AssertionError((directory / "java.log").read_text()[-4000:])
         yield f"127.0.0.1:{port}"
-        process.stdin.close()
-        process.wait(FETCH_SECONDS)
+        process.communicate(timeout=FETCH_SECONDS)      # its input ends, and so does it
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
 
 
 @contextmanager
@@ -248,7 +274,7 @@ def ours(version, directory):
     process = subprocess.Popen(
         [sys.executable, "-m", "rmq_store", "serve", str(directory / "ours"), "--profile", "test", "--listen", "127.0.0.1:0",
          "--namesrv-listen", "127.0.0.1:0", "--ready-file", str(ready), "-o", f"compat={'4.9' if version[0] == '4' else '5.x'}",
-         "-o", "waitTimeMillsInSendQueue=60000"],
+         "-o", "waitTimeMillsInSendQueue=60000", "-o", "maxMessageSize=4194304"],
         stdout=subprocess.PIPE, env=dict(os.environ))
     try:
         assert process.stdout.readline()
@@ -279,9 +305,9 @@ def test_answers_are_those_of_a_real_broker(version, tmp_path):
         got = found[label]
         for name in sorted(want.keys() | got.keys()):
             if want.get(name) != got.get(name):
-                differences[label, name] = f"real {want.get(name)!r}, ours {got.get(name)!r}"
+                differences[f"{label}: {name}"] = f"real {want.get(name)!r}, ours {got.get(name)!r}"
     known = DIFFERENCES | (DIFFERENCES_4 if version[0] == "4" else DIFFERENCES_5)
-    new = {where: what for where, what in differences.items() if where not in known}
+    new = {where: what for where, what in differences.items() if not any(fnmatchcase(where, pattern) for pattern in known)}
     assert new == {}, "\n".join(f"{where}: {what}" for where, what in new.items())
-    gone = [where for where in known if where not in differences]
+    gone = [pattern for pattern in known if not any(fnmatchcase(where, pattern) for where in differences)]
     assert gone == [], f"listed, and no difference any more: {gone}"
