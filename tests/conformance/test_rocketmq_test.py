@@ -78,8 +78,10 @@ def test_rocketmqs_own_tests(part, tmp_path):
         pytest.skip(f"RocketMQ's tests cannot run here: {(tmp_path / 'java.log').read_text().strip()}")
     assert done.returncode == 0, (tmp_path / "java.log").read_text(errors="replace")[-4000:]
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    said = {one["test"]: one["said"] for one in results if one["result"] != "passed"}
-    print(f"{part}: {len(results) - len(said)} of {len(results)} tests pass")
-    assert {one["test"].rsplit(".", 1)[0] for one in results} == set(PARTS[part])
+    ignored = {one["test"] for one in results if one["result"] == "ignored"}        # by RocketMQ itself
+    said = {one["test"]: one["said"] for one in results if one["result"] == "failed"}
+    print(f"{part}: {len(results) - len(said) - len(ignored)} of {len(results)} tests pass; not run by RocketMQ: {ignored or 0}")
+    seen = {one["test"] for one in results} | {one["test"].rsplit(".", 1)[0] for one in results}
+    assert seen >= set(PARTS[part])
     expected = {name for name in FAILS if name.rsplit(".", 1)[0] in PARTS[part]}
     assert said.keys() == expected, said
