@@ -3,7 +3,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
@@ -16,9 +15,6 @@ from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode
 from rmq_store.store import MessageStore
-
-if TYPE_CHECKING:
-    from rmq_store.broker.calling import Calls
 
 __all__ = ["BUSY", "Core", "Processor", "Processors"]
 
@@ -39,7 +35,7 @@ class Core:
     groups: Groups
     clients: Clients
     held: HeldPulls
-    calls: "Calls"
+    answered: Callable[[int, Frame], None]      # a client has answered: the id of its connection, and the answer
     workers: Workers
     processors: "Processors"
     front: NativeFront
@@ -109,7 +105,7 @@ class Processors:
         """The answer to a request; None: it comes later, by connection.send, or not at all. An answer of a client goes to
         whoever asked it."""
         if frame.flag & RESPONSE:
-            self._core.calls.answered(connection.id, frame)
+            self._core.answered(connection.id, frame)
             return None
         request = Request(connection, frame)
         counted = frame.code if frame.code in self._table else -1

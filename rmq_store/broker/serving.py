@@ -67,6 +67,7 @@ class Broker:
     _processors: Processors
     _front: NativeFront
     _sending: Sending
+    _calls: Calls
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
@@ -101,7 +102,7 @@ class Broker:
         own, found = split(options)
         others: dict[str, Any] = found
         given = split(entries)[0] | own
-        listen = listen if listen is not None else f"127.0.0.1:{_listen_port(entries | others)}"
+        listen = listen if listen is not None else f"127.0.0.1:{_listen_port({**entries, **others})}"
         if advertise or (advertise := str(others.get("brokerIP1", entries.get("brokerIP1", "")))):
             given["advertise"] = advertise
         broker_options = BrokerOptions(given)
@@ -181,7 +182,8 @@ class Broker:
         core.clients, core.workers = Clients(heartbeats.notify), Workers()
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
-        transactions, core.calls = Transactions(core), Calls(core)
+        transactions, self._calls = Transactions(core), Calls(core)
+        core.answered = self._calls.answered
         self._sending = sending = Sending(core, transactions.prepare)
         offsets = Offsets(core)
         add = self._processors.add
@@ -194,7 +196,7 @@ class Broker:
         add(offsets.processors())
         add(offsets.slow_processors(), slow=True)
         for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core), Recalling(core),
-                     core.calls):
+                     self._calls):
             add(part.processors(), slow=True)
         transactions.begin()
         self._known = Known(core, self._front)
@@ -214,7 +216,7 @@ class Broker:
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
             self._core.held.drop(connection.id)
             self._core.clients.gone(connection)
-            self._core.calls.gone(connection.id)
+            self._calls.gone(connection.id)
             self._core.look()
 
     def _keep(self) -> None:
@@ -262,8 +264,8 @@ class Broker:
             self._exposing.stop()
         if hasattr(core, "held"):
             core.held.stop()
-        if hasattr(core, "calls"):
-            core.calls.stop()
+        if hasattr(self, "_calls"):
+            self._calls.stop()
         if hasattr(core, "workers"):
             core.workers.stop()
         if hasattr(self, "_sending"):

@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="an option of the store or of the broker, by its name here or in RocketMQ; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="a profile of options (see `rmqstore config profiles`)")
     parser.add_argument("--listen", metavar="HOST:PORT",
-                        help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1, and listenPort of the options "
-                        "or 10911)")
+                        help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1, and listenPort of "
+                        "the options or 10911)")
     names = parser.add_mutually_exclusive_group()
     names.add_argument("--namesrv-listen", metavar="HOST:PORT",
                        help="the address of the name server in this process (default: 127.0.0.1:9876)")

@@ -100,7 +100,8 @@ def test_what_a_slave_copies(broker, peer):
     assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4 and topics["dataVersion"]["counter"] > 0
     assert topics == json.loads(Path(broker.store.path, "config/topics.json").read_text())
     offsets = json.loads(peer.ask(43).body)
-    assert offsets["offsetTable"] == {"T@G": {"0": 1}} and offsets["dataVersion"].keys() == {"counter", "stateVersion", "timestamp"}
+    assert offsets["offsetTable"] == {"T@G": {"0": 1}}
+    assert offsets["dataVersion"].keys() == {"counter", "stateVersion", "timestamp"}
     assert peer.ask(45).body == b'{"offsetTable":{2:0}}'
 
 

@@ -35,8 +35,8 @@ def brokers(directory: Path) -> Iterator[str]:
         names = ready["namesrv"]
         for name in NAMES:
             options = [word for key, value in {**OPTIONS, "brokerName": name}.items() for word in ("-o", f"{key}={value}")]
-            processes.append(_started(directory, ["serve", str(directory / name), "--profile", "test", "--listen", "127.0.0.1:0",
-                                                  "--namesrv", names, *options], name)[0])
+            command = ["serve", str(directory / name), "--profile", "test", "--listen", "127.0.0.1:0", "--namesrv", names]
+            processes.append(_started(directory, [*command, *options], name)[0])
         yield names
         for process in processes:
             process.send_signal(signal.SIGTERM)

@@ -32,7 +32,7 @@ DIFFERENCES = {
     "pull by bad SQL: *": "the real broker delivers every message; ours refuses the filter",
     "topics: body.topicConfigTable.*": "topics of its own: ours makes those that it needs",
     "groups: body.subscriptionGroupTable.*": "groups of its own, and the defaults of fields that ours leaves out",
-    "figures: body.table.*": "sizes, pools of threads and names that RocketMQ has changed between its versions",
+    "figures: *": "pools of threads, and names that changed between versions; 4.9 fails in its first moments",
 }
 DIFFERENCES_4 = {
     "commit of no topic: *": "the real broker keeps offsets of topics that do not exist; ours refuses them, as 5.3.3 does",
@@ -71,13 +71,21 @@ def batch(*bodies: bytes) -> bytes:
 
 def requests(peer: Peer, client: Peer):
     """(label, answer) of each request. client: a second connection, of a consumer."""
+    yield from producing(peer)
+    while peer.ask(12, topic="T", key="k1", maxNum=32, beginTimestamp=0, endTimestamp=LATER).code:
+        pass                            # dispatched, and indexed
+    yield from pulling(peer, client)
+    yield from keeping(peer, client)
+    yield from querying(peer)
+    yield from administering(peer)
+    yield "unregister", client.ask(35, clientID="c1", producerGroup="P", consumerGroup="G")
+
+
+def producing(peer):
     tags = {"TAGS": "A", "KEYS": "k1 k2", "UNIQ_KEY": "U1", "WAIT": "true"}
-    topic = {"defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
-             "topicSysFlag": 0, "order": False}
     long_names = {"producerGroup": "P", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
                   "sysFlag": 0, "bornTimestamp": NOW, "flag": 0, "properties": "a\x01b", "reconsumeTimes": 0,
                   "unitMode": False}
-    # ---- producing
     yield "send", peer.put(body=b"one", properties=tags)
     yield "send again", peer.put(body=b"two", properties=tags | {"TAGS": "B"})
     yield "send by long names", peer.ask(10, b"three", **long_names)
@@ -95,9 +103,9 @@ def requests(peer: Peer, client: Peer):
     yield "send with a field missing", peer.ask(310, b"x", a="P")
     yield "send into a retry topic of no group", peer.put("%RETRY%none", j=0)
     yield "unknown request", peer.ask(9999)
-    while peer.ask(12, topic="T", key="k1", maxNum=32, beginTimestamp=0, endTimestamp=LATER).code:
-        pass                            # dispatched, and indexed
-    # ---- consuming
+
+
+def pulling(peer, client):
     yield "heartbeat", client.beat("c1", producers=["P"], consumers={"G": {"T": "*"}})
     pushed = client.push()
     yield "pushed: members changed", pushed
@@ -118,6 +126,10 @@ def requests(peer: Peer, client: Peer):
     yield "pull by a newer subscription", client.pull(bits=0, subVersion=7)
     yield "pull by bad SQL", peer.pull(bits=4, subscription="a >", expressionType="SQL92")
     yield "pull by SQL", peer.pull(bits=4, subscription="TAGS = 'B'", expressionType="SQL92")
+
+
+def keeping(peer, client):
+    """Offsets, locks, filters and messages that come back."""
     yield "offset that nobody committed", peer.ask(14, consumerGroup="G", topic="T", queueId=0)
     yield "offset, without zero", peer.ask(14, consumerGroup="G", topic="T", queueId=1, setZeroIfNotFound=False)
     yield "offset of no group", peer.ask(14, consumerGroup="none3", topic="T", queueId=0)
@@ -137,17 +149,24 @@ def requests(peer: Peer, client: Peer):
     yield "unlock", client.ask(42, {"clientId": "c1", "consumerGroup": "G", "mqSet": queues})
     subscription = {"topic": "T", "subString": "a > 1", "expressionType": "SQL92", "subVersion": 1}
     yield "check SQL", peer.ask(46, {"clientId": "c", "group": "G", "subscriptionData": subscription})
-    yield "check bad SQL", peer.ask(46, {"clientId": "c", "group": "G", "subscriptionData": subscription | {"subString": "a >"}})
+    bad = subscription | {"subString": "a >"}
+    yield "check bad SQL", peer.ask(46, {"clientId": "c", "group": "G", "subscriptionData": bad})
     yield "send back what is not there", peer.ask(36, group="G", offset=LATER, delayLevel=3, originTopic="T", unitMode=False)
     yield "send back of no group", peer.ask(36, group="%none", offset=0, delayLevel=3, originTopic="T", unitMode=False)
-    # ---- messages by key and by id
+
+
+def querying(peer):
     query = {"topic": "T", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": LATER}
     yield "query by key", peer.ask(12, key="k1", **query)
     yield "query by id", peer.ask(12, key="U1", _UNIQUE_KEY_QUERY=True, **query)
     yield "query of no key", peer.ask(12, key="none", **query)
     yield "view", peer.ask(33, offset=0)
     yield "view what is not there", peer.ask(33, offset=LATER)
-    # ---- administration
+
+
+def administering(peer):
+    topic = {"defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
+             "topicSysFlag": 0, "order": False}
     yield "make a topic", peer.ask(17, topic="Made", **topic)
     yield "make an illegal topic", peer.ask(17, **topic | {"topic": "a b"})
     yield "make a system topic", peer.ask(17, topic="TBW102", **topic)
@@ -178,7 +197,6 @@ def requests(peer: Peer, client: Peer):
     yield "timer check point", peer.ask(60)
     yield "timer metrics", peer.ask(61)
     yield "recall", peer.ask(370, producerGroup="P", topic="T", recallHandle="none")
-    yield "unregister", client.ask(35, clientID="c1", producerGroup="P", consumerGroup="G")
 
 
 # ---- a frame as fields

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -51,11 +52,11 @@ public class Moving {
         producer.setNamesrvAddr(names);
         producer.setTransactionListener(new TransactionListener() {
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
-                return LocalTransactionState.UNKNOW;
+                return LocalTransactionState.values()[2];       // not decided
             }
 
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                return commit ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.UNKNOW;
+                return commit ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.values()[2];
             }
         });
         producer.start();
@@ -70,6 +71,11 @@ public class Moving {
                 continue;
             }
             if (words[0].equals("again")) {
+                while (consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
+                        .anyMatch(one -> one.getMsgCount().get() > 0)) {
+                    Thread.sleep(10);
+                }
+                Thread.sleep(500);          // its listener has ended, and the offset is in its table a moment later
                 consumer.shutdown();
                 consumer = consumer();
                 say("done again");
@@ -83,9 +89,9 @@ public class Moving {
             }
             for (;;) {
                 try {
-                    SendStatus status = words[0].equals("half") ? producer.sendMessageInTransaction(message, null).getSendStatus()
-                            : producer.send(message).getSendStatus();
-                    if (status == SendStatus.SEND_OK) {
+                    SendResult sent = words[0].equals("half") ? producer.sendMessageInTransaction(message, null)
+                            : producer.send(message);
+                    if (sent.getSendStatus() == SendStatus.SEND_OK) {
                         break;
                     }
                 } catch (Exception away) {

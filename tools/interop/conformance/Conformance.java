@@ -5,7 +5,8 @@ import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
 /** Classes of RocketMQ's integration tests, one after the other, against brokers that are there (see BaseConf).
- *  java Conformance CLASS...    A line {"test":"CLASS.method","result":"passed|failed|ignored","ms":n,"said":"..."} for each. */
+ *  java Conformance CLASS...
+ *  For each test a line {"test":"CLASS.method","result":"passed|failed|ignored","ms":n,"said":"..."}. */
 public class Conformance {
     static final String PACKAGE = "org.apache.rocketmq.test.";
 

@@ -31,7 +31,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.admin.MQAdminExt;
 
 /** Stands before RocketMQ's class of this name: the brokers are there already, in processes of their own.
- *  -Dnames=HOST:PORT is their name server, -Dcluster their cluster, -Dbrokers=A,B,C their names. There are no broker objects. */
+ *  -Dnames=HOST:PORT is their name server, -Dcluster their cluster, -Dbrokers=A,B,C their names. There are no broker
+ *  objects. */
 public class BaseConf {
     public static final String NAMESRV_ADDR = System.getProperty("names");
     protected static final String CLUSTER_NAME = System.getProperty("cluster");
@@ -176,7 +177,8 @@ public class BaseConf {
         return getConsumer(names, topic, tags, listener, false);
     }
 
-    public static RMQNormalConsumer getConsumer(String names, String topic, String tags, AbstractListener listener, boolean tls) {
+    public static RMQNormalConsumer getConsumer(String names, String topic, String tags, AbstractListener listener,
+            boolean tls) {
         return getConsumer(names, initConsumerGroup(), topic, tags, listener, tls);
     }
 
