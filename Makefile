@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
-        test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames figures bench bench-full bench-micro soak docs wheel clean
+        test-conformance test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames figures bench bench-full bench-micro soak docs wheel clean
 
 build:
 	tools/bootstrap
@@ -52,6 +52,11 @@ test-bare:
 test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
+
+# RocketMQ's own integration tests against three brokers of ours; java and mvn; a quarter of an hour.
+test-conformance:
+	tools/bootstrap --dev
+	$(PYTHON) -m pytest -m "" tests/conformance -s $(ARGS)
 
 # What the tests leave out: more of the same (Spark's have their own verb).
 test-slow:

@@ -52,10 +52,11 @@ class AdminTopics:
 
     def _delete_topic(self, request: Request) -> Frame:
         core, name = self._core, request.text("topic")
+        illegal = Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR
         if problem := topic_problem(name):
-            raise Refused(Code.SYSTEM_ERROR, problem)
+            raise Refused(illegal, problem)
         if name in core.topics.reserved:
-            raise Refused(Code.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+            raise Refused(illegal, f"The topic[{name}] is conflict with system topic.")
         core.topics.remove(name)
         return request.answer()
 
@@ -136,7 +137,10 @@ class AdminTopics:
     def _offsets(self, request: Request) -> Frame:
         table = {f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
                  for (topic, group), queues in self._core.store.offsets.table().items()}
-        return request.answer(body=body_of({"offsetTable": table}))
+        content: dict[str, Any] = {"offsetTable": table}
+        if self._core.modern:       # without it a slave of 5.x fails before it writes them
+            content["dataVersion"] = {"counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}
+        return request.answer(body=body_of(content))
 
     def _delay_offsets(self, request: Request) -> Frame:
         """With bare numbers as keys: a slave writes the text into delayOffset.json as it is."""

@@ -13,7 +13,7 @@ from rmq_store.broker.request import Handle, Refused, Request
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
-from rmq_store.remoting.frame import ONEWAY, Frame, encode
+from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode
 from rmq_store.store import MessageStore
 
 __all__ = ["BUSY", "Core", "Processor", "Processors"]
@@ -35,6 +35,7 @@ class Core:
     groups: Groups
     clients: Clients
     held: HeldPulls
+    answered: Callable[[int, Frame], None]      # a client has answered: the id of its connection, and the answer
     workers: Workers
     processors: "Processors"
     front: NativeFront
@@ -59,10 +60,17 @@ class Core:
         """Pulls that wait for a message, in Python or in the network thread."""
         return self.held.count + self.front.held()
 
-    def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"", *, oneway: bool = True) -> bool:
-        """Sends a request of the broker's own; nobody reads its answer. False: the connection has ended."""
-        return connection.send(encode(Frame(code, next(self._opaque) & 0x7FFFFFFF, ext, body, ONEWAY if oneway else 0,
-                                            language="JAVA", version=self.version)))
+    def next_opaque(self) -> int:
+        """The number of a request of the broker's own."""
+        return next(self._opaque) & 0x7FFFFFFF
+
+    def push(self, connection: Handle, code: int, ext: dict[str, str], body: bytes = b"", *, oneway: bool = True,
+             opaque: int | None = None) -> bool:
+        """Sends a request of the broker's own; its answer goes to whoever waits for this opaque. False: the connection has
+        ended."""
+        opaque = self.next_opaque() if opaque is None else opaque
+        return connection.send(encode(Frame(code, opaque, ext, body, ONEWAY if oneway else 0, language="JAVA",
+                                            version=self.version)))
 
     def reply(self, request: Request, answer: Frame) -> None:
         """Sends the answer to a request that was held back."""
@@ -94,7 +102,11 @@ class Processors:
         return {code: self._counts.get(code, 0) + answered.get(code, 0) for code in {*self._counts, *answered}}
 
     def answer(self, connection: Handle, frame: Frame) -> Frame | None:
-        """The answer to a request; None: it comes later, by connection.send, or not at all."""
+        """The answer to a request; None: it comes later, by connection.send, or not at all. An answer of a client goes to
+        whoever asked it."""
+        if frame.flag & RESPONSE:
+            self._core.answered(connection.id, frame)
+            return None
         request = Request(connection, frame)
         counted = frame.code if frame.code in self._table else -1
         self._counts[counted] = self._counts.get(counted, 0) + 1

@@ -23,10 +23,13 @@ class Offsets:
         group, topic, queue_id = request.text("consumerGroup"), request.text("topic"), request.integer("queueId")
         store = self._core.store
         offset = store.offsets.query(group, topic, queue_id)
-        if offset < 0 and request.flag("setZeroIfNotFound", default=True) and self._may_begin_at_zero(topic, queue_id):
+        zero = not self._core.modern or request.flag("setZeroIfNotFound", default=True)
+        if offset < 0 and zero and self._may_begin_at_zero(topic, queue_id):
             offset = 0
         if offset < 0:
-            return request.answer(Code.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            why = ("V3_0_6_SNAPSHOT maybe this group consumer boot first" if zero else
+                   "do not set to zero, maybe this group boot first")
+            return request.answer(Code.QUERY_NOT_FOUND, f"Not found, {why}")
         return request.answer(ext={"offset": str(offset)})
 
     def _may_begin_at_zero(self, topic: str, queue_id: int) -> bool:

@@ -20,8 +20,9 @@ DEFAULTS: dict[str, Any] = {
     "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
     "enablePropertyFilter": True, "rejectTransactionMessage": False, "longPollingEnable": True, "shortPollingTimeMills": 1000,
     "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
-    "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "channelExpiredTimeout": 120_000,
-    "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200, "advertise": ""}
+    "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "allowRecallWhenBrokerNotWriteable": True,
+    "channelExpiredTimeout": 120_000, "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200,
+    "advertise": ""}
 LIVE = frozenset(DEFAULTS) - {"brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "waitTimeMillsInSendQueue",
                               "advertise"}
 _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNums": (1, 1024),

@@ -1,4 +1,5 @@
 """Reading by pull: codes 11 and 361, answered at once or held until a message comes (RocketMQ: PullMessageProcessor)."""
+import logging
 import threading
 import time
 from typing import NamedTuple
@@ -8,8 +9,8 @@ from rmq_store.broker.clients import Subscription, subscription_of
 from rmq_store.broker.codes import FAQ, PERM_READ, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.holding import Held
-from rmq_store.broker.request import Refused, Request
-from rmq_store.errors import FilterIllegal
+from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.errors import FilterIllegal, RmqStoreError
 from rmq_store.remoting.frame import FRAME_MAX, Frame
 from rmq_store.status import GetStatus
 
@@ -20,6 +21,8 @@ BYTES_MAX = FRAME_MAX - (1 << 20)
 SUSPEND_MAX_MS = 3_600_000
 TAGS_MAX = 32 << 10
 COUNT_MAX = 1 << 16
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+log = logging.getLogger("rmq_store.broker")
 
 _CODES = {
     GetStatus.FOUND: Code.SUCCESS, GetStatus.NO_MATCHED_MESSAGE: Code.PULL_RETRY_IMMEDIATELY,
@@ -58,6 +61,8 @@ class Pulling:
         answer = self._answer(pull, result, pull.offset)
         if answer.code == Code.PULL_NOT_FOUND and bits & SUSPEND:
             return self._hold(pull, answer)
+        if answer.code == Code.PULL_OFFSET_MOVED:
+            self._tell_moved(pull, int(answer.ext["nextBeginOffset"]))
         return answer
 
     def _checked(self, request: Request, bits: int) -> Pull:
@@ -77,7 +82,8 @@ class Pulling:
             raise Refused(Code.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden")
         queue_id = request.integer("queueId")
         if not 0 <= queue_id < topic.read:
-            raise Refused(Code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+            illegal = Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR
+            raise Refused(illegal, f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
                           f"topicConfig.readQueueNums:[{topic.read}] consumer:[{request.connection.peer}]")
         subscription = self._subscription(request, bits, group.broadcast)
         bytes_max = min(request.integer("maxMsgBytes", BYTES_MAX), BYTES_MAX)
@@ -146,6 +152,20 @@ class Pulling:
         if code == Code.SUCCESS:
             body = b"".join([message.raw for message in result])
         return pull.request.answer(code, status.name, ext, body)
+
+    def _tell_moved(self, pull: Pull, following: int) -> None:
+        """Stores the event that RocketMQ stores when it sends a group elsewhere. Who watches groups reads it; the pull does
+        not depend on it."""
+        core = self._core
+        event = {"consumerGroup": pull.group, "messageQueue": {
+            "brokerName": core.options["brokerName"], "queueId": pull.queue_id, "topic": pull.topic},
+            "offsetNew": following, "offsetRequest": pull.offset}
+        try:
+            core.store.put_async(OFFSET_MOVED_EVENT, body_of(event), queue_id=0, tags=pull.group, keys=[pull.group],
+                                 properties={"DELAY": "0"}, born_host=core.store.options.store_host, wait=False)
+        except (RmqStoreError, ValueError) as error:
+            log.warning("group %s pulls %s of queue %d at offset %d, and continues at %d; the event of it is not stored: %s",
+                        pull.group, pull.topic, pull.queue_id, pull.offset, following, error)
 
     def _hold(self, pull: Pull, answer: Frame) -> Frame | None:
         """Keeps the pull; the answer that it has now is sent when nothing comes."""

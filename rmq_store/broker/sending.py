@@ -14,7 +14,8 @@ from rmq_store.broker.core import BUSY, Core, Processor
 from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.codec.properties import decode_properties
-from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError
+from rmq_store.codec.timer import TIMER_NAMES
+from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError, WheelTimerMsgIllegal
 from rmq_store.remoting.frame import Frame
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
@@ -75,7 +76,12 @@ class Sending:
         return {SEND_BATCH: lambda request: self._send(spelt_out(request))}
 
     def _send(self, request: Request) -> Frame | None:
-        sent = self.checked(request)
+        try:
+            return self._send_checked(request, self.checked(request))
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark, self._region())
+
+    def _send_checked(self, request: Request, sent: Sent) -> Frame | None:
         if request.flag("batch") or request.frame.code == SEND_BATCH:
             return self._batch(sent)
         body = request.frame.body
@@ -97,7 +103,7 @@ class Sending:
             future = store.put_async(sent.topic.name, body, queue_id=sent.queue_id, wait=self._wait(sent), **sent.put,
                                      properties=encoded_as_a_broker(self._stamped(sent.properties), store.options.compat))
         except (RmqStoreError, ValueError) as error:
-            return request.answer(*put_failed(error))
+            return request.answer(*put_failed(error), self._region())
         if future.done():
             return self._answer(sent, future)
         request.frame.body = b""            # the log has it: what waits for a flush holds little
@@ -134,25 +140,39 @@ class Sending:
         try:
             result = future.result(0)
         except Exception as error:
-            return sent.request.answer(*put_failed(error))
+            return sent.request.answer(*put_failed(error), self._region())
         code, remark = put_answer(result.status)
-        return sent.request.answer(code, remark, self.ext(sent, result.msg_id, result.queue_offset))
+        ext = self.ext(sent, result.msg_id, result.queue_offset)
+        if handle := self._recall_handle(sent, result):
+            ext["recallHandle"] = handle
+        return sent.request.answer(code, remark, ext)
+
+    def _recall_handle(self, sent: Sent, result: Any) -> str:
+        """By which a producer takes a timer message back; "" for another message, or one whose time is past."""
+        if not self._core.modern or sent.topic.name.startswith(RETRY) or sent.properties.keys().isdisjoint(TIMER_NAMES):
+            return ""
+        try:
+            return self._core.store.recall_handle(result.offset, self._core.options["brokerName"])
+        except WheelTimerMsgIllegal:
+            return ""
 
     def ext(self, sent: Sent, msg_id: str, queue_offset: int) -> dict[str, str]:
         """The fields of an answer to a send that is stored."""
-        options = self._core.options
-        ext = {"msgId": msg_id, "queueId": str(sent.queue_id), "queueOffset": str(queue_offset),
-               "MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+        ext = {"msgId": msg_id, "queueId": str(sent.queue_id), "queueOffset": str(queue_offset)} | self._region()
         if self._core.modern and "UNIQ_KEY" in sent.properties:
             ext["transactionId"] = sent.properties["UNIQ_KEY"]
         return ext
 
+    def _region(self) -> dict[str, str]:
+        """What every answer to a send has, and a message of 5.x."""
+        options = self._core.options
+        return {"MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+
     def _stamped(self, properties: dict[str, str], batch: bool = False) -> dict[str, str]:
         """With what a broker adds, and without what it takes away."""
-        options = self._core.options
-        stamped = {**properties, "CLUSTER": options["brokerClusterName"]}
+        stamped = {**properties, "CLUSTER": self._core.options["brokerClusterName"]}
         if self._core.modern:
-            stamped |= {"MSG_REGION": options["regionId"], "TRACE_ON": "true" if options["traceOn"] else "false"}
+            stamped |= self._region()
         elif not batch:
             stamped.pop("WAIT", None)
         return stamped
@@ -221,7 +241,7 @@ class Sending:
             result: PutManyResult = store.put_batch(sent.topic.name, request.frame.body, queue_id=sent.queue_id,
                                                     properties=properties, wait=self._wait(sent), **fields)
         except (RmqStoreError, ValueError) as error:
-            return request.answer(*put_failed(error))
+            return request.answer(*put_failed(error), self._region())
         code, remark = put_answer(result.status)
         ids, offsets = result.msg_ids, result.queue_offsets
         return request.answer(code, remark, self.ext(sent, ",".join(ids), offsets[0] if offsets else 0))

@@ -5,13 +5,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.admin_broker import AdminBroker
 from rmq_store.broker.admin_topics import AdminTopics
+from rmq_store.broker.calling import Calls
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
@@ -24,6 +25,7 @@ from rmq_store.broker.offsets import Offsets
 from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.pulling import Pulling
 from rmq_store.broker.queries import Queries
+from rmq_store.broker.recalling import Recalling
 from rmq_store.broker.registration import WILDCARDS, Registration, advertised, own_entry
 from rmq_store.broker.replies import Replies
 from rmq_store.broker.sending import Sending
@@ -31,10 +33,11 @@ from rmq_store.broker.sending_back import SendingBack
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.transactions import Transactions
 from rmq_store.broker.workers import Workers
+from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting.frame import Frame
+from rmq_store.remoting.frame import RESPONSE, Frame
 from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ class Broker:
     _processors: Processors
     _front: NativeFront
     _sending: Sending
+    _calls: Calls
     _keeper: threading.Thread
     _routes: Routes | None = None
     _registration: Registration | None = None
@@ -78,13 +82,14 @@ class Broker:
         raise ArgumentIllegal("Broker is not made by a call: Broker.open(path, ...) opens a store and serves it")
 
     @classmethod
-    def open(cls, path: str | bytes | os.PathLike[Any], *, listen: str = "127.0.0.1:0",
+    def open(cls, path: str | bytes | os.PathLike[Any], *, listen: str | None = None,
              namesrv_listen: str | None = "127.0.0.1:0", namesrv: str | None = None, advertise: str = "",
              metrics_listen: str | None = None, config: str | os.PathLike[str] | None = None,
              **options: Any) -> "Broker":
         """Opens or makes the store at `path`, and serves it. Returns when clients can connect.
 
-        listen: HOST:PORT of the broker; port 0 chooses a free one. namesrv_listen: HOST:PORT of the name server that runs in
+        listen: HOST:PORT of the broker; port 0 chooses a free one. None: loopback, at the port that listenPort in `config` or
+        `options` names, else at a free one. namesrv_listen: HOST:PORT of the name server that runs in
         this process; None for none. namesrv: "HOST:PORT;HOST:PORT", name servers of others, with which the broker registers.
         advertise: HOST or HOST:PORT that routes give to clients; default: `listen`, or the address on which a client reached
         the name server if `listen` is a wildcard. metrics_listen: HOST:PORT of Prometheus metrics, which need the extra
@@ -97,6 +102,7 @@ class Broker:
         own, found = split(options)
         others: dict[str, Any] = found
         given = split(entries)[0] | own
+        listen = listen if listen is not None else f"127.0.0.1:{_listen_port({**entries, **others})}"
         if advertise or (advertise := str(others.get("brokerIP1", entries.get("brokerIP1", "")))):
             given["advertise"] = advertise
         broker_options = BrokerOptions(given)
@@ -111,7 +117,7 @@ class Broker:
         try:
             self._listen(namesrv_listen)
             core.address = self._address_in_records()
-            for name in ("brokerIP1", "listenPort"):        # --listen and advertise say where the broker is
+            for name in ("brokerIP1", "listenPort", "listen_port"):     # they say where the broker is, and so does store_host
                 others.pop(name, None)
             if "store_host" not in others:
                 others["store_host"] = core.address
@@ -151,8 +157,10 @@ class Broker:
             return self._core.dressed(frame.answer(Code.NOT_SUPPORTED, f" request type {frame.code} not supported"))
         return self._processors.answer(connection, frame)
 
-    def _routes_answer(self, connection: Any, frame: Frame) -> Frame:
+    def _routes_answer(self, connection: Any, frame: Frame) -> Frame | None:
         assert self._routes is not None
+        if frame.flag & RESPONSE:           # of a client that nobody asked
+            return None
         return self._core.dressed(self._routes.answer(connection, frame))
 
     def _address_in_records(self) -> str:
@@ -174,7 +182,8 @@ class Broker:
         core.clients, core.workers = Clients(heartbeats.notify), Workers()
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
-        transactions = Transactions(core)
+        transactions, self._calls = Transactions(core), Calls(core)
+        core.answered = self._calls.answered
         self._sending = sending = Sending(core, transactions.prepare)
         offsets = Offsets(core)
         add = self._processors.add
@@ -186,7 +195,8 @@ class Broker:
         add(Replies(core, sending).processors())
         add(offsets.processors())
         add(offsets.slow_processors(), slow=True)
-        for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core)):
+        for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core), Recalling(core),
+                     self._calls):
             add(part.processors(), slow=True)
         transactions.begin()
         self._known = Known(core, self._front)
@@ -206,6 +216,7 @@ class Broker:
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
             self._core.held.drop(connection.id)
             self._core.clients.gone(connection)
+            self._calls.gone(connection.id)
             self._core.look()
 
     def _keep(self) -> None:
@@ -253,6 +264,8 @@ class Broker:
             self._exposing.stop()
         if hasattr(core, "held"):
             core.held.stop()
+        if hasattr(self, "_calls"):
+            self._calls.stop()
         if hasattr(core, "workers"):
             core.workers.stop()
         if hasattr(self, "_sending"):
@@ -276,6 +289,16 @@ def _address(text: str, what: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{what} is {text!r}: give HOST:PORT, as in 127.0.0.1:10911; port 0 chooses a free one")
     return host.strip("[]"), int(port)
+
+
+def _listen_port(given: Mapping[str, object]) -> int:
+    found = given.get("listen_port", given.get("listenPort", 0))
+    try:
+        if 0 <= (port := values.to_int(found)) <= 65535:
+            return port
+    except ValueError:
+        pass
+    raise ConfigError(f"option listenPort is {found!r}: expected a number from 0 to 65535")
 
 
 def _servers(text: str) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ import threading
 from rmq_store.broker.serving import Broker
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
+from rmq_store.config.sources import read_config
 
 __all__ = ["arguments", "run"]
 
@@ -27,8 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--option", metavar="NAME=VALUE", type=_pair, action="append", default=[],
                         help="an option of the store or of the broker, by its name here or in RocketMQ; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="a profile of options (see `rmqstore config profiles`)")
-    parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:10911",
-                        help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1:10911)")
+    parser.add_argument("--listen", metavar="HOST:PORT",
+                        help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1, and listenPort of "
+                        "the options or 10911)")
     names = parser.add_mutually_exclusive_group()
     names.add_argument("--namesrv-listen", metavar="HOST:PORT",
                        help="the address of the name server in this process (default: 127.0.0.1:9876)")
@@ -46,13 +48,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
 
+def _listen(args: argparse.Namespace) -> str | None:
+    """None: the configuration file, or an option, names listenPort."""
+    names = {name for name, _ in args.option} | (read_config(args.config).entries.keys() if args.config else set())
+    return args.listen or (None if names & {"listenPort", "listen_port"} else "127.0.0.1:10911")
+
+
 def run(args: argparse.Namespace, out: Output) -> int:
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
     try:
         own = None if args.namesrv else args.namesrv_listen or "127.0.0.1:9876"
         more = {"profile": args.profile} if args.profile else {}
-        with Broker.open(args.store, listen=args.listen, namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
+        with Broker.open(args.store, listen=_listen(args), namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
                          metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
             _warn(broker.address, broker.namesrv_address, broker.metrics_address)
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}

@@ -284,10 +284,10 @@ cdef class Front:
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
             connection.close()
             return
-        if not frame.flag & _RESPONSE:
-            answer = self._busy(frame, came_ns) or connection.on_request(connection, frame)
-            if answer is not None and not frame.flag & _ONEWAY:
-                connection.send(encode(answer))
+        busy = None if frame.flag & _RESPONSE else self._busy(frame, came_ns)
+        answer = busy or connection.on_request(connection, frame)       # an answer of a client goes there, too
+        if answer is not None and not frame.flag & (_ONEWAY | _RESPONSE):
+            connection.send(encode(answer))
 
     def counts(self):
         """What the network thread has done: dict of str to int."""

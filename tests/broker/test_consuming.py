@@ -113,7 +113,7 @@ def test_held_pulls_end_with_their_connection(broker):
 
 
 @pytest.mark.parametrize(("change", "code"), [
-    ({"topic": "none"}, 17), ({"queue": 4}, 1), ({"queue": -1}, 1), ({"offset": 7}, 21), ({"group": "other"}, 24),
+    ({"topic": "none"}, 17), ({"queue": 4}, 29), ({"queue": -1}, 29), ({"offset": 7}, 21), ({"group": "other"}, 24),
     ({"subVersion": 2}, 25), ({"topic": "U"}, 24), ({"offset": -5}, 21), ({"bits": 4, "subscription": "A", "group": "new"}, 20),
     ({"bits": 4, "subscription": "a >", "expressionType": "SQL92"}, 23), ({"queueOffset": 1 << 63}, 1), ({"sysFlag": ""}, 1),
     ({"group": "no good"}, 26), ({"queue": 3, "offset": 9}, 21), ({"queue": 3, "bits": 0}, 19)])

@@ -2,6 +2,7 @@
 # The real Java clients against a name server (clients/Clients.java says which scenarios there are), or mqadmin.
 #   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] HOST:PORT SCENARIO...
 #   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] --admin COMMAND ARGUMENT... , COMMAND ARGUMENT...
+#   clients_with_rocketmq.sh [--rocketmq 4.9.8|5.3.3] --moving HOST:PORT      (clients/Moving.java says what it reads)
 # Exit: 77 java, javac or mvn (or the jars) are not available here.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"
@@ -16,4 +17,5 @@ if [ "${1:-}" = --admin ]; then
   for file in logback_tools.xml rmq.tools.logback.xml; do echo '<configuration/>' >"$ROCKETMQ_HOME/conf/$file"; done
   exec "${jvm[@]}" Admin "$@"
 fi
+[ "${1:-}" != --moving ] || exec "${jvm[@]}" Moving "$2"
 exec "${jvm[@]}" Clients "$@"
