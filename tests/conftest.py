@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden_store import GoldenCase, unpack
+from tests.thinned import thin
 from tests.trace.checker import RULES
 from tests.trace.outside import watch_commits
 from tests.trace.recorder import Recorder
@@ -34,9 +35,27 @@ def pytest_configure(config: pytest.Config) -> None:
 LONG = ("interop", "power", "fuzz", "native", "trace", "pytest_plugin", "regress", "crash", "fault", "property", "threads")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder)."""
+@pytest.hookimpl(tryfirst=True)     # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder). A worker takes a whole file
+    (--dist loadgroup), and one of them all files of `interop`: they share three JVMs. In CI, see thinned.py."""
+    if os.environ.get("CI"):
+        gone = thin(items)
+        if gone:
+            config.hook.pytest_deselected(items=gone)
     items.sort(key=lambda item: LONG.index(item.path.parent.name) if item.path.parent.name in LONG else len(LONG))
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        room = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(room if room == "interop" else f"{room}/{item.path.name}"))
+
+
+def pytest_collection_finish() -> None:
+    """Eight thousand items and what they import stay until the end: no collection of garbage looks at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
