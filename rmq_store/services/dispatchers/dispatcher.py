@@ -81,8 +81,9 @@ class _Dispatcher:
             except BaseException as error:      # of whatever kind: this one stops, the store and the others continue
                 if isinstance(error, StoreStateError) and store.closed:
                     return
-                self.error = f"{type(error).__name__}: {error}"
-                emit(Event.DISPATCHER_STOPPED, name=self.name, path=self._path, offset=self.offset, error=self.error)
+                text = f"{type(error).__name__}: {error}"
+                emit(Event.DISPATCHER_STOPPED, name=self.name, path=self._path, offset=self.offset, error=text)
+                self.error = text       # who sees that it does not run finds why in the log
                 return
             del store
             if not more:
