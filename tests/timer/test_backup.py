@@ -5,7 +5,7 @@ import pytest
 
 from rmq_store import backup, check_backup, copy_messages, restore
 from rmq_store.services.backup import image
-from tests.timer.clock import NOW, SMALL, Clock, pending, read_to, taken, until
+from tests.timer.clock import NOW, SMALL, Clock, pending, read_to, taken, until, written
 
 
 def put(s, name, count, due):
@@ -36,7 +36,7 @@ def test_messages_that_are_delivered_while_it_is_made(tmp_path, monkeypatch, fro
         taken(s, 340)
         clock.set(NOW + 3000)
         read_to(s, NOW + 3000)
-        s._timer.write()
+        written(s)
         if from_outside:
             s.flush()
         real = getattr(image.Image, step)

@@ -10,7 +10,7 @@ from rmq_store.aio import AsyncMessageStore
 from rmq_store.cli.main import main
 from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.timer import recall_handle, recall_of
-from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken
+from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken, written
 
 TIMES = [("TIMER_DELIVER_MS", NOW + 3000, NOW + 2000), ("TIMER_DELIVER_MS", NOW + 3001, NOW + 3000),
          ("TIMER_DELAY_MS", 1500, NOW + 1000), ("TIMER_DELAY_SEC", 60, NOW + 59_000)]
@@ -121,7 +121,7 @@ def test_the_list_leaves_out_what_is_delivered_or_recalled(tmp_path):
         assert bodies(s, "T", 1) == [b"0"]
         while len(list(s.timers())) > 2:
             pass
-        s._timer.write()
+        written(s)
         with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as other:
             assert [t.deliver_ms for t in other.timers()] == [NOW + 4000, NOW + 5000]
         with pytest.raises(errors.WheelTimerMsgIllegal, match="no timer message"):
