@@ -55,14 +55,14 @@ def written(store):
 
 def killed(path, to):
     """What a killed process would leave now."""
-    shutil.copytree(path, to, ignore=shutil.ignore_patterns("*.tmp", ".alloc"))      # which come and go meanwhile
+    shutil.copytree(path, to, ignore=shutil.ignore_patterns("*.tmp", ".alloc", "timerwheel"))    # which change, or are not read
     (to / "abort").touch()
     return to
 
 
-def late(store, body):
+def late(store, body, out=NOW - 5000):
     """Stores a timer message whose slot is over, as one that waits for the thread for too long."""
-    return store.put(TIMER, body, properties={"TIMER_OUT_MS": str(NOW - 5000), "REAL_TOPIC": "T", "REAL_QID": "0"},
+    return store.put(TIMER, body, properties={"TIMER_OUT_MS": str(out), "REAL_TOPIC": "T", "REAL_QID": "0"},
                      born_timestamp=NOW)
 
 

@@ -24,8 +24,9 @@ def restored(clock, tmp_path, after):
         return collections.Counter(bytes(m.body) for m in s.scan("T")), pending(s)
 
 
-@pytest.mark.parametrize("from_outside", [False, True])
-@pytest.mark.parametrize("step", ["_timers", "_log"])
+@pytest.mark.parametrize(("step", "from_outside"), [
+    ("_timers", False), ("_log", True), pytest.param("_timers", True, marks=pytest.mark.slow),
+    pytest.param("_log", False, marks=pytest.mark.slow)])
 def test_messages_that_are_delivered_while_it_is_made(tmp_path, monkeypatch, from_outside, step):
     """A slot is delivered before a step of the backup, another one while it goes on."""
     clock = Clock()

@@ -159,6 +159,8 @@ def test_asyncio(tmp_path):
 def test_the_commands(tmp_path, capsys):
     store, lines = str(tmp_path / "s"), tmp_path / "lines"
     lines.write_bytes(b"a\nb\n")
+    with MessageStore.open(store, **SMALL) as s:        # whose files the commands find
+        s.put("U", b"")
     assert main(["put", store, str(lines), "-t", "T", "--delay", "3600"]) == 0
     assert "rmq_sys_wheel_timer" in capsys.readouterr().out
     assert main(["put", store, str(lines), "-t", "T", "--deliver-at", "1"]) == 0

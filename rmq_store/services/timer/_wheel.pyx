@@ -91,7 +91,7 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
         return 0
     if find_property(v.properties, v.properties_size, b"TIMER_DEL_UNIQKEY", 17, &text, &n):
         magic |= MAGIC_DELETE
-    if due < t.read_ms:             # its slot is over
+    if due < t.read_ms or due < t.first_ms:     # its slot is over
         return 0 if magic & MAGIC_DELETE else timer_deliver(t, v, now, False)
     if due < now:                   # it will soon be
         now = due
