@@ -144,7 +144,10 @@ class Event(Enum):
         "failed sync only when the store is opened again")
     TIMER_LOG_CUT = "timer", _WARNING, (
         "cut the timer log of %(path)s at position %(offset)d, behind the last good unit; a copy of the rest is in %(copy)s; "
-        "the messages of the rest are taken from the queue again, and some may be delivered twice")
+        "the messages of the rest are taken from the queue again, but for those that were delivered")
+    TIMER_COPIES_UNREAD = "timer", _WARNING, (
+        "the log of %(path)s has %(bytes)d bytes behind the mark of config/timercheck, and the store reads %(limit)d at most: "
+        "timer messages that were delivered in that time may be delivered a second time")
 
     # transactions
     CHECK_FAILED = "transaction", _WARNING, (

@@ -1,8 +1,10 @@
-"""What tests of the timer share: a store on a wall clock that stands, and waits that end with what they wait for."""
+"""What tests of the timer share: a store on a wall clock that stands, waits that end with what they wait for, and a kill."""
+import shutil
 import time
 
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.timer.service import load_check
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000, "timer_log_file_bytes": 4096,
          "timer_flush_interval_ms": 1}
@@ -40,12 +42,45 @@ def taken(store, count):
     until(lambda: store._timer.wheel.position()[2] >= count)
 
 
+def counted(store, count):
+    """Until config/timercheck may say so."""
+    until(lambda: store._timer.wheel.counted()[2] >= count)
+
+
+def written(store):
+    """Until config/timercheck does. It is written by the store's own thread only."""
+    read_ms, _, offset = store._timer.wheel.counted()[:3]
+    until(lambda: (check := load_check(store.path))[0] >= read_ms and check[2] >= offset)
+
+
+def killed(path, to):
+    """What a killed process would leave now."""
+    shutil.copytree(path, to, ignore=shutil.ignore_patterns("*.tmp", ".alloc", "timerwheel"))    # which change, or are not read
+    (to / "abort").touch()
+    return to
+
+
+def late(store, body, out=NOW - 5000):
+    """Stores a timer message whose slot is over, as one that waits for the thread for too long."""
+    return store.put(TIMER, body, properties={"TIMER_OUT_MS": str(out), "REAL_TOPIC": "T", "REAL_QID": "0"},
+                     born_timestamp=NOW)
+
+
 def pending(store):
     return store._timer.wheel.state()[0]
 
 
 def read_to(store, ms):
     until(lambda: store._timer.wheel.position()[0] >= ms)
+
+
+def roll(clock, store, ms):
+    """Second by second, so that messages are rolled on their way."""
+    while clock.ms < ms:
+        clock.set(clock.ms + 1000)
+        read_to(store, clock.ms)
+        store.wait_dispatched(60)
+        taken(store, store.max_offset(TIMER, 0))
 
 
 def bodies(store, topic, count):

@@ -5,7 +5,7 @@ import pytest
 
 from rmq_store import backup, check_backup, copy_messages, restore
 from rmq_store.services.backup import image
-from tests.timer.clock import NOW, SMALL, Clock, pending, read_to, taken, until
+from tests.timer.clock import NOW, SMALL, Clock, pending, read_to, taken, until, written
 
 
 def put(s, name, count, due):
@@ -24,8 +24,9 @@ def restored(clock, tmp_path, after):
         return collections.Counter(bytes(m.body) for m in s.scan("T")), pending(s)
 
 
-@pytest.mark.parametrize("from_outside", [False, True])
-@pytest.mark.parametrize("step", ["_timers", "_log"])
+@pytest.mark.parametrize(("step", "from_outside"), [
+    ("_timers", False), ("_log", True), pytest.param("_timers", True, marks=pytest.mark.slow),
+    pytest.param("_log", False, marks=pytest.mark.slow)])
 def test_messages_that_are_delivered_while_it_is_made(tmp_path, monkeypatch, from_outside, step):
     """A slot is delivered before a step of the backup, another one while it goes on."""
     clock = Clock()
@@ -36,7 +37,7 @@ def test_messages_that_are_delivered_while_it_is_made(tmp_path, monkeypatch, fro
         taken(s, 340)
         clock.set(NOW + 3000)
         read_to(s, NOW + 3000)
-        s._timer.write()
+        written(s)
         if from_outside:
             s.flush()
         real = getattr(image.Image, step)

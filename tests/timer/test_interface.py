@@ -10,7 +10,7 @@ from rmq_store.aio import AsyncMessageStore
 from rmq_store.cli.main import main
 from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.timer import recall_handle, recall_of
-from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken
+from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, taken, written
 
 TIMES = [("TIMER_DELIVER_MS", NOW + 3000, NOW + 2000), ("TIMER_DELIVER_MS", NOW + 3001, NOW + 3000),
          ("TIMER_DELAY_MS", 1500, NOW + 1000), ("TIMER_DELAY_SEC", 60, NOW + 59_000)]
@@ -121,7 +121,7 @@ def test_the_list_leaves_out_what_is_delivered_or_recalled(tmp_path):
         assert bodies(s, "T", 1) == [b"0"]
         while len(list(s.timers())) > 2:
             pass
-        s._timer.write()
+        written(s)
         with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as other:
             assert [t.deliver_ms for t in other.timers()] == [NOW + 4000, NOW + 5000]
         with pytest.raises(errors.WheelTimerMsgIllegal, match="no timer message"):
@@ -159,6 +159,8 @@ def test_asyncio(tmp_path):
 def test_the_commands(tmp_path, capsys):
     store, lines = str(tmp_path / "s"), tmp_path / "lines"
     lines.write_bytes(b"a\nb\n")
+    with MessageStore.open(store, **SMALL) as s:        # whose files the commands find
+        s.put("U", b"")
     assert main(["put", store, str(lines), "-t", "T", "--delay", "3600"]) == 0
     assert "rmq_sys_wheel_timer" in capsys.readouterr().out
     assert main(["put", store, str(lines), "-t", "T", "--deliver-at", "1"]) == 0

@@ -32,6 +32,7 @@ cdef extern from * nogil:
     """
     #include <errno.h>
     #include <poll.h>
+    #include <sched.h>
     #include <stdint.h>
     #include <sys/timerfd.h>
     #include <time.h>
@@ -68,6 +69,7 @@ cdef extern from * nogil:
     int rmq_clock_fd()
     void rmq_clock_sleep(int fd, int clock_fd, int64_t delay_ms)
     void rmq_rest(int64_t ns)
+    int sched_yield()
 
 cdef enum:
     WAITS_MAX = 100             # for room or for a file, before it is tried again later
@@ -75,10 +77,12 @@ cdef enum:
     ROW_MIN = 16                # copies in a row, before more are expected: a sync writes what was made ready in vain
     READY_BYTES = 128 << 10     # of the log, whose pages are brought into memory at once
     PAGE_MASK = 0xFFFF          # of the largest page there is
+    SLEPT_FOR = 2               # state of a mutex that somebody sleeps for
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef int64_t OTHERS_NS = 100_000_000        # so long after a put of somebody else there may be another
 cdef int64_t REST_NS = 150_000              # at most
+cdef int64_t LET_IN_NS = 50_000             # whoever was woken has a processor by then, or waits for one
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
@@ -195,12 +199,21 @@ cdef void _make_way(Deliverer *d) noexcept nogil:
         d.rested_ns = d.rest_end_ns - now
 
 
+cdef void _let_in(Log *log, int64_t puts) noexcept nogil:
+    # Who slept for the put lock was woken, and needs longer to take it than this thread to make the next copy.
+    cdef int64_t begun = log.io.mono_ns(log.io.ctx)
+    while (rmq_load32(&log.lock.mutex.state) == 0 and rmq_load(&log.puts) == puts
+           and log.io.mono_ns(log.io.ctx) - begun < LET_IN_NS):
+        sched_yield()
+
+
 cdef int deliver_append(Deliverer *d, RecordArgs *a) noexcept nogil:
     # Waits for room and files in slices, so that close() need not wait long for this thread.
     cdef Queue *q = queues_find(d.queues, a.topic, a.topic_size, a.queue_id, True)
     cdef Appended out
-    cdef int64_t now
+    cdef int64_t now, puts
     cdef int status, rc, waits = 0
+    cdef bint slept_for
     if q == NULL:
         return -ENOMEM
     if d.refused[0]:
@@ -209,8 +222,11 @@ cdef int deliver_append(Deliverer *d, RecordArgs *a) noexcept nogil:
         _make_ready(d, a.size)
         now = log_lock_begin(d.log)
         status = log_append(d.log, a, q, now, &out)
+        puts, slept_for = d.log.puts, rmq_load32(&d.log.lock.mutex.state) == SLEPT_FOR
         if log_lock_end_quick(d.log):
             log_dispatch_wake(d.log)        # what is noted of it moves before a reader can have the message, as a rule
+        if slept_for:
+            _let_in(d.log, puts)
         if status == APPEND_OK:
             break
         if status == APPEND_NEED_ROOM:

@@ -67,3 +67,12 @@ cdef int timer_deliver(Wheel *t, const RecordView *v, int64_t entered, bint roll
         deliver_skip(&t.d, v.physical_offset)
         return 0
     return 0 if once_claim(&t.once, &a) else deliver_append(&t.d, &a)
+
+
+cdef bint timer_rolled(Wheel *t, const RecordView *v, bint known) noexcept nogil:
+    cdef RecordArgs a
+    if t.rolled.left == 0 or _copy(t, v, &a, 0, True) != 0 or not once_claim(&t.rolled, &a):
+        return False
+    if not known:
+        once_claim(&t.once, &a)     # where it counts as not delivered, this was its delivery
+    return True

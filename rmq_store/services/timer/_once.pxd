@@ -3,7 +3,7 @@
 # counts is how many there are. The timer's thread, or no thread yet.
 from libc.stdint cimport int64_t, uint64_t
 
-from rmq_store.codec._record cimport RecordArgs
+from rmq_store.codec._record cimport RecordArgs, RecordView
 from rmq_store.log.commitlog._log cimport Log
 
 cdef struct Copies:
@@ -19,8 +19,11 @@ cdef struct Once:
     int64_t until               # nor a message that lies in the log from here on
 
 
-# Reads the log from `begin` on. More than 1 GiB is not read: then nothing is known. 0 or -errno.
-cdef int once_learn(Once *o, Log *log, int64_t begin) noexcept nogil
+# Reads the log from `begin` on (negative: nothing is known), over records that are damaged. 0; 1: it is more than `most` bytes,
+# and nothing was read; -errno.
+cdef int once_learn(Once *o, Log *log, int64_t begin, int64_t most) noexcept nogil
+# One copy; a record without TIMER_DEQUEUE_MS is none. 0 or -errno.
+cdef int once_add(Once *o, const RecordView *v) noexcept nogil
 # True where the log has this copy; it is claimed by that.
 cdef bint once_claim(Once *o, const RecordArgs *a) noexcept nogil
 cdef void once_forget(Once *o) noexcept nogil

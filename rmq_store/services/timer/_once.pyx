@@ -6,15 +6,14 @@ from libc.string cimport memchr, memcmp, memset
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.writer._put cimport find_property
 from rmq_store.base.io._sync cimport ENOMEM, rmq_load
-from rmq_store.base.segment._file cimport LogFile, log_file_release, row_start
-from rmq_store.codec._record cimport RecordArgs, RecordView
+from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find, row_start
+from rmq_store.codec._record cimport RECORD_BLANK, RecordArgs, RecordView, record_parse
 from rmq_store.log.commitlog._log cimport Log
-from rmq_store.services.delivery._deliverer cimport deliver_number
+from rmq_store.log.recovery._scan cimport scan_next_good
 
 cdef enum:
     PLACES_MIN = 1024
 
-cdef int64_t BYTES_MAX = 1 << 30
 cdef uint64_t HASH_BEGIN = 0xCBF29CE484222325U          # FNV-1a
 
 
@@ -77,30 +76,50 @@ cdef int _grow(Once *o) noexcept nogil:
     return 0
 
 
-cdef int _learn(Once *o, const RecordView *v) noexcept nogil:
+cdef int once_add(Once *o, const RecordView *v) noexcept nogil:
     cdef const char *text = NULL
     cdef Py_ssize_t size = 0
-    cdef int64_t delivered = 0
+    cdef uint64_t content
     cdef Copies *known
-    if (not find_property(v.properties, v.properties_size, b"TIMER_DEQUEUE_MS", 16, &text, &size)
-            or deliver_number(text, size, &delivered) < 0):
+    if not find_property(v.properties, v.properties_size, b"TIMER_DEQUEUE_MS", 16, &text, &size):
         return 0
     if 2 * (o.used + 1) > o.places and _grow(o) < 0:
         return -ENOMEM
-    known = _find(o, _content(v.topic, v.topic_size, v.queue_id, v.flag, v.born_timestamp, v.body, v.body_size, v.properties,
-                              v.properties_size))
+    content = _content(v.topic, v.topic_size, v.queue_id, v.flag, v.born_timestamp, v.body, v.body_size, v.properties,
+                       v.properties_size)
+    known = _find(o, content)
     if known.content == 0:
-        known.content = _content(v.topic, v.topic_size, v.queue_id, v.flag, v.born_timestamp, v.body, v.body_size, v.properties,
-                                 v.properties_size)
+        known.content = content
         o.used += 1
     known.count += 1
     o.left += 1
-    if delivered >= o.until_ms:
-        o.until_ms = delivered + 1
+    # Its slot was over when it was stored. The property says when, too, but anybody may have put it.
+    if v.store_timestamp >= o.until_ms:
+        o.until_ms = v.store_timestamp + 1
     return 0
 
 
-cdef int once_learn(Once *o, Log *log, int64_t begin) noexcept nogil:
+cdef int _behind(Log *log, int64_t at, int64_t end, int64_t *next) noexcept nogil:
+    # Where the record behind that begins which cannot be read at `at`: in its file, or where the next one begins. 0 or -errno.
+    cdef RecordView v
+    cdef int error = 0
+    cdef LogFile *f = row_find(log.row, at, &error)
+    cdef int64_t found = -1
+    cdef int64_t first = row_start(log.row)
+    next[0] = first + ((at - first) // log.row.file_size + 1) * log.row.file_size
+    if f == NULL:
+        return error if error < -1 else 0
+    if next[0] < end:
+        end = next[0]
+    if record_parse(f.map + (at - f.start), f.start + f.size - at, &v) != RECORD_BLANK:
+        found = scan_next_good(f, at + 1, end, False)
+    if found >= 0:
+        next[0] = found
+    log_file_release(f)
+    return 0
+
+
+cdef int once_learn(Once *o, Log *log, int64_t begin, int64_t most) noexcept nogil:
     cdef RecordView v
     cdef LogFile *f = NULL
     cdef int64_t first = row_start(log.row)
@@ -108,18 +127,19 @@ cdef int once_learn(Once *o, Log *log, int64_t begin) noexcept nogil:
     cdef int rc
     memset(o, 0, sizeof(Once))
     o.until = rmq_load(&log.committed)
-    if begin < 0 or first < 0 or o.until - at > BYTES_MAX:
+    if begin < 0 or first < 0:
         return 0
+    if o.until - at > most:
+        return 1
     while at < o.until:
         rc = record_at(log, at, 0, &v, &f)
         if rc == 0:
-            rc = _learn(o, &v)
+            rc = once_add(o, &v)
             at += v.size
             log_file_release(f)
             f = NULL
-        elif rc == -1:              # the end of a file
-            at = first + ((at - first) // log.row.file_size + 1) * log.row.file_size
-            rc = 0
+        elif rc == -1:              # the end of a file, or damage
+            rc = _behind(log, at, o.until, &at)
         if rc < 0:
             once_forget(o)
             return rc

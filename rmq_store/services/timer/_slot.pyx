@@ -14,13 +14,12 @@ from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
 from rmq_store.services.delivery._deliverer cimport deliver_skip
 from rmq_store.services.timer._delivery cimport timer_deliver
-from rmq_store.services.timer._timerlog cimport (AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC, LOG_UNIT,
-                                                 MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64, timerlog_fd, timerlog_good,
-                                                 topic_add, unit_far, unit_slot_ms, wheel_clear, wheel_slot)
+from rmq_store.services.timer._timerlog cimport (AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC, LOG_TAIL,
+                                                 LOG_UNIT, MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64, timerlog_fd,
+                                                 timerlog_good, topic_add, unit_far, unit_slot_ms, wheel_clear, wheel_slot)
 
 cdef enum:
     READ_SIZE = 4096
-    LOG_TAIL = 16
 
 
 # ---- the recalls of a slot

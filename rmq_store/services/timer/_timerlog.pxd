@@ -3,12 +3,14 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
+from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.queues.consumequeue._queue cimport Queue
 from rmq_store.services.delivery._deliverer cimport Deliverer
 from rmq_store.services.timer._once cimport Once
 
 cdef enum:
     LOG_UNIT = 52
+    LOG_TAIL = 16                   # of a file: room for a blank
     # Of a unit; its size comes first.
     AT_PREVIOUS = 4
     AT_MAGIC = 12
@@ -40,6 +42,15 @@ cdef struct TopicCount:
     int64_t count                   # atomic: messages that wait
     int64_t physical                # of one of its records
 
+cdef struct Counted:
+    # What timercheck may say: the copies that lie in the log behind `mark` are those of the messages that reading time and
+    # offset do not count as delivered, no more and no fewer.
+    int64_t read_ms
+    int64_t offset
+    int64_t mark
+    int64_t keep                    # no message that waits then has its unit in files before it
+    bint again                      # entries are still read a second time
+
 cdef struct Wheel:
     Deliverer d
     Once once
@@ -62,12 +73,21 @@ cdef struct Wheel:
     int64_t offset                  # atomic: next entry of the queue
     int64_t read_ms                 # atomic: the next slot to deliver
     int64_t done                    # so many messages of that slot are delivered: what is tried again begins behind them
-    int64_t mark                    # atomic: copies of what read_ms and offset do not count lie in the log from here on
     int64_t pending                 # atomic
     int64_t base_ms                 # where reading began: what was due before is due then
     int64_t loaded_end              # where the timer log ended when it was loaded
+    rmq_mutex counted_lock
+    Counted counted                 # under it
+    int64_t first_ms                # the reading time that timercheck had at the open
+    int64_t learn_max               # bytes that an open reads behind the mark
     int64_t known_offset            # entries below, due before known_ms, were delivered before the log was lost
     int64_t known_ms
+    int64_t known_entered           # and of those that were rolled, the units came at this time or later
+    int64_t again_to                # entries below were in the queue at the open, and are read a second time; 0: none
+    int64_t *having                 # log offsets of records that have units, ascending, of entries that are read again
+    int64_t having_count
+    int64_t having_at
+    Once rolled                     # messages that are in the queue once more
     int64_t precision
     int64_t roll_ms
     int64_t congest

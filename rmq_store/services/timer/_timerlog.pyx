@@ -15,7 +15,6 @@ cdef extern from * nogil:
     enum: EMSGSIZE, O_RDWR, O_CREAT, O_NOFOLLOW
 
 cdef enum:
-    TAIL_SIZE = 16
     SCAN_UNITS = 1260
     PATH_SIZE = 4096
 
@@ -167,18 +166,18 @@ cdef int _next_file(Wheel *t) noexcept nogil:
 
 cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept nogil:
     # Appends. A file's rest that is too small for a unit and a blank gets RocketMQ's blank.
-    cdef unsigned char[TAIL_SIZE] blank
+    cdef unsigned char[LOG_TAIL] blank
     cdef int64_t at = 0, left
     cdef int fd, rc
     if rmq_load32(&t.dead) != 0:
         return -rmq_load32(&t.dead)
     left = t.file_size - (t.end - t.first) % t.file_size
-    if LOG_UNIT + TAIL_SIZE > left:
+    if LOG_UNIT + LOG_TAIL > left:
         fd = timerlog_fd(t, t.end, &at)
         put32(blank, <int32_t> left)
         put64(blank + AT_PREVIOUS, 0)
         put32(blank + AT_MAGIC, MAGIC_BLANK)
-        rc = rmq_pwrite_all(t.io, fd, blank, TAIL_SIZE if left > TAIL_SIZE else left, at) if fd >= 0 else fd
+        rc = rmq_pwrite_all(t.io, fd, blank, LOG_TAIL if left > LOG_TAIL else left, at) if fd >= 0 else fd
         if rc < 0:
             return rc
         rmq_publish(&t.end, t.end + left)
@@ -224,14 +223,14 @@ cdef int timerlog_scan(Wheel *t, int64_t known_ms, int64_t known_end, int64_t *l
         if fd < 0:
             return fd
         got = t.file_size - at
-        if LOG_UNIT + TAIL_SIZE > got:
+        if LOG_UNIT + LOG_TAIL > got:
             t.end += got
             continue
         got = rmq_pread_all(t.io, fd, some, got if got < SCAN_UNITS * LOG_UNIT else SCAN_UNITS * LOG_UNIT, at)
         if got < 0:
             return <int> got
         i = 0
-        while i + LOG_UNIT <= got and t.file_size - at - i >= LOG_UNIT + TAIL_SIZE:
+        while i + LOG_UNIT <= got and t.file_size - at - i >= LOG_UNIT + LOG_TAIL:
             u = some + i
             if be32(u) == 0 and be64(u + AT_PREVIOUS) == 0:
                 return 1 if t.end < known_end else 0

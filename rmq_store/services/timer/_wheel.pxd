@@ -9,4 +9,7 @@ cdef class TimerWheel(DeliveryThread):
     cdef object path
     cdef Wheel *wheel
     cdef readonly object damaged_at
-    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark) except -1
+    cdef readonly int64_t unread
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark, again) except -1
+    cdef int _load_offset(self, int64_t known_offset, int64_t mark, int64_t last, bint damaged, again) except -1
+    cdef int _check(self, int64_t rc) except -1

@@ -1,9 +1,10 @@
 """The timer wheel of one store. Contract in _wheel.pxd.
 
 Order of steps: a unit is written to the timer log, then its slot leads to it, then the queue's offset moves. A copy is
-appended, and only when a whole slot is delivered the reading time moves. So a kill makes repeats possible and losses not. What
-timercheck says is written behind the sync of what it says it about. The wheel of the file is never read: the timer log makes
-it again.
+appended, and only when a whole slot is delivered the reading time moves. So a kill makes repeats possible and losses not. A
+message whose slot is over goes into no slot: it is delivered before the queue's offset moves over it. So it counts by the
+offset, and each other one by the reading time. What timercheck says is one state of all three, with the mark (`_count`), and is
+written behind the sync of what it says it about. The wheel of the file is never read: the timer log makes it again.
 """
 import os
 
@@ -14,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._put cimport find_property
-from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport (rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._record cimport RecordView
@@ -23,14 +24,16 @@ from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 from rmq_store.services.delivery._deliverer cimport (DELIVER_RETRY_MS, DeliveryThread, deliver_failed, deliver_number,
                                                      deliver_skip, deliver_sleep)
-from rmq_store.services.timer._delivery cimport timer_deliver
+from rmq_store.services.timer._again cimport (again_entry, again_free, again_has, again_last_tick, again_rolled,
+                                              again_units)
+from rmq_store.services.timer._delivery cimport timer_deliver, timer_rolled
 from rmq_store.services.timer._once cimport once_forget, once_learn
 from rmq_store.services.timer._slot cimport slot_deliver
 from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_RESERVED, AT_SIZE,
                                                  AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
-                                                 TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, TopicCount, Wheel, be32,
-                                                 be64, put32, put64, timerlog_append, timerlog_close, timerlog_scan,
-                                                 wheel_holds, wheel_revise, wheel_slot)
+                                                 TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted, TopicCount,
+                                                 Wheel, be32, be64, put32, put64, timerlog_append, timerlog_close,
+                                                 timerlog_scan, wheel_holds, wheel_revise, wheel_slot)
 
 cdef extern from * nogil:
     """
@@ -46,6 +49,30 @@ cdef extern from * nogil:
 cdef enum:
     UNITS_AT_ONCE = 64
     DELAY_MAX = 2147483000
+
+
+# ---- what timercheck may say
+
+cdef void _count_locked(Wheel *t) noexcept nogil:
+    # A state in which no message that is not counted has a copy, but for those before the mark. There is none while a slot is
+    # half delivered, while copies from before a crash may still be claimed, and while entries are read a second time: then the
+    # last one holds, and whoever dies goes on from there. It is given up when the next open would not read so far: then of
+    # messages with the same content one may pay for another.
+    cdef Counted found
+    cdef int64_t wrote = rmq_load(&t.d.log.wrote)
+    found.read_ms = t.read_ms if t.read_ms > t.base_ms else t.first_ms
+    found.offset, found.mark, found.keep, found.again = t.offset, wrote, rmq_load(&t.keep), t.again_to > 0
+    if t.done > 0 or t.once.table != NULL or t.again_to > 0 or found.read_ms < t.base_ms:
+        if wrote - t.counted.mark < t.learn_max // 2:
+            return
+        found.mark = t.counted.mark
+    t.counted = found
+
+
+cdef void _count(Wheel *t) noexcept nogil:
+    rmq_mutex_lock(&t.counted_lock)
+    _count_locked(t)
+    rmq_mutex_unlock(&t.counted_lock)
 
 
 # ---- one entry of the queue
@@ -64,8 +91,10 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
         return 0
     if find_property(v.properties, v.properties_size, b"TIMER_DEL_UNIQKEY", 17, &text, &n):
         magic |= MAGIC_DELETE
-    if due < now or due < t.read_ms:
+    if due < t.read_ms or due < t.first_ms:     # its slot is over
         return 0 if magic & MAGIC_DELETE else timer_deliver(t, v, now, False)
+    if due < now:                   # it will soon be
+        now = due
     if due - now >= t.roll_ms:
         magic |= MAGIC_ROLL
         if due - now - t.roll_ms < t.roll_ms // t.precision // 3 * t.precision:
@@ -89,44 +118,57 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     return rc
 
 
+cdef int _take_entry(Wheel *t, int64_t physical, int32_t size) noexcept nogil:
+    cdef RecordView v
+    cdef LogFile *f = NULL
+    cdef bint known = t.having != NULL and again_has(t, physical)
+    cdef int rc
+    if known and t.rolled.left == 0:
+        return 0
+    rc = record_at(t.d.log, physical, size, &v, &f)
+    if rc == 0:
+        if not timer_rolled(t, &v, known) and not known:
+            rc = _enqueue(t, &v, physical, size, t.offset)
+        log_file_release(f)
+    elif known:
+        rc = 0
+    elif rc == -1:
+        deliver_skip(&t.d, physical)
+        rc = 0
+    return rc
+
+
 cdef int _take(Wheel *t) noexcept nogil:
     # Moves what waits in the queue into the wheel. 0 or -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
-    cdef RecordView v
-    cdef LogFile *f = NULL
-    cdef int64_t n, i, physical
+    cdef int64_t n, i
     cdef int32_t size
     cdef int rc
     if t.offset < rmq_load(&t.queue.min_offset):
         rmq_publish(&t.offset, rmq_load(&t.queue.min_offset))
     while rmq_load32(&t.d.stop) == 0:
+        if 0 < t.again_to <= t.offset:
+            t.again_to = 0
+            again_free(t)
         n = queue_read(t.d.queues, t.queue, t.offset, units, UNITS_AT_ONCE)
         if n <= 0:
             return <int> n
         for i in range(n):
-            physical = unit_physical(units + i * UNIT_SIZE)
             size = unit_bytes(units + i * UNIT_SIZE)
             if size > 0 and size != UNIT_FILLER:
-                rc = record_at(t.d.log, physical, size, &v, &f)
-                if rc == 0:
-                    rc = _enqueue(t, &v, physical, size, t.offset)
-                    log_file_release(f)
-                    f = NULL
-                    if rc < 0:
-                        return rc
-                elif rc == -1:
-                    deliver_skip(&t.d, physical)
-                else:
+                rc = _take_entry(t, unit_physical(units + i * UNIT_SIZE), size)
+                if rc < 0:
                     return rc
             rmq_publish(&t.offset, t.offset + 1)
+        _count(t)
     return 0
 
 
 cdef void _read_to(Wheel *t, int64_t time_ms) noexcept nogil:
-    # While copies from before a crash may still be claimed, the mark stays where they begin.
-    if t.once.table == NULL:
-        rmq_publish(&t.mark, rmq_load(&t.d.log.wrote))
+    rmq_mutex_lock(&t.counted_lock)         # whoever sees the time finds it counted
     rmq_publish(&t.read_ms, time_ms)
+    _count_locked(t)
+    rmq_mutex_unlock(&t.counted_lock)
 
 
 cdef int _turn(Wheel *t, int64_t now) noexcept nogil:
@@ -161,6 +203,7 @@ cdef void *_run(void *arg) noexcept nogil:
             break
         if rc == 0 and not behind and seen and t.read_ms >= t.once.until_ms:
             once_forget(&t.once)            # whoever could claim a copy has been asked
+        _count(t)
         if rc < 0:
             deliver_failed(&t.d, rc)
             deliver_sleep(&t.d, -1 if rmq_load32(&t.d.log.fence) != 0 or rmq_load32(&t.dead) != 0 else DELIVER_RETRY_MS)
@@ -176,12 +219,13 @@ cdef void *_run(void *arg) noexcept nogil:
 @cython.no_gc_clear
 cdef class TimerWheel(DeliveryThread):
     """The timer of one store. files: starts of the files of the timer log. known: (reading time, end of the timer log, queue
-    offset, mark or None) of config/timercheck. Control thread and close only, but for `count` and `pending`.
+    offset, mark or None, what `again` says or None) of config/timercheck. learn_max: bytes behind the mark that are read at
+    most. Control thread and close only, but for `count` and `pending`.
 
     `damaged_at`: where the timer log has no good unit though one was there, or None; what is behind is copied and cut before
-    `start`."""
+    `start`. `unread`: bytes behind the mark that are too many to be read, or 0."""
 
-    def __init__(self, StoreWait store not None, directory, files, known):
+    def __init__(self, StoreWait store not None, directory, files, known, learn_max):
         cdef Wheel *t
         options = store.options
         self.path = os.fsencode(directory)
@@ -206,42 +250,74 @@ cdef class TimerWheel(DeliveryThread):
         t.queue = queues_find(t.d.queues, b"rmq_sys_wheel_timer", 19, 0, True)
         if t.queue == NULL or hub_watch(t.d.hub, t.queue) < 0:
             raise MemoryError("timer queue")
-        self._load(known[0], known[1], known[2], -1 if known[3] is None else known[3])
+        t.learn_max = learn_max
+        self._load(known[0], known[1], known[2], -1 if known[3] is None else known[3], known[4])
 
-    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark) except -1:
+    cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark, again) except -1:
         # Wheel and positions, from the files.
         cdef Wheel *t = self.wheel
-        cdef int64_t last = -1, after = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
-        cdef RecordView v
-        cdef LogFile *f = NULL
-        cdef bint lost
+        cdef int64_t last = -1, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
         cdef int rc
-        known_ms = known_ms // t.precision * t.precision
         if known_ms == 0 and t.limit == 0:
             known_ms = now          # nothing waits in the wheel
-        t.base_ms = t.read_ms = max(known_ms, now - WHEEL_SLOTS // 2 * t.precision)
+        t.first_ms = known_ms
+        t.base_ms = t.read_ms = max(known_ms // t.precision * t.precision, now - WHEEL_SLOTS // 2 * t.precision)
         t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)
-            if rc >= 0 and last >= 0 and record_at(t.d.log, last, 0, &v, &f) == 0:
-                after = v.queue_offset + 1
-                log_file_release(f)
-        if rc < 0:
-            raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
-        # A broker that ends may say that nothing of its timer log was flushed, and that all of the queue was read: then only
-        # that there is no unit tells that they are lost.
-        lost = rc == 1 or (last < 0 and known_offset > 0 and mark < 0)
-        if lost:                # units: their messages come once more, but for those that were delivered
-            t.known_offset, t.known_ms = known_offset, known_ms
+        self._check(rc)
         t.loaded_end = t.end
         self.damaged_at = t.end if rc == 1 else None
-        t.offset = after if lost else max(known_offset, after)
-        t.offset = min(max(t.offset, rmq_load(&t.queue.min_offset)), rmq_load(&t.queue.max_offset))
+        self._load_offset(known_offset, mark, last, rc == 1, again)
         with nogil:
-            rc = once_learn(&t.once, t.d.log, mark)
+            rc = once_learn(&t.once, t.d.log, mark, t.learn_max)
+        self._check(rc)
+        self.unread = t.once.until - mark if rc == 1 else 0
+        t.counted.read_ms, t.counted.offset, t.counted.again = t.first_ms, t.offset, t.again_to > 0
+        t.counted.mark = min(mark, t.once.until) if mark >= 0 and rc == 0 else t.once.until
+        t.counted.keep = t.first
+        return 0
+
+    cdef int _load_offset(self, int64_t known_offset, int64_t mark, int64_t last, bint damaged, again) except -1:
+        # Where the queue is read from on, and what is known of the entries that were read before. last: log offset of the
+        # record of the last unit, or -1.
+        cdef Wheel *t = self.wheel
+        cdef int64_t low = rmq_load(&t.queue.min_offset), high = rmq_load(&t.queue.max_offset)
+        cdef int64_t begin = known_offset, physical = -1, entered = 0
+        # A broker that ends may say that nothing of its timer log was flushed, and that all of the queue was read: then only
+        # that there is no unit tells that they are lost.
+        cdef bint lost = damaged or (last < 0 and known_offset > 0 and mark < 0)
+        cdef bint unknown = mark < 0 and known_offset == 0 and t.first_ms == 0          # there is no timercheck
+        cdef int rc = 0
+        if lost:                # units: their messages come once more, but for those that were delivered
+            with nogil:
+                rc = again_last_tick(t, &physical, &entered)
+                begin = rc if rc < 0 else low if physical < 0 else again_entry(t, physical)
+                if begin > known_offset and not unknown:
+                    begin = known_offset        # what is delivered at once has no unit
+        elif unknown and last >= 0:
+            begin = again_entry(t, last + 1)
+        self._check(begin)
+        if lost:
+            t.known_offset, t.known_ms, t.known_entered = known_offset, t.first_ms, entered
+        if again is not None:       # whoever began to take them once more died
+            t.known_offset, t.known_ms, t.known_entered = again[0], again[1], min(again[2], entered) if lost else again[2]
+            begin = min(begin, known_offset)
+        t.known_offset = min(t.known_offset, high)
+        t.offset = begin = min(max(begin, low), high)
+        if begin < high:
+            lost = lost or again is not None
+            t.again_to = high if lost else 0
+            with nogil:
+                rc = again_units(t, begin, last)
+                if rc == 0 and lost:
+                    rc = again_rolled(t, begin, t.known_entered)
+            self._check(rc)
+        return 0
+
+    cdef int _check(self, int64_t rc) except -1:
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), os.fsdecode(self.path))
-        t.mark = t.once.until if t.once.table == NULL else mark
         return 0
 
     def cut(self):
@@ -259,11 +335,33 @@ cdef class TimerWheel(DeliveryThread):
         return be32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
 
     def position(self):
-        """(reading time, end of the timer log, queue offset, mark). Nothing is newer than what stands behind it here: mark,
-        reading time, queue offset, end."""
+        """(reading time, end of the timer log, queue offset) as the thread has them. Any thread."""
         cdef Wheel *t = self.wheel
-        mark, read_ms, offset = rmq_load(&t.mark), rmq_load(&t.read_ms), rmq_load(&t.offset)
-        return read_ms, rmq_load(&t.end), offset, mark
+        return rmq_load(&t.read_ms), rmq_load(&t.end), rmq_load(&t.offset)
+
+    def counted(self):
+        """(reading time, end of the timer log, queue offset, mark, where the first file begins that is needed, whether entries
+        are still read a second time) for timercheck: one state of all, in which the copies behind the mark are those of the
+        messages that are not counted. Any thread."""
+        cdef Wheel *t = self.wheel
+        cdef Counted found
+        with nogil:
+            rmq_mutex_lock(&t.counted_lock)
+            found = t.counted
+            rmq_mutex_unlock(&t.counted_lock)
+        return found.read_ms, rmq_load(&t.end), found.offset, found.mark, found.keep, found.again
+
+    def again(self):
+        """(queue offset, reading time, tick): entries below that offset, due before that time, were delivered before units of
+        the timer log were lost; units of those that were rolled came at that tick or later."""
+        return self.wheel.known_offset, self.wheel.known_ms, self.wheel.known_entered
+
+    def stop(self):
+        """Ends the thread, as before; what it counts then is as new as what it delivered."""
+        cdef bint ran = self.wheel.d.running
+        DeliveryThread.stop(self)
+        if ran:
+            _count(self.wheel)
 
     def died(self, code):
         """A sync failed with this errno: nothing goes into the timer log any more."""
@@ -312,10 +410,6 @@ cdef class TimerWheel(DeliveryThread):
         """Where the first file of the timer log begins."""
         return rmq_load(&self.wheel.first)
 
-    def unneeded(self):
-        """Where the first file begins that a waiting message needs, as of the last new file."""
-        return rmq_load(&self.wheel.keep)
-
     def forget(self, first):
         """The timer log begins there from now on."""
         rmq_publish(&self.wheel.first, first)
@@ -335,6 +429,7 @@ cdef class TimerWheel(DeliveryThread):
         if self._may_free():
             timerlog_close(self.wheel)
             once_forget(&self.wheel.once)
+            again_free(self.wheel)
             free(self.wheel.slots)
             free(self.wheel.dirty)
             free(self.wheel.used)

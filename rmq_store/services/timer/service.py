@@ -2,10 +2,13 @@
 
     config/timercheck    seven numbers of 8 bytes: reading time, end of the timer log, next offset of the queue, the same offset
                          as its master has it, and stateVersion, timestamp, counter of a dataVersion; then zeros, but at byte 64
-                         our mark and a seal; 4,096 bytes in all
+                         our mark and a seal, and behind them what is known while entries of the queue are read a
+                         second time; 4,096 bytes in all
 
-The mark is a log offset: copies of messages that the other numbers do not count as delivered lie behind it. The seal shows that
-nobody else has written the numbers since (RocketMQ leaves these bytes alone).
+The mark is a log offset: the copies behind it are those of the messages that the other numbers do not count as delivered, no
+more and no fewer. The seal shows that nobody else has written the numbers since (RocketMQ leaves these bytes alone). Units that
+were lost are made again from the queue. Until all are, three more numbers say: entries below a queue offset that were due
+before a time are delivered, and units of those that were rolled came at a certain tick or later.
 
 The service begins with the first timer message, or at open where the store has some. Control plane.
 """
@@ -27,9 +30,12 @@ __all__ = ["TimerService", "load_check", "log_starts", "mark"]
 
 CHECK, CHECK_SIZE = struct.Struct(">7q"), 4096
 MARK, AT_MARK = struct.Struct(">2q"), 64
+AGAIN, AT_AGAIN = struct.Struct(">3q"), 80
 SEAL = 0x54494D45524D4152
 WHEEL_SIZE = 38_707_200
 PAGES_AT_ONCE = 64              # of the wheel: copied without a pause for other threads
+LEARN_MAX = 1 << 30             # bytes of the log that an open reads behind the mark
+MARK_STEP = 64 << 20            # so far the mark may lie behind while nothing is delivered
 
 
 def mark(files: ControlFiles, root: str) -> None:
@@ -61,17 +67,21 @@ def load_check(root: str) -> tuple[int, ...]:
     return found
 
 
-def load_mark(root: str) -> int | None:
-    """The mark of config/timercheck; None where there is none that belongs to its numbers."""
+def load_mark(root: str) -> tuple[int | None, tuple[int, int, int] | None]:
+    """The mark of config/timercheck, and what it knows of entries that are read a second time. None: there is none that belongs
+    to its numbers."""
     data = _read_check(root)
-    if len(data) < AT_MARK + MARK.size:
-        return None
-    mark, seal = MARK.unpack_from(data, AT_MARK)
-    return mark if mark >= 0 and seal == _seal(CHECK.unpack_from(data), mark) else None
+    if len(data) < AT_AGAIN + AGAIN.size:
+        return None, None
+    (mark, seal), again = MARK.unpack_from(data, AT_MARK), AGAIN.unpack_from(data, AT_AGAIN)
+    if min(mark, *again) < 0 or seal != _seal(CHECK.unpack_from(data), mark, again):
+        return None, None
+    return mark, again if any(again) else None
 
 
-def _seal(check: tuple[int, ...], mark: int) -> int:
-    return SEAL ^ check[0] ^ check[1] ^ check[2] ^ mark
+def _seal(check: tuple[int, ...], mark: int, again: tuple[int, ...]) -> int:
+    sealed = SEAL ^ check[0] ^ check[1] ^ check[2] ^ mark ^ (3 * again[0] + 5 * again[1] + 7 * again[2])
+    return (sealed + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def log_starts(directory: str) -> list[int]:
@@ -83,10 +93,12 @@ def log_starts(directory: str) -> list[int]:
     return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
 
 
-def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | None = None) -> None:
+def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | None = None,
+          again: tuple[int, int, int] | None = None) -> None:
     data = CHECK.pack(*check)
     if mark is not None:
-        data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark))
+        more = again or (0, 0, 0)
+        data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark, more)) + AGAIN.pack(*more)
     files.write_new(os.path.join(root, "config"), "timercheck", data.ljust(CHECK_SIZE, b"\0"))
 
 
@@ -99,7 +111,8 @@ class TimerService:
         self._seen, self._stale = (0, 0), True      # nobody knows what of the files was synced, and timerwheel is not read
         files.make_dirs(self._directory)
         files.make_dirs(os.path.join(store.path, "config"))
-        self._store, self._check, known = store, load_check(store.path), load_mark(store.path)
+        self._store, self._check = store, load_check(store.path)
+        known, again = load_mark(store.path)
         mark(files, store.path)
         self._metrics = TimerMetrics(store, files)
         self._wheel_fd = files.open(os.path.join(store.path, "timerwheel"), os.O_RDWR | os.O_CREAT)
@@ -107,15 +120,16 @@ class TimerService:
             if os.fstat(self._wheel_fd).st_size != WHEEL_SIZE:
                 files.truncate(self._wheel_fd, WHEEL_SIZE)
             self.wheel = TimerWheel(store, self._directory, self._starts(),
-                                    (self._check[0], self._check[1], self._check[2], known))
+                                    (self._check[0], self._check[1], self._check[2], known, again), LEARN_MAX)
+            if self.wheel.unread:
+                emit(Event.TIMER_COPIES_UNREAD, path=store.path, bytes=self.wheel.unread, limit=LEARN_MAX)
             if self.wheel.damaged_at is not None:
                 self._cut(self.wheel.damaged_at)
-            _, end, offset, place = self.wheel.position()
-            lost = offset < self._check[2]
-            if lost:                # of the units: whoever dies while they are made again begins there, too
-                self._check = (self._check[0], end, offset, offset, *self._check[4:])
-            if lost or known is None:       # what is delivered before the next write can be told by it
-                _save(files, store.path, self._check, min(place, store._position("flushed")))
+            read_ms, end, offset, self._mark, _, self._again = self.wheel.counted()
+            # What is delivered before the next write can be told by it, and whoever dies while units are made again goes on.
+            if known is None or self._again or end < self._check[1]:
+                self._check = (read_ms, min(end, self._check[1]), offset, offset, *self._check[4:])
+                self._save(self._check, self._mark, self._again)
             self.wheel.start()
         except BaseException:
             files.close(self._wheel_fd)
@@ -136,20 +150,26 @@ class TimerService:
             raise WheelTimerFlowControl(f"{count} timer messages are due in the slot of {time_ms} ms, and "
                                         f"timer_congest_num_each_slot is {limit}: choose another time, or put later")
 
-    def write(self) -> None:
+    def write(self, *, last: bool = False) -> None:
         """Writes wheel and timercheck, when what they count is on the device, and deletes files of the timer log that no
         message needs. Raises OSError."""
         self._say()
-        unneeded = self.wheel.unneeded()
-        read_ms, end, offset, mark = self.wheel.position()
-        if (read_ms, end, offset) != self._check[:3] or self._stale:
+        read_ms, end, offset, mark, keep, again = self.wheel.counted()
+        if self._store._position("wrote") - mark >= MARK_STEP:
+            self.wheel.poke()           # it sleeps while nothing waits, and others put: it counts anew
+        if ((read_ms, end, offset) != self._check[:3] or again != self._again or self._stale
+                or mark - self._mark >= (1 if last else MARK_STEP)):
             self._write_counted(end)
             check = (read_ms, end, offset, offset, self._check[4], int(time.time() * 1000), self._check[6] + 1)
-            # What is not on the device yet may be lost, and what comes then lies before the mark.
-            _save(self._files, self._root, check, min(mark, self._store._position("flushed")))
-            self._check, self._stale = check, False
-        self._delete(unneeded)
+            self._save(check, mark, again)
+            self._check, self._mark, self._again, self._stale = check, mark, again, False
+        self._delete(keep)
         self._metrics.write(self.wheel)
+
+    def _save(self, check: tuple[int, ...], mark: int, again: bool) -> None:
+        # What is not on the device yet may be lost, and what comes then lies before the mark.
+        _save(self._files, self._root, check, min(mark, self._store._position("flushed")),
+              self.wheel.again() if again else None)
 
     def _write_counted(self, end: int) -> None:
         """Makes durable what timercheck is going to say."""
@@ -178,7 +198,7 @@ class TimerService:
         """Writes for the last time, and closes the files."""
         try:
             if write:
-                self.write()
+                self.write(last=True)
                 self._metrics.write(self.wheel, now=True)
         finally:
             self.wheel.close()
