@@ -25,6 +25,7 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_LIGHT = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 _DIGITS_MAX = 19                        # of a number that Java reads
 CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
@@ -112,7 +113,9 @@ def again_record(half: "Message", origin: int, checks: int, compat: Compat) -> d
 
 
 def given_up_record(half: "Message", compat: Compat) -> dict[str, Any]:
-    return _copy_of(half, GIVEN_UP_TOPIC, 0, half.properties, compat)
+    """Without its light queues, whose readers must not see what nobody has committed."""
+    properties = {name: value for name, value in half.properties.items() if name not in _LIGHT}
+    return _copy_of(half, GIVEN_UP_TOPIC, 0, properties, compat)
 
 
 def op_bodies(offsets: Iterable[int], compat: Compat, size_max: int) -> list[tuple[bytes, list[int]]]:

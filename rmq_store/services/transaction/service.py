@@ -123,6 +123,7 @@ class Transactions:
             if half.state != PENDING:
                 if half.state != state:
                     raise TransactionDecided(half.id, half.state)
+                self._await_device(store, wait)
                 return half.result
             if store.readonly:
                 raise StoreNotWriteable(self._path)
@@ -134,6 +135,12 @@ class Transactions:
                 self.write_ops(store, offsets, wait)
                 half.state = state
             return half.result
+
+    @staticmethod
+    def _await_device(store: "StoreWait", wait: bool | None) -> None:
+        """The call that decided may not have waited, and this one is asked to."""
+        if not store.readonly and (wait or (wait is None and store.options.flush_mode == "sync")):
+            store._flush()
 
     def _commit(self, store: "StoreWait", half: Half, wait: bool | None) -> None:
         record = records.real_record(self._half_message(store, half), store.options.compat)
