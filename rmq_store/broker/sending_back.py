@@ -9,6 +9,7 @@ from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.sending import put_answer, put_failed
 from rmq_store.errors import RmqStoreError
 from rmq_store.remoting.frame import Frame
+from rmq_store.services.consumer.consumer import LIGHT_PROPERTIES
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
 
@@ -48,6 +49,8 @@ class SendingBack:
         properties["WAIT"] = "false"
         dead = level < 0 or times >= most
         if dead:
+            for light in LIGHT_PROPERTIES:
+                properties.pop(light, None)
             properties.setdefault("DLQ_ORIGIN_TOPIC", properties["RETRY_TOPIC"])
             properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
         else:

@@ -68,3 +68,16 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["topics", "list", store]) == 0
     assert "%LMQ%a  a light queue; 1 queues" in capsys.readouterr().out
+
+
+def test_a_dead_letter_is_in_no_light_queue(tmp_path):
+    """Else its consumer gets it again, and again makes it a dead letter."""
+    with MessageStore.open(tmp_path, **ON) as s:
+        s.put("T", b"1", light_queues=["dev", "other"])
+        assert s.wait_dispatched(30)
+        with s.consumer("%LMQ%g", "%LMQ%dev", max_retries=0) as consumer:
+            assert consumer.retry(consumer.poll(timeout=30)[0]) == "%DLQ%%LMQ%g"
+        assert s.wait_dispatched(30)
+        assert s.max_offset("%LMQ%dev", 0) == s.max_offset("%LMQ%other", 0) == 1
+        dead = s.get("%DLQ%%LMQ%g", 0, 0)[0].properties
+        assert "INNER_MULTI_DISPATCH" not in dead and "INNER_MULTI_QUEUE_OFFSET" not in dead

@@ -299,3 +299,25 @@ def test_the_list_read_while_a_check_puts_a_half_message_again(tmp_path):
     with MessageStore.open(tmp_path, **SMALL) as store:
         assert [p.id for p in store.transactions()] == [transaction.id]
         store.transaction_by_id(transaction.id).commit()
+
+
+def test_what_is_given_up_is_in_no_light_queue(tmp_path):
+    with MessageStore.open(tmp_path, enable_lmq=True, enable_multi_dispatch=True, transaction_check_max=1,
+                           transaction_check_interval_ms=HOUR, **SMALL) as store:
+        Producer(store)
+        transaction = store.prepare("T", b"1", group="P", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+        assert check(store, HOUR) == 1 and check(store, HOUR) == 1 and transaction.state == "given up"
+        assert bodies(store, GIVEN_UP) == [b"1"] and store.max_offset("%LMQ%a", 0) <= 0
+
+
+@pytest.mark.parametrize("kind", [errors.ServiceNotAvailable, RuntimeError])
+def test_a_transaction_that_cannot_be_put_again_holds_up_no_other(store, kind):
+    def hook(message):
+        if message.properties.get("KEYS") == "bad":
+            raise kind("the quota is used up")
+    bad = store.prepare("T", b"1", group="P", keys="bad")
+    good = store.prepare("T", b"2", group="P")
+    store.add_put_hook(hook)
+    producer = Producer(store)
+    check(store, HOUR)
+    assert [asked[0] for asked in producer.asked] == [good.id] and bad.state == "pending"

@@ -130,3 +130,71 @@ def test_a_half_message_that_is_not_dispatched_yet_is_pending(tmp_path):
         for i in range(20):
             result = broker_half(store, f"U{i}")
             assert store._transactions.at(store, result.offset, i, "P").state == "pending"
+
+
+def settled_for_a_broker(store):
+    """TransactionalMessageServiceImpl: what an op message names, of tag d, and nothing else is looked at."""
+    return sorted(int(part) for m in store.scan(OP) if m.tags == "d" for part in bytes(m.body).split(b",") if part)
+
+
+def checked_behind_another(store):
+    """A, of a group that nobody asks, then B, which is put again: its first half message is at 1, its newest at 2."""
+    first = store.prepare("T", b"A", group="nobody")
+    second = store.prepare("T", b"B", group="P")
+    store.on_check("P", lambda transaction: "unknown")
+    assert store.wait_dispatched(30)
+    assert store._checker.round(store, second.born_timestamp + 3_600_000) == 1 and second.half_offset == 2
+    return first, second
+
+
+QUIET = {"transaction_check_interval_ms": 3_600_000, "transaction_op_interval_ms": 3_600_000}
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5.x"])
+def test_a_broker_finds_one_half_message_of_what_was_put_again(tmp_path, compat):
+    """Else it asks for both, and stores the message twice. The transaction itself stays open, in each open of this library."""
+    with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+        first, second = checked_behind_another(store)
+    for _ in range(2):
+        with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+            assert settled_for_a_broker(store) == [1]
+            assert [(p.id, p.half_offset, p.checks) for p in store.transactions()] == [(first.id, 0, 0), (second.id, 2, 1)]
+    with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+        store.transaction_by_id(second.id).commit()
+    with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+        assert settled_for_a_broker(store) == [1, 2] and [bytes(m.body) for m in store.scan("T")] == [b"B"]
+        assert [p.id for p in store.transactions()] == [first.id]
+        assert store.transaction_by_id(second.id).state == "committed"
+        store.transaction_by_id(first.id).rollback()
+        assert store.wait_dispatched(30)
+        store._transactions.tend(store)
+        assert store.wait_dispatched(30)
+        assert store.offsets.query(GROUP, HALF, 0) == 3 == store.max_offset(HALF, 0)
+        assert store.offsets.query(GROUP, OP, 0) == store.max_offset(OP, 0)
+
+
+@pytest.mark.parametrize("decide", ["commit", "rollback"])
+@pytest.mark.parametrize("compat", ["4.9", "5.x"])
+def test_a_decision_settles_all_half_messages_for_a_broker(tmp_path, compat, decide):
+    with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+        _, second = checked_behind_another(store)
+        getattr(second, decide)()
+    with MessageStore.open(tmp_path, compat=compat, **QUIET, **SMALL) as store:
+        assert settled_for_a_broker(store) == [1, 2] and len(store.transactions()) == 1
+        assert second.id not in [pending.id for pending in store.transactions()]
+
+
+@pytest.mark.parametrize("decide", ["commit", "rollback"])
+def test_half_messages_of_4_9_are_settled_in_its_form(tmp_path, decide):
+    """Its getLong reads no number in a body of 5.x; 5.x reads one of 4.9."""
+    with MessageStore.open(tmp_path, compat="4.9", **SMALL) as store:
+        store.prepare("T", b"A", group="P")
+        names = [store.prepare("T", b"B", group="P").id for _ in range(2)]
+    with MessageStore.open(tmp_path, **QUIET, **SMALL) as store:
+        own = [store.prepare("T", b"C", group="P") for _ in range(2)]
+        for transaction in [*own, *(store.transaction_by_id(name) for name in names)]:
+            getattr(transaction, decide)()
+    with MessageStore.open(tmp_path, **SMALL) as store:
+        found = [bytes(m.body) for m in store.scan(OP)]
+        assert b"1" in found and b"2" in found and set(found) - {b"1", b"2"} <= {b"3,4,", b"3,", b"4,"}
+        assert len(store.transactions()) == 1

@@ -291,3 +291,15 @@ def test_close_releases_a_store_whose_transactions_cannot_be_read(tmp_path, monk
     assert store.closed and not (tmp_path / "abort").exists() and "nobody has thought of" in caplog.text
     with opened(tmp_path) as store:
         assert len(store.transactions()) == 1
+
+
+@pytest.mark.parametrize("decide", ["commit", "rollback"])
+def test_a_second_decision_waits_where_the_first_did_not(tmp_path, decide):
+    with MessageStore.open(tmp_path, flush_mode="async", flush_interval_ms=3_600_000, segment_size_bytes=1 << 20,
+                           index_slots=100, index_entries_max=1000) as store:
+        transaction = store.prepare("T", b"1", group="P", wait=False)
+        getattr(transaction, decide)(wait=False)
+        end = store.stats()["wrote"]
+        getattr(transaction, decide)(wait=False)
+        getattr(transaction, decide)(wait=True)
+        assert store.stats()["flushed"] >= end

@@ -40,6 +40,8 @@ EMPTY_GETS_MAX = 64         # gets in a row that find nothing that was asked for
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 # What belongs to one delivery of a message, and must not come along to the next.
 _OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "WAIT", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+# Not kept in a dead letter: it would have a place in its light queues again, where its consumer fails again.
+LIGHT_PROPERTIES = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 
 
 def retry_topic(group: str) -> str:
@@ -411,6 +413,8 @@ class Consumer:
         dead = delay_level < 0 or times >= self.max_retries
         if dead:
             topic = dead_letter_topic(self.group)
+            for name in LIGHT_PROPERTIES:
+                properties.pop(name, None)
             properties.setdefault("DLQ_ORIGIN_TOPIC", properties["RETRY_TOPIC"])
             properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
             self._topics_known.add(topic, readQueueNums=1, writeQueueNums=1)

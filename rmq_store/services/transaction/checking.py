@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
-    MessageIllegal,
+    DurabilityError,
     PropertiesSizeExceeded,
-    PutRefused,
     StoreStateError,
     TransactionDecided,
     TransactionUnknown,
@@ -104,7 +103,9 @@ class Checker:
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
                 continue
-            except (MessageIllegal, PropertiesSizeExceeded, PutRefused) as error:   # the others are asked all the same
+            except (StoreStateError, DurabilityError):      # of the store: no other transaction fares better
+                raise
+            except Exception as error:      # of this one, for example a hook's: the others are asked all the same
                 count += 1
                 _say_failed(half, error)
         return count

@@ -21,10 +21,13 @@ HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"             # whose offsets say how far half and op messages are settled
 ORIGIN, CHECKS, IMMUNITY = "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID = "__transactionId__"    # in half messages of 5.x
+PUT_AGAIN = "PUT_AGAIN"                 # in an op message, of this library alone: a broker looks at its tag and body
 RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX"))
 
 _TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_LIGHT = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 _DIGITS_MAX = 19                        # of a number that Java reads
 CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
@@ -57,7 +60,7 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found["KEYS"] = keys if isinstance(keys, str) else " ".join(keys)
     found.setdefault("UNIQ_KEY", unique)
     if compat == "5.x":
-        found["__transactionId__"] = found["UNIQ_KEY"]
+        found[TRANSACTION_ID] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
     if len(encoded) + CHECK_ROOM > PROPERTIES_SIZE_MAX:
@@ -112,7 +115,9 @@ def again_record(half: "Message", origin: int, checks: int, compat: Compat) -> d
 
 
 def given_up_record(half: "Message", compat: Compat) -> dict[str, Any]:
-    return _copy_of(half, GIVEN_UP_TOPIC, 0, half.properties, compat)
+    """Without its light queues, whose readers must not see what nobody has committed."""
+    properties = {name: value for name, value in half.properties.items() if name not in _LIGHT}
+    return _copy_of(half, GIVEN_UP_TOPIC, 0, properties, compat)
 
 
 def op_bodies(offsets: Iterable[int], compat: Compat, size_max: int) -> list[tuple[bytes, list[int]]]:
@@ -130,9 +135,10 @@ def op_bodies(offsets: Iterable[int], compat: Compat, size_max: int) -> list[tup
     return bodies
 
 
-def op_record(body: bytes, compat: Compat) -> dict[str, Any]:
-    order = java_hashmap_order(("TAGS", "WAIT"))
-    properties = encode_properties({name: {"TAGS": "d", "WAIT": "true"}[name] for name in order}, compat)
+def op_record(body: bytes, compat: Compat, again: bool = False) -> dict[str, Any]:
+    """again: it settles half messages that a check has put again, for a broker that takes over: their transactions are open."""
+    found = {"TAGS": "d", "WAIT": "true"} | ({PUT_AGAIN: "true"} if again else {})
+    properties = encode_properties({name: found[name] for name in java_hashmap_order(found)}, compat)
     return {"topic": OP_TOPIC, "queue_id": 0, "body": body, "properties": properties}
 
 

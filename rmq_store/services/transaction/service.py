@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec._layout import FLAG_TRANSACTION
+from rmq_store.codec.layout import Compat
 from rmq_store.codec.message_id import UniqueIdFactory
 from rmq_store.codec.properties import decode_properties
 from rmq_store.errors import (
@@ -67,6 +68,12 @@ class PendingTransaction(NamedTuple):
         return int(time.time() * 1000) - self.born_timestamp
 
 
+class _OpBody(NamedTuple):
+    text: bytes
+    offsets: list[int]          # what it settles
+    again: bool                 # they were put again, and their transactions are open
+
+
 class Transactions:
     """Made when a store is opened; reads nothing before the first call that needs it."""
 
@@ -76,6 +83,7 @@ class Transactions:
         self._ids = UniqueIdFactory()
         self._loaded: Table | None = None
         self._unwritten: list[int] = []     # half queue offsets that are decided, and no op message says so yet
+        self._again: list[int] = []         # those of older half messages of open transactions, behind one that is pending
         self._odd = 0
 
     # ---- preparing
@@ -123,6 +131,7 @@ class Transactions:
             if half.state != PENDING:
                 if half.state != state:
                     raise TransactionDecided(half.id, half.state)
+                self._await_device(store, wait)
                 return half.result
             if store.readonly:
                 raise StoreNotWriteable(self._path)
@@ -134,6 +143,12 @@ class Transactions:
                 self.write_ops(store, offsets, wait)
                 half.state = state
             return half.result
+
+    @staticmethod
+    def _await_device(store: "StoreWait", wait: bool | None) -> None:
+        """The call that decided may not have waited, and this one is asked to."""
+        if not store.readonly and (wait or (wait is None and store.options.flush_mode == "sync")):
+            store._flush()
 
     def _commit(self, store: "StoreWait", half: Half, wait: bool | None) -> None:
         record = records.real_record(self._half_message(store, half), store.options.compat)
@@ -172,8 +187,8 @@ class Transactions:
         half.state = state
         with self._lock:
             self._unwritten += self._table(store).offsets_of(half)
-            size = sum(len(str(offset)) + 1 for offset in self._unwritten)
-        if at_once or options.compat != "5.x" or size >= store.options.transaction_op_size_max_bytes:
+            size_max = len(self._unwritten) * (len(str(max(self._table(store).seen, 1))) + 1)
+        if at_once or options.compat != "5.x" or size_max >= store.options.transaction_op_size_max_bytes:
             try:
                 self.write_ops(store, wait=None if at_once else False)
             except (PutError, StoreStateError, DurabilityError):
@@ -183,18 +198,34 @@ class Transactions:
         """Puts the op messages that wait for company, and those of `own`, last. Where it raises, `own` is forgotten again."""
         options = store.options
         with self._lock:
-            offsets, self._unwritten = [*self._unwritten, *own], []
-        bodies = records.op_bodies(offsets, options.compat, store.options.transaction_op_size_max_bytes)
+            bodies = self._op_bodies(self._table(store), options, own)
         try:
             while bodies:
-                result = store.put(**records.op_record(bodies[0][0], options.compat), wait=wait if len(bodies) == 1 else False)
-                settled = bodies.pop(0)[1]
+                result = store.put(**records.op_record(bodies[0].text, options.compat, bodies[0].again),
+                                   wait=wait if len(bodies) == 1 else False)
+                settled = bodies.pop(0).offsets
                 with self._lock:
                     self._table(store).said(result.queue_offset, settled)
         finally:
             if bodies:
                 with self._lock:
-                    self._unwritten[:0] = [offset for _, settled in bodies for offset in settled if offset not in own]
+                    for body in bodies:
+                        left = self._again if body.again else self._unwritten
+                        left += [offset for offset in body.offsets if offset not in own]
+
+    def _op_bodies(self, table: Table, options: Any, own: Sequence[int]) -> "list[_OpBody]":
+        """Of all that waits, and of `own`, last. The lock is held. A half message that 4.9 wrote is settled in 4.9's form, of
+        which each version reads every number: 4.9 reads none in a body of 5.x."""
+        again, self._again = [offset for offset in self._again if offset >= table.position], []
+        offsets, self._unwritten = [*self._unwritten, *own], []
+        last_is_old = bool(own) and own[-1] in table.old
+        bodies = []
+        for waiting, are_again in ((again, True), (offsets, False)):
+            for old in (not last_is_old, last_is_old):
+                form: Compat = "4.9" if old else options.compat
+                bodies += [_OpBody(text, settled, are_again) for text, settled in records.op_bodies(
+                    [offset for offset in waiting if (offset in table.old) == old], form, options.transaction_op_size_max_bytes)]
+        return bodies
 
     # ---- what a check does with one
 
@@ -208,6 +239,8 @@ class Transactions:
             table.came(half, result.queue_offset, result.offset, half.checks + 1, result.store_timestamp)
             for offset in before:
                 table.settle(offset)
+            # Another transaction keeps `position` in front of them: to a broker that takes over they would be open, too.
+            self._again += [offset for offset in before if offset >= table.position]
 
     def give_up(self, store: "StoreWait", half: Half) -> None:
         """Moves it to TRANS_CHECK_MAX_TIME_TOPIC. The transaction's lock is held."""
@@ -297,6 +330,7 @@ class Transactions:
         table = Table(self._path)
         decided = table.load(store, lambda topic: offsets.query(GROUP, topic, 0))
         self._unwritten = [offset for half in decided for offset, _ in half.places]
+        self._again = []
         self._loaded = table
         return table
 

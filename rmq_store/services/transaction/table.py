@@ -16,6 +16,8 @@ from rmq_store.services.transaction.half import (
     IMMUNITY,
     OP_TOPIC,
     ORIGIN,
+    PUT_AGAIN,
+    TRANSACTION_ID,
     can_be_real,
     number_of,
     op_offsets,
@@ -81,9 +83,11 @@ class Table:
         self.halves: dict[int, Half] = {}               # by origin
         self.by_offset: dict[int, Half] = {}            # by half queue offset
         self.by_id: dict[str, Half] = {}
+        self.old: set[int] = set()                      # half queue offsets of 4.9's half messages, which 4.9 may read on
         self.done: set[int] = set()                     # half queue offsets that are settled, from position on
         self.ops: dict[int, int] = {}                   # op queue offset -> highest half queue offset that it settles
         self._loading = False
+        self._again: set[int] = set()                   # while loading: of done, those that were put again, no more is said
         self._told: dict[int, int] = {}                 # while loading: half queue offset -> log offset of its op message
         self.odd = 0                                    # half messages without a real topic and queue
 
@@ -92,18 +96,22 @@ class Table:
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
         """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
         self.op_position, _ = _begin(store, OP_TOPIC, committed)
-        found = [(op.queue_offset, op.offset, op_offsets(op)) for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
+        found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
+                 for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
         self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
         self.seen = self.position
         told: dict[int, int] = {}
-        for queue_offset, place, offsets in found:
+        decided: set[int] = set()
+        for queue_offset, place, offsets, again in found:
             settled = [offset for offset in offsets if offset < high]
             told.update((offset, place) for offset in settled if offset >= self.position)
+            if not again:
+                decided.update(settled)
             self.ops[queue_offset] = max(settled, default=-1)
-        self.done, self._told = set(told), told
+        self.done, self._told, self._again = set(told), told, told.keys() - decided
         self._loading = True
         self.take_new(store)
-        self._loading, self._told = False, {}
+        self._loading, self._told, self._again = False, {}, set()
         for half, record in committed_among(store, self.pending()).items():
             half.state, half.result = COMMITTED, record
         self.forget_settled()
@@ -117,6 +125,7 @@ class Table:
                 self.settle(offset)
             self.position, self.seen = low, max(low, self.seen)
             self.done = {offset for offset in self.done if offset >= low}
+            self.old = {offset for offset in self.old if offset >= low}
         if self.seen < high:
             for message in messages_of(store, HALF_TOPIC, 0, self.seen):
                 self.take(message)
@@ -147,8 +156,11 @@ class Table:
         half = self.halves.setdefault(half.origin, half)
         self.by_id.setdefault(half.id, half)
         if offset in self.done:             # an op message says so, and that holds for all its half messages
-            half.state = SETTLED
+            if offset not in self._again:
+                half.state = SETTLED
             return None
+        if TRANSACTION_ID not in properties:
+            self.old.add(offset)
         self.came(half, offset, message.offset, number_of(properties.get(CHECKS)) or 0, message.store_timestamp)
         return half
 
@@ -188,7 +200,8 @@ class Table:
 
     def settle(self, offset: int, state: str = PENDING) -> None:
         """The half message at this queue offset needs nobody any more. state: what that makes of a pending transaction."""
-        self.done.add(offset)
+        if offset >= self.position:
+            self.done.add(offset)
         half = self.by_offset.pop(offset, None)
         if half is not None:
             left = [place for place in half.places if place[0] != offset]
@@ -213,6 +226,7 @@ class Table:
     def _advance(self) -> None:
         while self.position in self.done:
             self.done.remove(self.position)
+            self.old.discard(self.position)
             self.position += 1
         while self.ops.get(self.op_position, self.position) < self.position:
             del self.ops[self.op_position]
