@@ -149,14 +149,15 @@ def test_commands_and_tools_refuse(tmp_path, capsys):
         before = content(tmp_path)
         assert main(["put", str(root), str(tmp_path / "lines"), "-t", "T"]) == 2
         assert main(["stat", str(root)]) != 0 or made_by_others
-        assert main(["verify", str(root)]) != 0
+        assert main(["verify", str(root)]) == (4 if made_by_others else 3)
         with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
             repair(root, dry_run=False)
         with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
             rmq_store.backup(root, tmp_path / "backups")
         with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
             rmq_store.copy_messages(root, tmp_path / "copy")
-        shutil.rmtree(tmp_path / "backups", ignore_errors=True)
+        for copied in ("backups", "copy"):
+            shutil.rmtree(tmp_path / copied, ignore_errors=True)
         assert content(tmp_path) == before
     capsys.readouterr()
     whole(root, tmp_path / "disk" / "commitlog")
