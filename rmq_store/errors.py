@@ -373,8 +373,8 @@ class StoreRefusesToLoad(CorruptionError):
 
 
 class LogDirectoryMissing(StoreRefusesToLoad):
-    """The log lies in several directories, and one of them, or files that were in one, are not there. The open changed
-    nothing: an open for writing would cut the log where the files are missing."""
+    """A directory of the log, or files that were in one, are not there. The open changed nothing: an open for writing would cut
+    the log and the queues where the files are missing."""
 
     cure = ("mount the disk that has them and open the store again; nothing was changed, and readonly=True reads what the "
             "other directories have")

@@ -22,6 +22,7 @@ from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.checkpoint import Times
 from rmq_store.log.recovery.directories import (
     files_missing,
+    known_end,
     look_for_directories,
     make_directories,
     missing_end,
@@ -64,7 +65,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     lock: int | None = None
     fd = -1
     _refuse_odd(places, [] if readonly else places.tmps)
-    look_for_directories(places, readonly, options.follow)
+    look_for_directories(places, readonly, options.follow, options.commitlog_loss_accepted)
     if not readonly:
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
@@ -192,7 +193,9 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     if clean:
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)
-        outcome = _reach(store, places, options, find_end(recovery, rules, queued_end), max(queued_end, times[5]))
+        outcome = find_end(recovery, rules, queued_end)
+        known = known_end(places, times, True, queued_end, outcome.last_timestamp)
+        outcome = _reach(store, places, options, outcome, known)
         cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
@@ -209,11 +212,13 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
     _refuse_version(store, places, recovery, outcome)
+    told = times
     if (rules := outcome.believed or rules) is outcome.believed:
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     known, lacking_from = queues.find_ends(outcome.begin)
     _look_again(store, places, options)
-    outcome = _reach(store, places, options, outcome, max(known, rules.flushed_offset))
+    known = known_end(places, times if places.several else told, False, known, outcome.last_timestamp)
+    outcome = _reach(store, places, options, outcome, known)
     queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
     if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
         lacking_from = min(lacking_from, rotten_from)
@@ -223,8 +228,8 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
 
 
 def _reach(store: StoreServes, places: Places, options: Options, outcome: Outcome, known: int) -> Outcome:
-    """Of a log in several directories, the end that the queues know, `known`, where the files at its end are not there: none of
-    what leads there is damaged. Raises LogDirectoryMissing for writing."""
+    """The end that queues or checkpoint know, `known`, where the files at the end of the log are not there: none of what leads
+    there is damaged. Raises LogDirectoryMissing for writing."""
     starts = _building.log_recovery(store).starts()
     end = max((s + options.segment_size_bytes for s in starts), default=0)
     if not missing_end(places, options, end, known) or outcome.end < end or not starts:

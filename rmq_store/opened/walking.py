@@ -8,6 +8,7 @@ from rmq_store.access.reader._message import Message
 from rmq_store.codec._layout import FLAG_INNER_BATCH
 from rmq_store.errors import illegal
 from rmq_store.opened.reports import StoreReports
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 
 __all__ = ["StoreWalks"]
 
@@ -34,12 +35,15 @@ class StoreWalks(StoreReports):
 
     def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
              end_time: int | None = None, begin: int | None = None) -> Iterator[Message]:
-        """Yields messages in order: of one queue (topic and queue_id), of all queues of a topic, or of the whole log (topic
-        None).
+        """Yields messages in order: of one queue (topic and queue_id), of a topic as the log has it, or of the whole log.
 
-        begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id) or log
-        offset (without topic). A walk includes messages that are put while it runs, and ends at the last message. Message views
-        keep their files mapped while they live. The first step of the walk raises ArgumentIllegal.
+        Of a topic without queue_id, and of the whole log, it yields all records of the log: also those that no queue leads to,
+        which are prepared and rolled back transactions, and messages of a deleted topic or queue. A walk through each of
+        store.queues(topic) yields what get returns. Of a light queue (`%LMQ%` and its name) it yields what the queue leads to.
+
+        begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id, and of a
+        light queue) or log offset (without topic). A walk includes messages that are put while it runs, and ends at the last
+        message. Message views keep their files mapped while they live. The first step of the walk raises ArgumentIllegal.
         """
         for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
             if message is not None:
@@ -55,8 +59,10 @@ class StoreWalks(StoreReports):
         for name, value in (("queue_id", queue_id), ("begin_time", begin_time), ("end_time", end_time), ("begin", begin)):
             if value is not None:
                 whole(value, name, -1 << 63, (1 << 63) - 1)
-        if topic is not None and queue_id is not None:
-            yield from self._scan_queue(topic, queue_id, begin_time, end_time, begin)
+        if topic is not None and (queue_id is not None or topic.startswith(LMQ_PREFIX)):
+            # A light queue's records are in the log under the topics that they were put to.
+            for queue in self.queues(topic) if queue_id is None else (queue_id,):
+                yield from self._scan_queue(topic, queue, begin_time, end_time, begin)
             return
         start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
         for _, _, _, message in self.log_records(start):

@@ -13,7 +13,8 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.cli.main import main
-from rmq_store.errors import CorruptionError, RmqStoreError, StoreRefusesToLoad
+from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
+from rmq_store.errors import CorruptionError, LogDirectoryMissing, RmqStoreError, StoreRefusesToLoad
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 1000, "index_slots": 100, "index_entries_max": 1000}
 COUNT = 300         # two queues of three files each, three files of the log
@@ -200,7 +201,8 @@ def test_a_hole_in_the_log(root, capsys):
 @pytest.mark.parametrize("how", ["missing", "empty", "zeros"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_last_file_of_the_log_is_gone(root, caplog, how, clean):
-    """After a crash that is a normal end. In a store that was closed in order it is loss, and is said."""
+    """After a crash that is a normal end. In a store that was closed in order it is loss, and is said. A file that a checkpoint
+    vouches for is no end at all: the open is refused."""
     last = row(root, "log")[-1]
     left = int(last.name)
     if how == "missing":
@@ -209,7 +211,16 @@ def test_the_last_file_of_the_log_is_gone(root, caplog, how, clean):
         last.write_bytes(b"" if how == "empty" else bytes(1 << 16))
     if not clean:
         (root / "abort").write_bytes(b"")
-    with caplog.at_level("WARNING", "rmq_store"), MessageStore.open(root) as s:
+    lost = how != "zeros"
+    if lost:
+        with pytest.raises(LogDirectoryMissing, match="name all of them in commitlog_path"):
+            MessageStore.open(root)
+        if not clean:       # as of RocketMQ, or before the file was flushed
+            with open(root / "checkpoint", "r+b") as file:
+                file.seek(CHECKPOINT_AT_FLUSHED)
+                file.write(bytes(16))
+    accepted = lost and clean
+    with caplog.at_level("WARNING", "rmq_store"), MessageStore.open(root, commitlog_loss_accepted=accepted) as s:
         count = len(list(s.scan()))
         assert 0 < count < COUNT and s.max_log_offset <= left
         assert s.max_offset("T", 0) + s.max_offset("T", 1) == count
@@ -305,6 +316,7 @@ AS_NOBODY = """
 import json, os, sys
 from rmq_store import MessageStore
 from rmq_store.cli.main import main
+from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
 if os.getuid() == 0:
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)

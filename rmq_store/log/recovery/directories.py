@@ -1,8 +1,9 @@
-"""A log in several directories: which of them are there, and whether the log can be opened with what is there (RocketMQ:
-MultiPathMappedFileQueue.load, which takes what it finds).
+"""The directories of a log, one or several: which of them are there, and whether the log can be opened with what is there
+(RocketMQ: MultiPathMappedFileQueue.load, which takes what it finds).
 
-RocketMQ passes over a directory that it cannot list, and its recovery then cuts the queues to what is left. Here an open for
-writing refuses before it changes anything; an open for reading reads what is there, and says what is not. The opening thread.
+RocketMQ passes over a directory that it cannot list, and its recovery then cuts the queues to what is left, or deletes them.
+Here an open for writing refuses before it changes anything; an open for reading reads what is there, and says what is not. The
+opening thread.
 """
 import os
 from itertools import pairwise
@@ -11,23 +12,33 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, LogDirectoryMissing, StoreRefusesToLoad
 from rmq_store.events import Event, emit
+from rmq_store.log.recovery.checkpoint import Times
 from rmq_store.log.recovery.places import Places, numbered
 
-__all__ = ["files_missing", "look_for_directories", "make_directories", "missing_end", "say_empty",
+__all__ = ["files_missing", "known_end", "look_for_directories", "make_directories", "missing_end", "say_empty",
            "say_missing"]
 
 _HOLE_MOST = 1 << 20            # files: a name that is further away than that is damage, not a disk that is gone
 _ACCEPT = ("mount the disk that has them and open the store again; readonly=True reads what the other directories have; if the "
            "files are lost for good, commitlog_loss_accepted=True opens the store without them")
+_ACCEPT_ONE = ("if the log lies in another directory, or in several, name all of them in commitlog_path; if it is on a disk "
+               "that is not mounted, mount it; if these files are lost for good, commitlog_loss_accepted=True opens the store "
+               "without them")
 
 
-def look_for_directories(places: Places, readonly: bool, follow: bool = False) -> None:
+def look_for_directories(places: Places, readonly: bool, follow: bool = False, accepted: bool = False) -> None:
     """Says which directories of the log are not there; raises ConfigError for one that is given twice, by a link, and where
-    none may have new files. For writing, or following, raises LogDirectoryMissing; of a new store none need be there."""
+    none may have new files. For writing, or following, raises LogDirectoryMissing; of a new store none need be there. accepted:
+    the only directory of a log may be gone."""
     if not places.growing and not readonly:
         raise ConfigError(f"commitlog_paths_readonly has every directory of the log ({', '.join(places.commitlogs)}), which "
                           "leaves none for new files: give another one as commitlog_path")
     if not places.several:
+        if not readonly and not accepted and not os.path.isdir(places.commitlog) and _was_used(places):
+            error = LogDirectoryMissing(places.commitlog, None, "the directory of the commit log, because the store has a "
+                                        "checkpoint or queues", "none")
+            error.cure = "nothing was changed: " + _ACCEPT_ONE
+            raise error
         return
     _refuse_same(places)
     missing = places.missing()
@@ -45,6 +56,13 @@ def _is_new(places: Places) -> bool:
     files has some."""
     return (not places.missing_links() and not os.path.exists(places.checkpoint) and not os.path.isdir(places.consumequeue)
             and not places.log_files() and all(os.path.isdir(path) for path in places.commitlogs if path not in places.growing))
+
+
+def _was_used(places: Places) -> bool:
+    """Whether a store was opened in this root before: something leads to its log."""
+    if os.path.exists(places.checkpoint):
+        return True
+    return any(os.path.isdir(base) and os.listdir(base) for base in (places.consumequeue, places.batchconsumequeue))
 
 
 def _refuse_same(places: Places) -> None:
@@ -91,18 +109,38 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
     return LogDirectoryMissing(where, begin, f"the file {begin:020d}", f"none, and the next one is {end:020d}")
 
 
+def known_end(places: Places, times: Times, clean: bool, queued_end: int, newest: int) -> int:
+    """How far the log reached for sure, by the checkpoint, `times`, and by queues that lead to `queued_end`; -1: nothing tells.
+    newest: store time of the newest message that was found.
+
+    In one directory one damaged entry must not look like a lost disk, nor the last moments before a power cut. The offset that
+    this library seals in the checkpoint was on the device before it. RocketMQ writes none: there a queue counts where the store
+    was closed in order, and the checkpoint knows a newer message, too.
+    """
+    physical, flushed = times[0], times[5]
+    if places.several:
+        return max(queued_end, flushed)
+    if not places.log_files():
+        return max(flushed, queued_end if clean else -1, 1 if physical > 0 else -1)
+    if flushed > 0 or not clean or not 0 < newest < physical:
+        return flushed or -1
+    return queued_end
+
+
 def missing_end(places: Places, options: Options, end: int, known: int) -> bool:
-    """Whether files at the end of a log in several directories are not there: those that are end at `end`, and the queues, or
-    the checkpoint, lead to `known`. For writing raises LogDirectoryMissing unless that was accepted; for reading says so."""
+    """Whether files at the end of the log are not there: those that are end at `end`, and what known_end says leads to `known`.
+    For writing raises LogDirectoryMissing unless that was accepted, as for following in one directory; for reading says so."""
     size = options.segment_size_bytes
-    if not places.several or known <= end or (known - end) // size > _HOLE_MOST:
+    if known <= end or (known - end) // size > _HOLE_MOST:
         return False
-    if not options.readonly:
+    if options.readonly and end == 0 and places.log_files():    # made since, by a writer in another process
+        return False
+    if not options.readonly or (options.follow and not places.several):
         if options.commitlog_loss_accepted:
             return False
         error = LogDirectoryMissing(", ".join(places.commitlogs), end, f"files up to {(known - 1) // size * size:020d}, to "
                                     "which the queues or the checkpoint lead", f"none behind offset {end}")
-        error.cure = "nothing was changed: " + _ACCEPT
+        error.cure = "nothing was changed: " + (_ACCEPT if places.several else _ACCEPT_ONE)
         raise error
     say_missing(places, [(end, known)])
     return True

@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from rmq_store.access.bulk._columns import Split
-from rmq_store.base.io.files import open_regular
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad
-from rmq_store.log.recovery.directories import files_missing, look_for_directories
+from rmq_store.log.recovery import checkpoint
+from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import load_names
 from rmq_store.log.recovery.versions import other_version, refusal
@@ -63,9 +65,10 @@ class Block:
 
 def parts_of(places: Places, options: Options) -> list[LogPart]:
     """The files of a log that hold something, oldest first, without those that are made ahead. Raises StoreRefusesToLoad for a
-    file of another length and for a gap: a listing beside a writer may show such things once, but not twice the same."""
+    file of another length, for a gap and a missing end: a listing beside a writer may show such things once, but not twice the same."""
     size, said = options.segment_size_bytes, ""
     look_for_directories(places, False)
+    times = checkpoint.read(ControlFiles(IoTable()), places.checkpoint)     # before the files: it is never ahead of them
     while True:
         try:
             starts = load_names(places.commitlogs, size, options.compat, None)
@@ -75,6 +78,8 @@ def parts_of(places: Places, options: Options) -> list[LogPart]:
             if hole is not None:
                 raise StoreRefusesToLoad(places.commitlog, hole, f"a file for every {size} bytes of the log",
                                          "a gap before this one")
+            missing_end(places, options.inferred({"readonly": False}), max((start + size for start in starts), default=0),
+                        known_end(places, times, False, -1, 0))
             break
         except StoreRefusesToLoad as error:
             if str(error) == said:

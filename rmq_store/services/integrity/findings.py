@@ -18,7 +18,7 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "log_file": Kind("corrupt", "A file of the log has a wrong size, or something else has its name."),
     "log_gap": Kind("corrupt", "A file of the log is missing between two others."),
-    "log_directory": Kind("corrupt", "One of the several directories of the log is not there."),
+    "log_directory": Kind("corrupt", "A directory of the log is not there, or the log has no file and the store had messages."),
     "log_twice": Kind("corrupt", "Two directories of the log have a file of the same name."),
     "log_hole": Kind("corrupt", "No record can be read in this stretch of the log, and good records follow it."),
     "body_crc": Kind("corrupt", "The checksum of a record's body is wrong."),

@@ -25,8 +25,8 @@ from rmq_store.codec._layout import (
 from rmq_store.codec.layout import MAGIC_BYTES
 from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
-from rmq_store.log.recovery import lockfile
-from rmq_store.log.recovery.directories import files_missing, look_for_directories, missing_end
+from rmq_store.log.recovery import checkpoint, lockfile
+from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
@@ -98,7 +98,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     with _locked(files, root, dry_run):
         work = _Repair(root, options, io, files, dry_run, step)
         places = Places(root, chosen)
-        look_for_directories(places, False)
+        look_for_directories(places, False, accepted=chosen.commitlog_loss_accepted)
         work.extend([path for path, _ in places.log_files()], chosen.segment_size_bytes)
         result.findings = work.look()
         work.refuse_half(chosen)
@@ -200,14 +200,13 @@ class _Repair:
             return list(v.run(True, pacer(None), lambda what, done, total: None))
 
     def refuse_half(self, chosen: Options) -> None:
-        """Where files of a log in several directories are not there, nothing is built again from the rest of it."""
-        v = self.verification
-        if v.places.several:
-            starts = [int(os.path.basename(path)) for path, _ in v.places.log_files()]
-            if (missing := files_missing(v.places, chosen, starts)) is not None:
-                raise missing
-            missing_end(v.places, chosen.inferred({"readonly": False}), max(starts, default=0) + chosen.segment_size_bytes,
-                        v._queued_end())
+        """Where files of the log are not there, nothing is built again from the rest of it, unless their loss is accepted."""
+        v, size = self.verification, chosen.segment_size_bytes
+        starts = [int(os.path.basename(path)) for path, _ in v.places.log_files()]
+        if (missing := files_missing(v.places, chosen, starts)) is not None:
+            raise missing
+        known = known_end(v.places, checkpoint.read(self.files, v.places.checkpoint), v.clean, v._queued_end(), 0)
+        missing_end(v.places, chosen.inferred({"readonly": False}), max((start + size for start in starts), default=0), known)
 
     def refuse_version(self) -> None:
         v = self.verification

@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
+from rmq_store.log.recovery import checkpoint
+from rmq_store.log.recovery.directories import known_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.services.integrity.findings import SEVERITY, Finding
@@ -15,7 +18,8 @@ from rmq_store.services.integrity.findings import SEVERITY, Finding
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["files_in", "live_log_findings", "live_row_findings", "missing_directory", "row_findings", "twice_findings"]
+__all__ = ["files_in", "live_log_findings", "live_row_findings", "missing_directory", "missing_log", "row_findings",
+           "twice_findings"]
 
 _NAME = re.compile(r"[0-9]{20}").fullmatch
 
@@ -87,6 +91,15 @@ def missing_directory(path: str) -> Finding:
     """Of a directory of a log in several that is not there."""
     return Finding("log_directory", SEVERITY["log_directory"], path, detail="the directory of the log is not there: the "
                    "messages in its files cannot be read; mount its disk")
+
+
+def missing_log(places: Places, files: ControlFiles, clean: bool, queued_end: int) -> Iterator[Finding]:
+    """Of a log without a file. queued_end: log offset to which the queues lead."""
+    known = known_end(places, checkpoint.read(files, places.checkpoint), clean, queued_end, 0)
+    if known > 0 and not places.log_files():
+        yield Finding("log_directory", SEVERITY["log_directory"], places.commitlog, detail="the directory has no file of the "
+                      "log, and the queues or the checkpoint lead to messages: name the directories of the log in "
+                      "commitlog_path, or mount its disk")
 
 
 def twice_findings(listed: Sequence[tuple[str, Collection[int]]]) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ from rmq_store.services.integrity._check import Checker
 from rmq_store.services.integrity.again import confirmed
 from rmq_store.services.integrity.compacted import compaction_findings
 from rmq_store.services.integrity.findings import SEVERITY, Finding
-from rmq_store.services.integrity.rows import files_in, missing_directory, row_findings, twice_findings
+from rmq_store.services.integrity.rows import files_in, missing_directory, missing_log, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
 
 __all__ = ["Verification", "chosen_options", "verify"]
@@ -137,6 +137,7 @@ class Verification:
                                 detail=f"{error.found}: verify counts removed queues as lost")
         yield from self._open_log()
         yield from self._load_queues()
+        yield from () if self.starts or self.live else missing_log(self.places, self.files, self.clean, self._queued_end())
         if self.options.index_enabled:
             yield from self._load_index()
 
@@ -360,8 +361,7 @@ class Verification:
             finally:
                 self.files.close(fd)
 
-        path = self._log_path(offset)
-        start = int(os.path.basename(path))
+        start = int(os.path.basename(self._log_path(offset)))
         return other_version(read, offset, start + self.options.segment_size_bytes)
 
     def _beyond(self, offset: int) -> bool:

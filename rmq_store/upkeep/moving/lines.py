@@ -37,7 +37,7 @@ from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.upkeep.moving.rules import Rules, topic_names
+from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
 
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
@@ -96,12 +96,14 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     whole=False: the messages that copy_messages takes as new messages; True: all messages. out: if it can be read and has
     lines of an interrupted or older export, the export continues after them and replaces a half line. Not synced. The source
     may be open elsewhere; then waiting delayed messages are not exported. Raises StoreStateError if `out` has other content,
-    CorruptionError (a damaged source; the messages before the damage are written), OSError.
+    ConfigError if a named topic is a light queue, CorruptionError (a damaged source; the messages before the damage are
+    written), OSError.
     """
     reader = Source(source, options)
     files = ControlFiles(IoTable())
     levels = None if in_use(reader.root) else delay_offsets(files, reader.root)
-    rules = Rules(whole, topic_names(topics), levels, removed_queues(files, reader.root))
+    refuse_light(reader.root, wanted := topic_names(topics), options)
+    rules = Rules(whole, wanted, levels, removed_queues(files, reader.root))
     begin = first = reader.begin()
     if out.seekable() and out.readable():
         begin = max(begin, _go_on(out, reader, rules, since, until))
@@ -113,8 +115,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
             count += 1
         if progress is not None:
             progress(block.end, total)
-    wanted = (rules.topics or set()) if begin == first else set()       # an earlier call may have met the others
-    return LineResult(count, 0, dict(rules.left), reader.gone, sorted(t.decode() for t in wanted - rules.seen))
+    named = (rules.topics or set()) if begin == first else set()        # an earlier call may have met the others
+    return LineResult(count, 0, dict(rules.left), reader.gone, sorted(t.decode() for t in named - rules.seen))
 
 
 def _line(raw: bytes) -> bytes:

@@ -24,7 +24,7 @@ from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
-from rmq_store.upkeep.moving.rules import Rules, topic_names
+from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
 from rmq_store.upkeep.moving.settings import Settings
 
 __all__ = ["CopyResult", "copy_messages"]
@@ -66,13 +66,14 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
 
     Durable when it returns. If the call is interrupted anywhere, also by kill -9 or a power cut, the same call continues, and
     each message is copied once. A later call copies newer messages. The source may be open elsewhere. Thread-safety: any; the
-    target is locked. Raises ConfigError; StoreLocked; CorruptionError (a damaged source; the messages before the damage are
-    copied), StoreStateError, PutError, DurabilityError, OSError.
+    target is locked. Raises ConfigError (as for a light queue); StoreLocked; CorruptionError (a damaged source; the messages
+    before the damage are copied), StoreStateError, PutError, DurabilityError, OSError.
     """
     wanted = topic_names(topics)
     reader = Source(source, source_options)
     root = root_of(target)
     _refuse_nested(reader, root, options)
+    refuse_light(reader.root, wanted, source_options or {})
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
         copy.read_journal()             # another copy may have come to its end before the target was ours

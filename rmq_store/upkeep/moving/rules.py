@@ -15,8 +15,10 @@ from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.errors import ConfigError
 from rmq_store.services.backup.source import Block
 from rmq_store.services.cleaning.removing import is_system_topic
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
+from rmq_store.store import MessageStore
 
-__all__ = ["LEFT", "Rules", "topic_names"]
+__all__ = ["LEFT", "Rules", "refuse_light", "topic_names"]
 
 # Why a message was left out, and the words for it.
 LEFT = {
@@ -106,6 +108,19 @@ def topic_names(topics: Iterable[str] | None) -> list[str] | None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"topic {name!r}: give names of topics")
     return sorted(names)
+
+
+def refuse_light(root: str, topics: Iterable[str] | None, options: dict[str, Any]) -> None:
+    """A light queue has entries, and the log has their messages under topics of their own: none would be met. A topic of such a
+    name may have messages itself. Raises ConfigError, and what opening the store for reading raises."""
+    if not any(topic.startswith(LMQ_PREFIX) for topic in topics or ()):
+        return
+    with MessageStore.open(root, **{**options, "readonly": True, "must_exist": True}) as store:
+        for topic in topics or ():
+            first = next(store.scan(topic), None) if topic.startswith(LMQ_PREFIX) else None
+            if first is not None and first.topic != topic:
+                raise ConfigError(f"topic {topic!r} is a light queue, and its messages are stored under other topics, as "
+                                  f"{first.topic!r}: name these topics, or read the queue with store.scan or `rmqstore get`")
 
 
 def _real_topic(raw: bytes) -> bytes:

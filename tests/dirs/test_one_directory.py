@@ -1,0 +1,185 @@
+"""A log in one directory that is not given, not mounted, or half of the log: an open for writing changes nothing."""
+import shutil
+
+import pytest
+
+import rmq_store
+from rmq_store import MessageStore, errors
+from rmq_store.cli.main import main
+from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
+from rmq_store.services.integrity.repair import repair
+from rmq_store.status import GetStatus
+from tests.dirs.conftest import SEGMENT, SIZES, content, numbers
+
+CURE = "name all of them in commitlog_path; .*mount it; .*commitlog_loss_accepted=True"
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def ending(request):
+    return request.param
+
+
+def made(place, ending, count=60, seal=True, **options):
+    """A store whose log is in place/disk/commitlog. seal: with the offset that only this library writes into the checkpoint."""
+    root = place / "root"
+    with MessageStore.open(root, **{**SIZES, "commitlog_path": str(place / "disk" / "commitlog"), **options}) as store:
+        for i in range(count):
+            store.put("T", i.to_bytes(4, "big") + bytes(3000), keys=f"k{i}")
+        store.put("Gone", b"deleted before")
+        store.wait_dispatched(10)
+        store.delete_topics("Gone")
+    if ending == "crashed":
+        (root / "abort").touch()
+    if not seal:
+        unseal(root)
+    return root
+
+
+def unseal(root):
+    with open(root / "checkpoint", "r+b") as file:
+        file.seek(CHECKPOINT_AT_FLUSHED)
+        file.write(bytes(16))
+
+
+def refused(place, root, match=CURE, **options):
+    before, directories = content(place), sorted(path for path in place.rglob("*") if path.is_dir())
+    with pytest.raises(errors.LogDirectoryMissing, match=match) as caught:
+        MessageStore.open(root, **SIZES, **options)
+    assert content(place) == before
+    return caught.value, directories
+
+
+def whole(root, log, count=60):
+    with MessageStore.open(root, **SIZES, commitlog_path=str(log)) as store:
+        assert numbers(store.scan("T", 0)) == list(range(count)) and len(store.query_key("T", "k5")) == 1
+        assert store.get("Gone", 0, 0).status == GetStatus.NO_MESSAGE_IN_QUEUE
+        assert store.put("T", b"on", wait=True).queue_offset == count
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_the_option_is_forgotten(tmp_path, ending, seal):
+    root = made(tmp_path, ending, seal=seal)
+    error, directories = refused(tmp_path, root)
+    assert error.path == str(root / "commitlog") and "checkpoint or queues" in str(error)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_dir()) == directories, "the directory is not made, either"
+    (root / "commitlog").mkdir()        # by an open of an older release
+    assert "files up to" in str(refused(tmp_path, root)[0])
+    whole(root, tmp_path / "disk" / "commitlog")
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("seal", [True, False])
+def test_the_disk_is_not_mounted(tmp_path, ending, there, seal):
+    root, log = made(tmp_path, ending, seal=seal), tmp_path / "disk" / "commitlog"
+    log.rename(tmp_path / "kept")
+    if there:
+        log.mkdir()
+    refused(tmp_path, root, commitlog_path=str(log))
+    shutil.rmtree(log, ignore_errors=True)
+    (tmp_path / "kept").rename(log)
+    whole(root, log)
+
+
+def test_queues_alone_tell_of_a_closed_log(tmp_path):
+    """As where the checkpoint is lost as well."""
+    root = made(tmp_path, "closed")
+    (root / "checkpoint").unlink()
+    refused(tmp_path, root)
+    (root / "commitlog").mkdir()
+    refused(tmp_path, root)
+
+
+@pytest.mark.parametrize(("ending", "seal"), [("closed", True), ("closed", False), ("crashed", True)])
+def test_one_of_two_directories_is_given(two, ending, seal):
+    """Two files, so that there is no hole between them to see."""
+    with two.open() as store:
+        count = 0
+        while store.stats()["wrote"] < SEGMENT * 3 // 2:
+            store.put("T", count.to_bytes(4, "big") + bytes(3000))
+            count += 1
+    for log in two.logs:            # those that were made ahead would be a hole
+        for path in log.iterdir():
+            if int(path.name) >= 2 * SEGMENT:
+                path.unlink()
+    assert two.files() == {"a": [0], "b": [1]}
+    if ending == "crashed":
+        (two.root / "abort").touch()
+    if not seal:        # of a broker that crashed nothing tells where its log ended
+        unseal(two.root)
+    error, _ = refused(two.place, two.root, commitlog_path=str(two.logs[0]))
+    assert f"files up to {SEGMENT:020d}" in str(error) and error.offset == SEGMENT
+    with two.open() as store:
+        assert numbers(store.scan("T", 0)) == list(range(count))
+
+
+def test_a_reader_says_it_and_writes_nothing(two, caplog):
+    two.fill(30)
+    for log in two.logs:
+        for path in log.iterdir():
+            if int(path.name) >= 2 * SEGMENT:
+                path.unlink()
+    before = content(two.place)
+    with MessageStore.open(two.root, readonly=True, **SIZES, commitlog_path=str(two.logs[0])) as store:
+        assert "LOG_FILES_MISSING" in {getattr(r, "event", "") for r in caplog.records}
+        assert store.max_offset("T", 0) == 30
+        found = numbers(store.scan("T", 0))
+        assert 0 < len(found) < 30 and found == list(range(len(found)))
+        assert store.get("T", 0, 29).status == GetStatus.MESSAGE_WAS_REMOVING
+    with pytest.raises(errors.LogDirectoryMissing, match="files up to"):
+        MessageStore.open(two.root, readonly=True, follow=True, **SIZES, commitlog_path=str(two.logs[0]))
+    assert content(two.place) == before
+
+
+def test_lost_for_good_and_accepted(tmp_path, ending):
+    root = made(tmp_path, ending)
+    shutil.rmtree(tmp_path / "disk")
+    with MessageStore.open(root, commitlog_loss_accepted=True, **SIZES) as store:
+        assert list(store.scan()) == [] and store.topics() in ([], ["T"])
+        assert store.put("T", b"on").queue_offset == 0
+    with MessageStore.open(root, **SIZES) as store:     # once is enough
+        assert store.max_offset("T", 0) == 1
+
+
+def test_commands_and_tools_refuse(tmp_path, capsys):
+    root = made(tmp_path, "closed")
+    for made_by_others in (False, True):
+        if made_by_others:
+            (root / "commitlog").mkdir()
+        (tmp_path / "lines").write_text("x\n")
+        before = content(tmp_path)
+        assert main(["put", str(root), str(tmp_path / "lines"), "-t", "T"]) == 2
+        assert main(["stat", str(root)]) != 0 or made_by_others
+        assert main(["verify", str(root)]) == (4 if made_by_others else 3)
+        with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
+            repair(root, dry_run=False)
+        with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
+            rmq_store.backup(root, tmp_path / "backups")
+        with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
+            rmq_store.copy_messages(root, tmp_path / "copy")
+        for copied in ("backups", "copy"):
+            shutil.rmtree(tmp_path / copied, ignore_errors=True)
+        assert content(tmp_path) == before
+    capsys.readouterr()
+    whole(root, tmp_path / "disk" / "commitlog")
+
+
+def test_a_new_store_and_an_empty_one_open(tmp_path):
+    MessageStore.open(tmp_path / "s", **SIZES).close()
+    (tmp_path / "s" / "abort").touch()
+    MessageStore.open(tmp_path / "s", **SIZES).close()
+    root = tmp_path / "configured"
+    (root / "config").mkdir(parents=True)
+    (root / "config" / "topics.json").write_text("{}")
+    with MessageStore.open(root, commitlog_path=str(tmp_path / "d" / "commitlog"), **SIZES) as store:
+        store.put("T", b"x")
+
+
+def test_an_entry_that_leads_beyond_is_damage_and_no_disk(tmp_path):
+    """The checkpoint tells that the log never reached there."""
+    root = made(tmp_path, "closed")
+    (queue,) = (path for path in (root / "consumequeue" / "T" / "0").iterdir() if int(path.name) == 0)
+    with open(queue, "r+b") as file:
+        file.seek(59 * 20)
+        file.write((40 * SEGMENT).to_bytes(8, "big"))
+    with MessageStore.open(root, **SIZES, commitlog_path=str(tmp_path / "disk" / "commitlog")) as store:
+        assert numbers(store.scan("T", 0)) == list(range(60))
