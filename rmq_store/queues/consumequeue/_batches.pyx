@@ -15,7 +15,7 @@ from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
-from rmq_store.queues.consumequeue._state cimport BatchTopics, QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport BatchTopics, QueueState, TableState, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic
 
@@ -33,7 +33,7 @@ cdef enum Key:
 # ---- which queues are batch queues
 
 cdef bint queue_batched(const Queue *q) noexcept nogil:
-    return state_of(q).batched
+    return marks_of(q).held == 0 and state_of(q).batched        # no light queue is one
 
 
 cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
@@ -82,7 +82,7 @@ cdef int queues_batched(QueueTable *table, const char *dir, int64_t file_size, c
         rc = -ENOMEM
     for i in range(count):
         q = table_of_topic(t, names[i], sizes[i])
-        if rc == 0 and q != NULL and not state_of(q).batched:
+        if rc == 0 and q != NULL and not queue_batched(q):
             rc = 1
     if rc == 0:
         rc = _copied(t, names, sizes, count)

@@ -19,6 +19,7 @@ from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_
                                                    queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
                                                    queues_count, queues_find, queues_free, queues_gaps, queues_new,
                                                    queues_bit_map, queues_publish, queues_sync)
+from rmq_store.queues.consumequeue._rest cimport rest_states
 from rmq_store.queues.consumequeue._state cimport TableState
 
 cdef extern from "rmq_queue_dirs.h" nogil:
@@ -352,6 +353,11 @@ cdef class QueueTableOwner:
     def gaps(self):
         """Entries that were stored elsewhere than their queue offset says, or not at all."""
         return queues_gaps(self.table)
+
+    @property
+    def light_in_use(self):
+        """Light queues that have more than their row now: they are in use, were a moment ago, or wait to be synced."""
+        return rest_states(<TableState *> self.table)
 
     @property
     def open_files(self):
