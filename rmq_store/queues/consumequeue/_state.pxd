@@ -72,11 +72,17 @@ cdef struct Directory:
     int *topics                         # open addressing, by topic: 1 + place in `order` of its newest queue
     Directory *older
 
+cdef struct BatchTopic:
+    # One that has batch queues, or had them: it lives as long as the table.
+    int32_t size
+    int has                             # atomic
+    char *name                          # behind it
+
 cdef struct BatchTopics:
-    # Topics whose queues are batch queues, replaced as a whole; the ones before stay until the table goes.
+    # All of them by name. Replaced by a larger copy when full. Old ones stay until the table goes, as in Directory.
+    int64_t mask
     int64_t count
-    int32_t *sizes
-    char **names
+    BatchTopic **slots                  # open addressing
     BatchTopics *older
 
 cdef struct Piece:
@@ -115,7 +121,7 @@ cdef struct TableState:
     int64_t ext_file_size               # 0: no ConsumeQueueExt
     char *batch_dir                     # of batch queues; NULL: there are none
     int64_t batch_file_size
-    BatchTopics *batch_topics           # under insert_lock
+    BatchTopics *batch_topics           # atomic; NULL: none yet. Changed under insert_lock
     bint readonly
     Directory *directory                # atomic
     int64_t count                       # atomic

@@ -17,8 +17,8 @@ from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_ca
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
 from rmq_store.queues.consumequeue._rest cimport rest_done, rest_init, rest_new
 from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
-from rmq_store.queues.consumequeue._state cimport (BUFFER_COUNT, BUFFER_STRIDE, BatchTopics, Directory, QueueState, TableState,
-                                                   links_of, marks_of, state_of)
+from rmq_store.queues.consumequeue._state cimport (BUFFER_COUNT, BUFFER_STRIDE, BatchTopic, BatchTopics, Directory, QueueState,
+                                                   TableState, links_of, marks_of, state_of)
 from rmq_store.queues.consumequeue._structs cimport QueueFiles
 from rmq_store.queues.consumequeue._structs cimport Queue
 
@@ -29,6 +29,7 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef enum:
     DIRECTORY_FIRST = 64
     DIRECTORY_MAX = 0x3FFFFFFF
+    BATCH_TOPICS_FIRST = 16
     ANY_QUEUE = -1
     LIGHT_NAME_MAX = 255
     PAGE = 4096
@@ -61,7 +62,6 @@ cdef int table_init(TableState *t, const rmq_io *io, const char *dir, const char
 
 cdef void table_done(TableState *t) noexcept nogil:
     cdef Directory *d
-    cdef BatchTopics *b
     cdef int64_t i
     if t.directory != NULL:
         for i in range(t.count):
@@ -76,10 +76,7 @@ cdef void table_done(TableState *t) noexcept nogil:
         free(d)
     file_cache_free(t.cache)
     spares_free(t.spares)
-    while t.batch_topics != NULL:
-        b = t.batch_topics
-        t.batch_topics = b.older
-        free(b)
+    _batch_topics_done(t)
     free(t.batch_dir)
     free(t.dir)
     free(t.ext_dir)
@@ -161,13 +158,78 @@ cdef void _let_go(Directory *d) noexcept nogil:
         madvise(<void *> begin, end - begin, MADV_DONTNEED)
 
 
+cdef inline BatchTopic *_batch_topic(const BatchTopics *b, const char *topic, int32_t size, int64_t *slot) noexcept nogil:
+    cdef int64_t i = _hash(topic, size, ANY_QUEUE) & b.mask
+    cdef BatchTopic *found
+    while True:
+        slot[0] = i
+        found = <BatchTopic *> rmq_load(<int64_t *> &b.slots[i])
+        if found == NULL or (found.size == size and memcmp(found.name, topic, size) == 0):
+            return found
+        i = (i + 1) & b.mask
+
+
 cdef bint table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
-    cdef const BatchTopics *b = t.batch_topics
+    cdef const BatchTopics *b = <const BatchTopics *> rmq_load(<int64_t *> &t.batch_topics)
+    cdef const BatchTopic *found
+    cdef int64_t slot
+    if b == NULL:
+        return False
+    found = _batch_topic(b, topic, topic_size, &slot)
+    return found != NULL and rmq_load32(&found.has) != 0
+
+
+cdef int _more_batch_topics(TableState *t) noexcept nogil:
+    # Room for one more.
+    cdef BatchTopics *b = t.batch_topics
+    cdef BatchTopics *larger
+    cdef int64_t capacity = BATCH_TOPICS_FIRST if b == NULL else 2 * (b.mask + 1)
+    cdef int64_t i, slot
+    if b != NULL and 2 * b.count < b.mask:
+        return 0
+    larger = <BatchTopics *> calloc(1, sizeof(BatchTopics) + capacity * sizeof(BatchTopic *))
+    if larger == NULL:
+        return -ENOMEM
+    larger.mask = capacity - 1
+    larger.slots = <BatchTopic **> (larger + 1)
+    for i in range(b.mask + 1 if b != NULL else 0):
+        if b.slots[i] != NULL:
+            _batch_topic(larger, b.slots[i].name, b.slots[i].size, &slot)
+            larger.slots[slot] = b.slots[i]
+            larger.count += 1
+    larger.older = b
+    rmq_publish(<int64_t *> &t.batch_topics, <int64_t> larger)
+    return 0
+
+
+cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, bint batched) noexcept nogil:
+    cdef BatchTopic *found
+    cdef int64_t slot
+    if _more_batch_topics(t) < 0:
+        return -ENOMEM
+    found = _batch_topic(t.batch_topics, topic, topic_size, &slot)
+    if found == NULL:
+        found = <BatchTopic *> calloc(1, sizeof(BatchTopic) + topic_size + 1)
+        if found == NULL:
+            return -ENOMEM
+        found.size = topic_size
+        found.name = <char *> (found + 1)
+        memcpy(found.name, topic, topic_size)
+        rmq_publish(<int64_t *> &t.batch_topics.slots[slot], <int64_t> found)
+        t.batch_topics.count += 1
+    rmq_publish32(&found.has, batched)
+    return 0
+
+
+cdef void _batch_topics_done(TableState *t) noexcept nogil:
+    cdef BatchTopics *b = t.batch_topics
     cdef int64_t i
-    for i in range(b.count if b != NULL else 0):
-        if b.sizes[i] == topic_size and memcmp(b.names[i], topic, topic_size) == 0:
-            return True
-    return False
+    for i in range(b.mask + 1 if b != NULL else 0):
+        free(b.slots[i])
+    while b != NULL:
+        t.batch_topics = b.older
+        free(b)
+        b = t.batch_topics
 
 
 cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:
