@@ -8,7 +8,6 @@ Not thread-safe: the control thread, and close() after it has ended.
 """
 import errno
 import os
-from collections.abc import Iterable
 
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
@@ -24,15 +23,13 @@ NAME_MAX = 127              # of a topic that RocketMQ 4.9 and a client accept
 class Entering:
     def __init__(self, store: StoreReports) -> None:
         # With a crash behind it the store may have topics of a program that could not enter them any more.
-        self._count = -1 if store.needs_recovery else len(store._queue_ends())
-        self._known: dict[str, int] = {} if store.needs_recovery else _queues(store._queue_ends())
+        self._count, self._known = (-1, {}) if store.needs_recovery else store._topic_widths(-1)
 
     def enter(self, store: StoreReports) -> None:
         """Enters what is new, also while the store closes. A topics.json that cannot be read is logged, and stays as it is."""
-        ends = store._queue_ends()
-        if len(ends) == self._count:
+        count, found = store._topic_widths(self._count)
+        if count == self._count:
             return
-        found = _queues(ends)
         new = {topic: queues for topic, queues in found.items() if queues > self._known.get(topic, 0)}
         try:
             if new:
@@ -41,9 +38,9 @@ class Entering:
             if isinstance(error, OSError) and not _nothing_written(store, error):
                 raise                   # a failed sync, above all: whoever closes has to know
             emit(Event.TASK_FAILED, task="entering topics", path=store.path, error=str(error))
-            self._count = len(ends)     # tried again when a queue comes; what is known stays, so that all are tried
+            self._count = count         # tried again when a queue comes; what is known stays, so that all are tried
             return
-        self._count, self._known = len(ends), found
+        self._count, self._known = count, found
 
     def _write(self, table: TopicTable, new: dict[str, int]) -> None:
         """At once: a full disk costs the entries, and neither a put nor close() fails for them."""
@@ -62,11 +59,3 @@ def _nothing_written(store: StoreReports, error: OSError) -> bool:
     """The disk is full, and the new file did not take the name: what is there is as good as before."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.lexists(
         os.path.join(store.path, "config", "topics.json.tmp"))
-
-
-def _queues(ends: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """{topic: one past its highest queue}."""
-    found: dict[str, int] = {}
-    for topic, queue_id in ends:
-        found[topic] = max(found.get(topic, 0), queue_id + 1)
-    return found

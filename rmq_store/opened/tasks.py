@@ -113,14 +113,14 @@ def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:
     return take
 
 
-def batch_taker(store: StoreServes) -> Callable[[str, bool], None]:
+def batch_taker(store: StoreServes) -> Callable[[str, str], None]:
     """Makes the queue types of topic_table hold. Holds the store weakly."""
     weak = weakref.ref(store)
 
-    def take(topic: str, batched: bool) -> None:
+    def take(topic: str, step: str) -> None:
         found = weak()
         if found is not None:
-            found._batch_topic(topic, batched)
+            found._batch_topic(topic, step)
 
     return take
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import before, first_touch, many_queues, small_stores, views
+from bench.load import before, first_touch, light_queues, many_queues, small_stores, views
 
 DRIVERS = sorted(p.stem for p in Path(before.__file__).parent.glob("*.py") if p.stem not in ("driver", "__init__"))
 # These run below, in test_bad_day_drivers.py, test_report.py and tests/cleaning/test_soak.py; and one needs valgrind.
-ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "first_touch", "many_queues", "put_lock", "slow_disk",
-             "small_stores", "soak", "statistics_cost", "uring_steps", "views")
+ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "first_touch", "light_queues", "many_queues", "put_lock",
+             "slow_disk", "small_stores", "soak", "statistics_cost", "uring_steps", "views")
 
 
 @pytest.mark.slow
@@ -39,6 +39,15 @@ def test_what_a_message_costs_a_reader(tmp_path: Path, capsys: pytest.CaptureFix
     assert [row["body"] for row in rows] == list(views.BODIES)
     assert rows == json.loads((tmp_path / "out.json").read_text())["rows"]
     assert all(row["ns_a_message"].keys() == views.WAYS.keys() and min(row["ns_a_message"].values()) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_light_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    light_queues.main(["--quick", "--dir", str(tmp_path)])
+    row = json.loads(capsys.readouterr().out)
+    assert row["opened"]["descriptors"] <= 128 and row["opened"]["descriptors_after_gets"] <= 128
+    assert all(row[name] > 0 for name in ("stat_s", "disk_bytes")) and row["made"]["bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_plain_topics_are_not_listed_name_by_name(table_at, tmp_path, monkeypatc
     monkeypatch.setattr(loader, "_entries", lambda path: listed.append(path) or entries(path))
     assert sorted(table_at(file_size=FILE).queues()) == [(name(n), 0) for n in range(MANY)]
     base = bytes(tmp_path / "consumequeue")
-    assert sorted(listed) == [base, base + b"/T0007", base + b"/T0007/0", base + b"/T0011", base + b"/T0011/0"]
+    assert sorted(listed) == [base + b"/T0007", base + b"/T0007/0", base + b"/T0011", base + b"/T0011/0"]
 
 
 def test_a_queue_that_cannot_be_read_is_named(table_at, tmp_path):

@@ -9,7 +9,7 @@ from rmq_store.base.io._sync cimport EIO, rmq_load
 from rmq_store.base.segment._file cimport (LogFile, log_file_copied, log_file_lost, log_file_release, row_absent, row_find,
                                            row_start)
 from rmq_store.codec._layout cimport BLANK_SIZE, UNIT_SIZE
-from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse
+from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse, topic_light
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log, log_copy
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
@@ -174,6 +174,27 @@ cdef class StoreLook(StorePutInner):
     def _queue_ends(self):
         """{(topic, queue id): one past its last entry}; also while the store opens."""
         return {(topic, queue_id): high for topic, queue_id, _, high in self._all_queues()}
+
+    def _topic_widths(self, int64_t known):
+        """(how many queues have or had an entry, {topic: one past its highest of them}), light queues left out, which are of no
+        topic. {}: that number is `known`. Also while the store closes."""
+        cdef int64_t i = 0, count = 0
+        cdef int32_t number
+        cdef bytes name
+        cdef Queue *q
+        widths = {}
+        for i in range(queues_count(self.queues) if self.queues != NULL else 0):
+            q = queues_at(self.queues, i)
+            count += rmq_load(&q.max_offset) > 0 and not topic_light(q.topic, q.topic_size)
+        i = 0
+        while count != known and self.queues != NULL and i < queues_count(self.queues):
+            q = queues_at(self.queues, i)
+            i += 1
+            if rmq_load(&q.max_offset) > 0 and not topic_light(q.topic, q.topic_size):
+                number, name = q.queue_id, q.topic[:q.topic_size]
+                topic = name.decode("utf-8", "replace")
+                widths[topic] = max(widths.get(topic, 0), number + 1)
+        return count, widths
 
     cdef list _all_queues(self):
         cdef int64_t i = 0, low, high

@@ -3,6 +3,6 @@ from rmq_store.access.writer._put_many cimport StorePutMany
 
 
 cdef class StorePutInner(StorePutMany):
-    cdef readonly frozenset batch_topics    # that have batch queues, as config/topics.json says: str
+    cdef set batch_names            # topics that have batch queues, as config/topics.json says: str
     cdef object batch_dir
     cdef object batch_file_size

@@ -16,9 +16,10 @@ from rmq_store.codec._inner cimport INNER_COUNT_MAX
 from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.codec._text cimport digits_put
-from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve_max
+from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_reserve_max
+from rmq_store.queues.consumequeue._batches cimport topic_batched, topic_set_batched
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_find
 
 from rmq_store import errors
 from rmq_store.access.writer._put_many import _many_result
@@ -36,6 +37,8 @@ cdef struct InnerTurn:
     char text[TEXT_MAX]
     int32_t fixed                   # the number behind INNER_BASE goes from here on
     int32_t count
+    QueueTable *table
+    bint gone                       # the topic has no batch queues any more
 
 
 cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
@@ -51,6 +54,9 @@ cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
 cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef InnerTurn *it = <InnerTurn *> t
     cdef int status
+    if not topic_batched(it.table, t.args.topic, t.args.topic_size):
+        it.gone = True              # meanwhile: nothing is stored
+        return APPEND_OK
     if t.born_now:
         t.args.born_timestamp = now
     t.args.more_properties_size = it.fixed + digits_put(it.text + it.fixed, t.queue.next_offset)
@@ -94,28 +100,59 @@ cdef object _of_all(list elements, object given):
     return known
 
 
+cdef object _no_batch_queues(str topic):
+    return errors.MessageIllegal(f"{topic} has no batch queues, so it takes no inner batch: make it a topic with batch queues "
+                                 "first (topic_table.set_queue_type, `rmqstore topics set --queue-type BatchCQ`), or use "
+                                 "put_batch")
+
+
 cdef class StorePutInner(StorePutMany):
     """The writing half of a store, for inner batches."""
 
     def __cinit__(self):
-        self.batch_topics = frozenset()
+        self.batch_names = set()
+
+    @property
+    def batch_topics(self):
+        """The topics that have batch queues, as config/topics.json says: frozenset of str."""
+        return frozenset(self.batch_names)
+
+    def _has_batch_queues(self, topic):
+        """Whether the topic is one of batch_topics; looks at no other."""
+        return topic in self.batch_names
 
     def _take_batches(self, directory, file_size, topics):
         """While the store opens: where batch queues lie, and which topics have them."""
-        self.batch_dir, self.batch_file_size, self.batch_topics = directory, file_size, frozenset(topics)
+        self.batch_dir, self.batch_file_size = directory, file_size
+        self.batch_names.update(topics)
 
-    def _batch_topic(self, str topic not None, bint batched):
-        """A topic gets batch queues, or is not known any more. Raises ArgumentIllegal where it has other queues."""
-        if not batched:
-            self.batch_topics = self.batch_topics - {topic}
-            return
+    def _batch_topic(self, str topic not None, str step not None):
+        """"take": new queues of the topic are batch queues, or ArgumentIllegal is raised as it has others. "open": topics.json
+        says so, and puts may come. "drop": the topic has them no more, or ArgumentIllegal is raised as they have messages."""
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef const char *text = name
+        cdef int32_t size = <int32_t> PyBytes_GET_SIZE(name)
+        cdef int rc
         self._enter()
-        topics = self.batch_topics | {topic}
-        known = [name.encode("utf-8", "surrogatepass") for name in topics]
-        if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, known):
-            raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the store "
-                                 "was opened: use another topic, or delete this one and open the store again")
-        self.batch_topics = frozenset(topics)
+        if step == "open":
+            self.batch_names.add(topic)
+        elif step == "take":
+            if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, [name]):
+                raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the "
+                                     "store was opened: use another topic, or delete this one and open the store again")
+        else:
+            self.calls += 1
+            with nogil:
+                log_lock_begin(self.log)
+                rc = topic_set_batched(self.queues, text, size, False)
+                log_lock_end(self.log)
+            self.calls -= 1
+            if rc < 0:
+                raise MemoryError("batch topics")
+            if rc > 0:
+                raise errors.illegal("topic", topic, "its batch queues have messages, and a store that has them is not opened "
+                                     "without the topic's entry: use delete_topics, which deletes the queues as well")
+            self.batch_names.discard(topic)
 
     def put_inner_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,
                         reconsume_times=0, wait=None):
@@ -169,10 +206,8 @@ cdef class StorePutInner(StorePutMany):
             raise errors.MessageIllegal("an inner batch can be neither transactional nor delayed: put such messages one by one")
         wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
         t = self._topic(topic)
-        if topic not in self.batch_topics:
-            raise errors.MessageIllegal(f"{topic} has no batch queues, so it takes no inner batch: make it a topic with batch "
-                                        "queues first (topic_table.set_queue_type, `rmqstore topics set --queue-type "
-                                        "BatchCQ`), or use put_batch")
+        if topic not in self.batch_names:
+            raise _no_batch_queues(topic)
         number = _number(queue_id, "queue_id")
         self._enter()
         q = queues_find(self.queues, t.text, t.size, number, True)
@@ -191,7 +226,10 @@ cdef class StorePutInner(StorePutMany):
             raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{a.size} bytes", limit, "send smaller batches"))
         it.turn.args, it.turn.queue, it.turn.out, it.turn.size = &a, q, &out, a.size
         it.turn.born_now = born_timestamp is None
+        it.table, it.gone = self.queues, False
         place_locked(self, _place, &it.turn, a.size >= GIL_RELEASE_BYTES_MIN, False)
+        if it.gone:
+            raise _no_batch_queues(topic)
         r = _many_result(0, out.store_timestamp, self.host, [out.offset] * it.count,
                          [out.queue_offset + i for i in range(it.count)])
         r.end = out.offset + a.size

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._sync cimport ENOMEM, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
-from rmq_store.queues.consumequeue._state cimport TableState, state_of
+from rmq_store.queues.consumequeue._state cimport TableState, interests_of
 from rmq_store.queues.consumequeue._structs cimport Interest, Queue, QueueTable
 
 cdef extern from "<unistd.h>" nogil:
@@ -32,7 +32,7 @@ cdef Hub *hub_new(QueueTable *table, int fd, bint all) noexcept nogil:
 
 
 cdef Interest *_interest(Hub *h, Queue *q, bint create) noexcept nogil:
-    cdef Interest *i = <Interest *> state_of(q).interests
+    cdef Interest *i = interests_of(q)[0]
     while i != NULL and i.hub != h:
         i = i.next_of_queue
     if i != NULL or not create:
@@ -41,8 +41,8 @@ cdef Interest *_interest(Hub *h, Queue *q, bint create) noexcept nogil:
     if i != NULL:
         i.queue = q
         i.hub = h
-        i.next_of_queue = <Interest *> state_of(q).interests
-        rmq_publish(<int64_t *> &state_of(q).interests, <int64_t> i)
+        i.next_of_queue = interests_of(q)[0]
+        rmq_publish(<int64_t *> interests_of(q), <int64_t> i)
         i.next_of_hub = h.interests
         h.interests = i
     return i
@@ -50,7 +50,7 @@ cdef Interest *_interest(Hub *h, Queue *q, bint create) noexcept nogil:
 
 cdef void _drop(Interest *i) noexcept nogil:
     # Out of both lists and of what is pending.
-    cdef Interest **at = <Interest **> &state_of(i.queue).interests
+    cdef Interest **at = interests_of(i.queue)
     while at[0] != i:
         at = &at[0].next_of_queue
     rmq_publish(<int64_t *> at, <int64_t> i.next_of_queue)
@@ -143,7 +143,7 @@ cdef void hubs_note(QueueTable *table, Queue *q) noexcept nogil:
             if h.all and _interest(h, q, True) == NULL:
                 h.due = t.hubs_due = True       # out of memory: woken all the same, it looks for itself
             h = h.next
-    i = <Interest *> state_of(q).interests
+    i = interests_of(q)[0]
     while i != NULL:
         _note(t, i)
         i = i.next_of_queue

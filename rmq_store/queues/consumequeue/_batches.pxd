@@ -11,12 +11,13 @@ from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 # ---- for other rooms. Whether it is one; any thread, never changes while the queue has messages.
 cdef bint queue_batched(const Queue *q) noexcept nogil
-# Whether queues of this topic are batch queues; any thread.
+# Whether new queues of this topic are batch queues; any thread.
 cdef bint topic_batched(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
-# Where batch queues lie and which topics have them: before the queues are loaded, and again with more topics. The names are
-# copied. 1: a topic has queues of another kind, and nothing has changed; 0; -ENOMEM.
-cdef int queues_batched(QueueTable *t, const char *dir, int64_t file_size, const char **names, const int32_t *sizes,
-                        int64_t count) noexcept nogil
+# Where batch queues lie; once, before a topic has them. 0 or -ENOMEM.
+cdef int queues_batch_dir(QueueTable *t, const char *dir, int64_t file_size) noexcept nogil
+# Makes new queues of the topic batch queues, or, under the put lock, not so any more. 1, and nothing has changed: it has queues
+# of another kind, or batch queues that have messages; 0; -ENOMEM.
+cdef int topic_set_batched(QueueTable *t, const char *topic, int32_t topic_size, bint batched) noexcept nogil
 # The record at log offset `physical` is a batch: of the queue_put that follows.
 cdef void queues_batch(QueueTable *t, int64_t physical, int64_t base, int32_t count) noexcept nogil
 # Copies up to `count` units of 46 bytes, from the one on that holds queue offset `from_offset`, or is the next behind it; never

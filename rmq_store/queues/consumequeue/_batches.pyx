@@ -4,8 +4,6 @@ What ascends in a queue is the log offset, and with it the queue offset and the 
 units that are read one by one, and the last steps of it over a block.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.stdlib cimport calloc
-from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.base.segment._file cimport text_copy
@@ -15,9 +13,9 @@ from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
-from rmq_store.queues.consumequeue._state cimport BatchTopics, QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
-from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic
+from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
 
 cdef enum:
     BLOCK_UNITS = 88
@@ -33,59 +31,35 @@ cdef enum Key:
 # ---- which queues are batch queues
 
 cdef bint queue_batched(const Queue *q) noexcept nogil:
-    return state_of(q).batched
+    return marks_of(q).held == 0 and state_of(q).batched        # no light queue is one
 
 
 cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_batched(<TableState *> table, topic, topic_size)
+
+
+cdef int queues_batch_dir(QueueTable *table, const char *dir, int64_t file_size) noexcept nogil:
     cdef TableState *t = <TableState *> table
-    cdef bint found
-    rmq_mutex_lock(&t.insert_lock)
-    found = table_batched(t, topic, topic_size)
-    rmq_mutex_unlock(&t.insert_lock)
-    return found
-
-
-cdef int _copied(TableState *t, const char **names, const int32_t *sizes, int64_t count) noexcept nogil:
-    # The names, in place of those before. One piece of memory.
-    cdef int64_t i, size = 0
-    cdef BatchTopics *b
-    cdef char *text
-    for i in range(count):
-        size += sizes[i]
-    b = <BatchTopics *> calloc(1, sizeof(BatchTopics) + count * (sizeof(char *) + sizeof(int32_t)) + size + 1)
-    if b == NULL:
-        return -ENOMEM
-    b.names = <char **> (b + 1)
-    b.sizes = <int32_t *> (b.names + count)
-    text = <char *> (b.sizes + count)
-    b.count = count
-    for i in range(count):
-        memcpy(text, names[i], sizes[i])
-        b.names[i], b.sizes[i] = text, sizes[i]
-        text += sizes[i]
-    b.older = t.batch_topics
-    t.batch_topics = b
-    return 0
-
-
-cdef int queues_batched(QueueTable *table, const char *dir, int64_t file_size, const char **names, const int32_t *sizes,
-                        int64_t count) noexcept nogil:
-    cdef TableState *t = <TableState *> table
-    cdef Queue *q
-    cdef int64_t i
-    cdef int rc = 0
-    rmq_mutex_lock(&t.insert_lock)
     if t.batch_dir == NULL:
         t.batch_dir = text_copy(dir)
         t.batch_file_size = (file_size + BATCH_UNIT_SIZE - 1) // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
-    if t.batch_dir == NULL:
-        rc = -ENOMEM
-    for i in range(count):
-        q = table_of_topic(t, names[i], sizes[i])
-        if rc == 0 and q != NULL and not state_of(q).batched:
-            rc = 1
+    return 0 if t.batch_dir != NULL else -ENOMEM
+
+
+cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_size, bint batched) noexcept nogil:
+    cdef TableState *t = <TableState *> table
+    cdef Queue *q
+    cdef int rc = 0
+    rmq_mutex_lock(&t.insert_lock)
+    q = table_of_topic(t, topic, topic_size)
+    while q != NULL and rc == 0:
+        if batched:
+            rc = not queue_batched(q)
+        else:
+            rc = queue_batched(q) and (q.next_offset > 0 or rmq_load(&q.max_offset) > 0)
+        q = links_of(q).same_topic
     if rc == 0:
-        rc = _copied(t, names, sizes, count)
+        rc = table_set_batched(t, topic, topic_size, batched)
     rmq_mutex_unlock(&t.insert_lock)
     return rc
 
@@ -239,9 +213,10 @@ cdef int64_t batches_by_time(TableState *t, Queue *q, QueueState *s, int64_t tim
 
 # ---- ends
 
-cdef void _end_at(Queue *q, QueueState *s, int64_t position, const unsigned char *last) noexcept nogil:
-    # last: the unit before `position`, NULL: none.
-    cdef int64_t index = batch_base(last) + batch_count(last) if last != NULL else 0
+cdef void _end_at(Queue *q, QueueState *s, int64_t position, const unsigned char *last, int64_t index) noexcept nogil:
+    # last: the unit before `position`, NULL: none, and the queue continues at queue offset `index`.
+    if last != NULL:
+        index = batch_base(last) + batch_count(last)
     s.entries.used = 0
     s.limit = s.batch_limit = 0
     s.new_min = -1
@@ -253,15 +228,16 @@ cdef void _end_at(Queue *q, QueueState *s, int64_t position, const unsigned char
     rmq_publish(&s.batch_end, position)
 
 
-cdef int _set_end(TableState *t, Queue *q, QueueState *s, int64_t position) noexcept nogil:
+cdef int _set_end(TableState *t, Queue *q, QueueState *s, int64_t position, int64_t index) noexcept nogil:
+    # index: where the queue continues if no unit is left.
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef int rc
     if position <= s.entries.first:
-        _end_at(q, s, position, NULL)
+        _end_at(q, s, position, NULL, index)
         return 0
     rc = _unit(t, &s.entries, u, position - BATCH_UNIT_SIZE)
     if rc >= 0:
-        _end_at(q, s, position, u)
+        _end_at(q, s, position, u, 0)
     return rc
 
 
@@ -354,7 +330,7 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     cdef int rc = 0, spoilt
     if f.first == f.end:
         rmq_publish(&q.min_offset, 0)
-        _end_at(q, s, f.first, NULL)
+        _end_at(q, s, f.first, NULL, 0)
         return 0
     while start > f.first:          # the last file that begins with a unit; after a crash, with one that is on the device
         rc = _unit(t, f, u, start)
@@ -371,7 +347,7 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
         return spoilt
     f.synced = start if safe >= 0 else position
     rmq_publish(&f.written, position)
-    rc = _set_end(t, q, s, position)
+    rc = _set_end(t, q, s, position, 0)
     if rc >= 0 and position > f.first:
         rc = _unit(t, f, u, f.first)
         if rc >= 0:
@@ -381,8 +357,8 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     return rc if rc < 0 else spoilt
 
 
-cdef int _shortened(TableState *t, Queue *q, QueueState *s, int64_t position) noexcept nogil:
-    cdef int rc = _set_end(t, q, s, position)
+cdef int _shortened(TableState *t, Queue *q, QueueState *s, int64_t position, int64_t index) noexcept nogil:
+    cdef int rc = _set_end(t, q, s, position, index)
     if rc < 0:
         return rc
     if s.entries.synced > position:
@@ -395,20 +371,25 @@ cdef int _shortened(TableState *t, Queue *q, QueueState *s, int64_t position) no
 
 cdef int batches_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil:
     cdef int64_t position = _first(t, &s.entries, s.entries.first, s.batch_end, BY_BASE, index + 1)
-    return <int> position if position < 0 else _shortened(t, q, s, position)
+    return <int> position if position < 0 else _shortened(t, q, s, position, index)
 
 
 cdef int batches_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
     cdef UnitFiles *f = &s.entries
-    cdef int64_t position, end = s.batch_end
-    cdef int rc
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t position, index = 0, end = s.batch_end
+    cdef int rc = 0
     if f.first == f.end:
-        _end_at(q, s, f.first, NULL)
+        _end_at(q, s, f.first, NULL, 0)
         return 0
     position = _first(t, f, f.first, end, BY_END, physical + 1) if physical < INT64_MAX else end
     if position < 0:
         return <int> position
-    rc = _shortened(t, q, s, position)      # positions go first: nobody reads what is about to vanish
+    if position == f.first and position < end:      # no unit is left: the queue continues where the first one was
+        rc = _unit(t, f, u, position)
+        index = batch_base(u)
+    if rc >= 0:                         # positions go first: nobody reads what is about to vanish
+        rc = _shortened(t, q, s, position, index)
     if rc >= 0 and position != end and not t.readonly:
         rc = files_cut(t.cache, f, position, True, f.first > 0)
     return rc

@@ -63,5 +63,6 @@ cdef void descriptor_release(FileCache *c, int i) noexcept nogil
 cdef int descriptor_reserve(FileCache *c) noexcept nogil
 cdef void descriptor_settle(FileCache *c, int i, UnitFiles *f, int64_t start, int fd) noexcept nogil
 cdef void descriptor_forget(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil  # the file was deleted
+cdef void descriptor_close(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil   # nobody uses it, or is about to
 # The path of the file that begins at `start`: FILES_PATH_SIZE bytes at `out`. -ENAMETOOLONG.
 cdef int files_path(const UnitFiles *f, int64_t start, char *out) noexcept nogil

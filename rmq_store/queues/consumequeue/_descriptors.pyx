@@ -234,9 +234,15 @@ cdef void descriptor_release(FileCache *c, int i) noexcept nogil:
 
 cdef void descriptor_forget(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
     # The file was deleted: nobody may find its descriptor again.
-    cdef int i, fd = -1
     rmq_mutex_lock(&c.lock)
     c.forgotten += 1
+    rmq_mutex_unlock(&c.lock)
+    descriptor_close(c, f, start)
+
+
+cdef void descriptor_close(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
+    cdef int i, fd = -1
+    rmq_mutex_lock(&c.lock)
     i = _find(c, f, start)
     if i >= 0:
         _unlink_bucket(c, i)

@@ -14,8 +14,9 @@ from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_put
 from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_flush, files_grow
+from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_published
 from rmq_store.queues.consumequeue._state cimport (FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting, entry_append,
-                                                   state_of)
+                                                   interests_of, marks_of, state_of)
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at
 
@@ -275,7 +276,7 @@ cdef int entries_decide(TableState *t) noexcept nogil:
     for i in range(rmq_load(&t.count)):
         q = table_at(t, i)
         s = state_of(q)
-        while s.waiting[0].size > 0 and rc >= 0:
+        while marks_of(q).held == 0 and s.waiting[0].size > 0 and rc >= 0:      # nothing waits for a light queue
             if _begun(t, q):
                 rc = _put_waiting(t, q, s, NULL)
             else:
@@ -310,8 +311,7 @@ cdef inline bint _first_waits(const QueueState *s, const Waiting *next) noexcept
 
 cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                      int64_t cq_offset) noexcept nogil:
-    # Everything but the plain case. Nothing is counted as done before all that can fail is done, so a failed put can be
-    # repeated.
+    # Everything but the plain case. Nothing counts as done before all that can fail is done: a failed put can be repeated.
     cdef QueueState *s = state_of(q)
     cdef Waiting record = Waiting(physical, size, tags_code, store_timestamp, cq_offset)
     cdef int rc
@@ -421,9 +421,11 @@ cdef int entries_publish(TableState *t) noexcept nogil:
                 rmq_publish(&s.batch_end, s.entries.written)
             rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
-            if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
+            if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(<QueueTable *> t, q)
             entries_note_unsynced(t, q)
+            if marks_of(q).held & HELD_BY_DISPATCH:
+                rest_published(t, q)
         q = next
     t.dirty = kept
     if t.hubs_due:

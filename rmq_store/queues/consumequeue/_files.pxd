@@ -22,6 +22,9 @@ cdef enum NewDirs:
 # `f` is zeroed memory. base: the directory of all queues.
 cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
                     int64_t file_size) noexcept nogil
+# The same, its directory's name at `dir`: n + topic_size + 14 bytes, n: the length of base. Without files_done.
+cdef void files_init_at(UnitFiles *f, char *dir, const char *base, const char *topic, int topic_size, int queue_id,
+                        int64_t file_size) noexcept nogil
 cdef void files_done(UnitFiles *f) noexcept nogil
 cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an existing file; -EINVAL: leaves a gap
 
@@ -29,12 +32,15 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an exi
 cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
 # Following: files that the writer has deleted, oldest first, are passed over, unless all are gone.
 cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
+# The writer, another process, has deleted the files that begin before `to`: the queue begins there.
+cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil
 # Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.
 cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil
 cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil         # writes the buffer; on failure it is kept
 cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil          # makes the next file, at f.end
 cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil      # every file with bytes in [synced, to)
 cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil   # NewDirs
+cdef int files_sync_base(FileCache *c, const char *base, int dirs) noexcept nogil   # those of them that many queues share
 cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 
 # Makes `end` the end of the data: zeroes what lies behind it in its file (zero), syncs, then deletes later files, newest first.

@@ -26,19 +26,25 @@ cdef enum:
 
 cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
                     int64_t file_size) noexcept nogil:
+    cdef char *dir = <char *> malloc(strlen(base) + topic_size + 14)
+    if dir == NULL:
+        return -ENOMEM
+    files_init_at(f, dir, base, topic, topic_size, queue_id, file_size)
+    return 0
+
+
+cdef void files_init_at(UnitFiles *f, char *dir, const char *base, const char *topic, int topic_size, int queue_id,
+                        int64_t file_size) noexcept nogil:
     cdef int n = <int> strlen(base)
     f.file_size = file_size
     f.base_size = n
     f.topic_size = n + 1 + topic_size
     f.legal = topic_fits(topic, topic_size) and queue_id >= 0
-    f.dir = <char *> malloc(n + topic_size + 14)
-    if f.dir == NULL:
-        return -ENOMEM
+    f.dir = dir
     memcpy(f.dir, base, n)
     f.dir[n] = c"/"
     memcpy(f.dir + n + 1, topic, topic_size)
     snprintf(f.dir + f.topic_size, 13, b"/%d", queue_id)
-    return 0
 
 
 cdef void files_done(UnitFiles *f) noexcept nogil:
@@ -65,8 +71,7 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
         n = f.file_size - position
     i = descriptor_acquire(c, f, offset - position)
     if i == -ENOENT and c.readonly and not c.following:     # the writer has deleted it, and so all before it
-        if offset - position + f.file_size > rmq_load(&f.first):
-            rmq_publish(&f.first, offset - position + f.file_size)
+        files_passed(c, f, offset - position + f.file_size)
         return 0
     if i < 0:
         return i
@@ -85,8 +90,17 @@ cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
         start += f.file_size
     if i >= 0:
         descriptor_release(c, i)
-        if start > rmq_load(&f.first):
-            rmq_publish(&f.first, start)
+        files_passed(c, f, start)
+
+
+cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
+    # An open descriptor would keep the deleted file on the disk, and be found by whoever has the memory of `f` next.
+    cdef int64_t start = rmq_load(&f.first)
+    if to > start:
+        rmq_publish(&f.first, to)
+    while start < to:
+        descriptor_forget(c, f, start)
+        start += f.file_size
 
 
 cdef int64_t files_next_data(FileCache *c, UnitFiles *f, int64_t offset) noexcept nogil:
@@ -234,10 +248,20 @@ cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil:
     if rc >= 0 and dirs & NEW_IN_TOPIC:
         rc = c.io.sync_dir(c.io.ctx, path)
     path[f.base_size] = 0
-    if rc >= 0 and dirs & NEW_IN_BASE:
-        rc = c.io.sync_dir(c.io.ctx, path)
+    return rc if rc < 0 else files_sync_base(c, path, dirs)
+
+
+cdef int files_sync_base(FileCache *c, const char *base, int dirs) noexcept nogil:
+    cdef char[FILES_PATH_SIZE] path
+    cdef int rc = 0
+    cdef size_t n = strlen(base)
+    if n + 4 > FILES_PATH_SIZE:
+        return -ENAMETOOLONG
+    if dirs & NEW_IN_BASE:
+        rc = c.io.sync_dir(c.io.ctx, base)
     if rc >= 0 and dirs & NEW_IN_PARENT:
-        memcpy(path + f.base_size, b"/..", 4)
+        memcpy(path, base, n)
+        memcpy(path + n, b"/..", 4)
         rc = c.io.sync_dir(c.io.ctx, path)
     return rc
 

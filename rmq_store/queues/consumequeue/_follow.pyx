@@ -16,7 +16,8 @@ from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, state_of
+from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_find
 
@@ -134,8 +135,10 @@ cdef int _begins_anew(TableState *t, Queue *q, int64_t index, int64_t physical, 
 cdef int queue_expect(QueueTable *table, Queue *q, int64_t index, int64_t physical, bint fresh, EntryLeads leads,
                       void *ctx) noexcept nogil:
     cdef TableState *t = _state(table)
-    cdef QueueState *s = state_of(q)
+    cdef QueueState *s = state_kept(t, q)
     cdef int rc = 0
+    if s == NULL:
+        return -ENOMEM
     if s.next_index < rmq_load(&q.max_offset):
         s.next_index = q.max_offset                 # as it was found when the store was opened
     if rmq_load(&s.entries.first) == s.entries.end and s.blank_to == 0 and not topic_light(q.topic, q.topic_size):
@@ -201,14 +204,18 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads l
     furthest[0] = -1
     if rmq_swap32(&t.vanished, 0):
         for i in range(rmq_load(&t.count)):
-            if rmq_load(&state_of(table_at(t, i)).vanished) > 0:
+            s = state_of(table_at(t, i))
+            if s != NULL and rmq_load(&s.vanished) > 0:
                 _go_back(t, table_at(t, i))
     if all:
         for i in range(rmq_load(&t.count)):
             q = table_at(t, i)
             if topic_light(q.topic, q.topic_size):
-                if state_of(q).next_index < rmq_load(&q.max_offset):
-                    state_of(q).next_index = q.max_offset
+                s = state_kept(t, q)
+                if s == NULL:
+                    return -ENOMEM
+                if s.next_index < rmq_load(&q.max_offset):
+                    s.next_index = q.max_offset
                 _look_for(t, q, -1)
     q = t.dirty
     while q != NULL:
@@ -240,7 +247,7 @@ cdef void queues_show(QueueTable *table) noexcept nogil:
                 s.new_min = -1
             rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
-            if rmq_load(<const int64_t *> &s.interests) != 0 or rmq_load(&t.hubs_for_all) > 0:
+            if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(table, q)
             s.limit = PATIENCE
         q = s.next_dirty

@@ -13,12 +13,13 @@ from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, b
                                      batch_time)
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
-from rmq_store.queues.consumequeue._batches cimport queue_read_batches, queues_batched, topic_batched
+from rmq_store.queues.consumequeue._batches cimport queue_read_batches, queues_batch_dir, topic_batched, topic_set_batched
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_ext_file, queue_add_file, queue_correct_min,
                                                    queue_cut, queue_destroy, queue_file_at, queue_file_count, queue_find_end,
                                                    queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
                                                    queues_count, queues_find, queues_free, queues_gaps, queues_new,
                                                    queues_bit_map, queues_publish, queues_sync)
+from rmq_store.queues.consumequeue._rest cimport rest_states
 from rmq_store.queues.consumequeue._state cimport TableState
 
 cdef extern from "rmq_queue_dirs.h" nogil:
@@ -114,29 +115,16 @@ cdef class QueueTableOwner:
     # ---- load and recovery
 
     def batched(self, str dir not None, int64_t file_size, topics not None):
-        """Queues of these topics (names: bytes), and of no others, are batch queues, whose files of `file_size` bytes lie in
-        `dir`. Before they are loaded, or again with other topics. False: one of the topics has queues of another kind, and
-        nothing has changed."""
-        cdef list names = sorted(topics)
-        cdef Py_ssize_t i, count = len(names)
+        """Queues of these topics (names: bytes) are batch queues, whose files of `file_size` bytes lie in `dir`, also of those
+        that a call before named. False: a topic has queues of another kind, and keeps them."""
         cdef bytes name, base = os.fsencode(dir)
-        cdef const char *c_base = base
-        cdef const char **texts = <const char **> malloc(count * (sizeof(char *) + sizeof(int32_t)) + 1)
-        cdef int32_t *sizes = <int32_t *> (texts + count)
-        cdef int rc
-        if texts == NULL:
-            raise MemoryError("batch topics")
-        try:
-            for i in range(count):
-                name = names[i]                 # the list keeps it
-                texts[i], sizes[i] = PyBytes_AS_STRING(name), <int32_t> len(name)
-            rc = queues_batched(self.table, c_base, file_size, texts, sizes, count)
-        finally:
-            free(texts)
+        cdef int rc = queues_batch_dir(self.table, base, file_size)
+        self.batch_dir = dir
+        for name in sorted(topics):
+            if rc == 0:
+                rc = topic_set_batched(self.table, name, <int32_t> len(name), True)
         if rc < 0:
             raise MemoryError("batch topics")
-        if rc == 0:
-            self.batch_dir = dir
         return rc == 0
 
     def is_batched(self, bytes topic not None):
@@ -352,6 +340,11 @@ cdef class QueueTableOwner:
     def gaps(self):
         """Entries that were stored elsewhere than their queue offset says, or not at all."""
         return queues_gaps(self.table)
+
+    @property
+    def light_in_use(self):
+        """Light queues that have more than their row now: they are in use, were a moment ago, or wait to be synced."""
+        return rest_states(<TableState *> self.table)
 
     @property
     def open_files(self):

@@ -8,8 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport (EIO, ENOENT, EROFS, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
-                                      rmq_publish32, rmq_swap32)
+from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
+                                      rmq_publish, rmq_publish32, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes
@@ -19,13 +19,14 @@ from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_fo
 from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                                      entries_put)
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
-from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_read,
-                                                   files_remove_dirs)
+from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_passed,
+                                                   files_read, files_remove_dirs)
 from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find, recover_min,
                                                      recover_truncate)
+from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_hold_dispatch, rest_published, state_hold, state_let
 from rmq_store.queues.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
-                                                   state_of)
+                                                   links_of, marks_of, state_of)
 from rmq_store.queues.consumequeue._syncing cimport entries_sync
 from rmq_store.queues.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
 
@@ -85,13 +86,17 @@ cdef Queue *queues_of_topic(QueueTable *t, const char *topic, int32_t topic_size
 
 
 cdef Queue *queue_same_topic(const Queue *q) noexcept nogil:
-    return state_of(q).same_topic
+    return links_of(q).same_topic
 
 
 # ---- load and recovery
 
 cdef int queue_add_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil:
-    return files_add(&state_of(q).entries, start)
+    cdef QueueState *s = state_hold(&t.state, q)
+    cdef int rc = -ENOMEM if s == NULL else files_add(&s.entries, start)
+    if s != NULL:
+        state_let(&t.state, q)
+    return rc
 
 
 cdef int queue_add_ext_file(QueueTable *t, Queue *q, int64_t start) noexcept nogil:
@@ -120,36 +125,65 @@ cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
     return rc
 
 
-cdef inline bint _moved(TableState *t, Queue *q, int rc, int64_t *first) noexcept nogil:
+cdef inline bint _moved(TableState *t, QueueState *s, int rc, int64_t *first) noexcept nogil:
     # Beside a writer in another process: files went while they were looked at, so again from the first that is left.
     if t.cache.following and rc == -ENOENT:
-        files_pass_gone(t.cache, &state_of(q).entries)
+        files_pass_gone(t.cache, &s.entries)
     elif not t.readonly or rc != -EIO:
         return False
-    if rmq_load(&state_of(q).entries.first) == first[0]:
+    if rmq_load(&s.entries.first) == first[0]:
         return False
-    first[0] = rmq_load(&state_of(q).entries.first)
+    first[0] = rmq_load(&s.entries.first)
     return True
 
 
-cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
-    cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int (*find)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
+ctypedef int (*Step)(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil
+
+
+cdef int _step(QueueTable *table, Queue *q, Step plain, Step batches, int64_t argument) noexcept nogil:
+    cdef TableState *t = &table.state
+    cdef QueueState *s = state_hold(t, q)
+    cdef Step step
+    cdef int64_t first
     cdef int rc
-    find = batches_find if state_of(q).batched else recover_find
-    rc = find(&t.state, q, state_of(q), safe)
-    while _moved(&t.state, q, rc, &first):
-        rc = find(&t.state, q, state_of(q), safe)
-    if rc >= 0 and safe >= 0 and not t.state.readonly and state_of(q).entries.end > state_of(q).entries.first:
-        entries_note_unsynced(&t.state, q)
+    if s == NULL:
+        return -ENOMEM
+    step = batches if s.batched else plain
+    first = rmq_load(&s.entries.first)
+    rc = step(t, q, s, argument)
+    while _moved(t, s, rc, &first):
+        rc = step(t, q, s, argument)
+    state_let(t, q)
     return rc
 
 
+cdef int _find_end(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil:
+    cdef int rc = batches_find(t, q, s, safe) if s.batched else recover_find(t, q, s, safe)
+    if rc >= 0 and safe >= 0 and not t.readonly and s.entries.end > s.entries.first:
+        entries_note_unsynced(t, q)
+    return rc
+
+
+cdef int queue_find_end(QueueTable *t, Queue *q, int64_t safe) noexcept nogil:
+    return _step(t, q, _find_end, _find_end, safe)
+
+
 cdef int64_t queue_first(const Queue *q) noexcept nogil:
-    cdef const UnitFiles *f = &state_of(q).entries
-    if state_of(q).batched:
-        return q.min_offset
-    return f.first // UNIT_SIZE if f.first < f.end else 0
+    cdef TableState *t = links_of(q).table      # of a light queue
+    cdef const QueueState *s
+    cdef int64_t first = 0
+    if t != NULL:
+        rmq_mutex_lock(&t.rest.lock)
+    s = state_of(q)
+    if s != NULL and s.batched:
+        first = q.min_offset
+    elif s != NULL:
+        first = s.entries.first // UNIT_SIZE if s.entries.first < s.entries.end else 0
+    elif links_of(q).files > 0:
+        first = links_of(q).first_file * t.file_size // UNIT_SIZE
+    if t != NULL:
+        rmq_mutex_unlock(&t.rest.lock)
+    return first
 
 
 cdef void queues_follow(QueueTable *t) noexcept nogil:
@@ -157,67 +191,56 @@ cdef void queues_follow(QueueTable *t) noexcept nogil:
 
 
 cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
-    if state_of(q).batched:
-        return batches_back(&t.state, q, state_of(q), index)
-    return recover_back(&t.state, q, state_of(q), index)
+    return _step(t, q, recover_back, batches_back, index)
+
+
+cdef int _cut(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
+    return recover_cut(t, s)
 
 
 cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
-    return recover_cut(&t.state, state_of(q))
+    return _step(t, q, _cut, _cut, 0)
 
 
 cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogil:
-    cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int (*cut)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
-    cdef int rc
-    cut = batches_truncate if state_of(q).batched else recover_truncate
-    rc = cut(&t.state, q, state_of(q), physical)
-    while _moved(&t.state, q, rc, &first):
-        rc = cut(&t.state, q, state_of(q), physical)
-    return rc
+    return _step(t, q, recover_truncate, batches_truncate, physical)
 
 
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
-    cdef int64_t first = rmq_load(&state_of(q).entries.first)
-    cdef int (*correct)(TableState *, Queue *, QueueState *, int64_t) noexcept nogil
-    cdef int rc
-    correct = batches_min if state_of(q).batched else recover_min
-    rc = correct(&t.state, q, state_of(q), physical_min)
-    while _moved(&t.state, q, rc, &first):
-        rc = correct(&t.state, q, state_of(q), physical_min)
+    cdef int rc = _step(t, q, recover_min, batches_min, physical_min)
     return 0 if rc == -ENOENT and t.state.cache.following else rc       # none of its files is there now
 
 
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
-    if state_of(q).batched:
-        return batches_drop(&t.state, q, state_of(q), physical_min)
-    return recover_drop(&t.state, q, state_of(q), physical_min)
+    return _step(t, q, recover_drop, batches_drop, physical_min)
 
 
 cdef void queue_empty(Queue *q) noexcept nogil:
-    cdef QueueState *s = state_of(q)
+    cdef TableState *t = links_of(q).table      # of a light queue: its state may not come or go meanwhile
+    cdef QueueState *s
+    if t != NULL:
+        rmq_mutex_lock(&t.rest.lock)
+    s = state_of(q)
     rmq_publish(&q.max_offset, 0)
     rmq_publish(&q.min_offset, 0)
     q.next_offset = 0
     rmq_publish(&q.max_physical_offset, -1)
-    s.next_index = 0
-    s.blank_to = 0
-    s.new_min = -1
-    s.limit = s.batch_limit = 0
-    rmq_publish(&s.batch_end, 0)
-    s.entries.used = 0
-    s.ext.used = 0
-    rmq_swap32(&s.entries.new_dirs, 0)
-    rmq_swap32(&s.ext.new_dirs, 0)
+    if s != NULL:
+        s.next_index = 0
+        s.blank_to = 0
+        s.new_min = -1
+        s.limit = s.batch_limit = 0
+        rmq_publish(&s.batch_end, 0)
+        s.entries.used = 0
+        s.ext.used = 0
+        rmq_swap32(&s.entries.new_dirs, 0)
+        rmq_swap32(&s.ext.new_dirs, 0)
+    if t != NULL:
+        rmq_mutex_unlock(&t.rest.lock)
 
 
-cdef int queue_delete_files(QueueTable *table, Queue *q) noexcept nogil:
-    cdef TableState *t = &table.state
-    cdef QueueState *s = state_of(q)
-    cdef int rc
-    if t.readonly:
-        return -EROFS
-    rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
+cdef int _delete_files(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
+    cdef int rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
     if rc >= 0:
         rc = files_remove_dirs(t.cache, &s.entries)
     if rc >= 0 and t.ext_file_size > 0:
@@ -225,6 +248,10 @@ cdef int queue_delete_files(QueueTable *table, Queue *q) noexcept nogil:
         if rc >= 0:
             rc = files_remove_dirs(t.cache, &s.ext)
     return rc
+
+
+cdef int queue_delete_files(QueueTable *t, Queue *q) noexcept nogil:
+    return -EROFS if t.state.readonly else _step(t, q, _delete_files, _delete_files, 0)
 
 
 cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
@@ -244,17 +271,37 @@ cdef void queues_let_sync(QueueTable *t) noexcept nogil:
 
 # ---- dispatch and durability
 
-cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
-                   int64_t cq_offset) noexcept nogil:
-    cdef QueueState *s = state_of(q)
-    if physical + size <= q.max_physical_offset:
-        return 0
-    if (s.entries.used < s.limit and cq_offset == s.next_index and table.state.ext_file_size == 0 and physical >= 0 and size > 0
+cdef inline int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code,
+                     int64_t store_timestamp, int64_t cq_offset) noexcept nogil:
+    if (s.entries.used < s.limit and cq_offset == s.next_index and t.ext_file_size == 0 and physical >= 0 and size > 0
             and q.max_physical_offset >= 0):
         entry_append(s, physical, size, tags_code)
         rmq_publish(&q.max_physical_offset, physical + size)
         return 0
-    return entries_put(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
+    return entries_put(t, q, physical, size, tags_code, store_timestamp, cq_offset)
+
+
+cdef int _put_first(TableState *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                    int64_t cq_offset) noexcept nogil:
+    # The first entry of a light queue since the last one was published: held from here on, if there is one to publish.
+    cdef QueueState *s = rest_hold_dispatch(t, q)
+    cdef int rc
+    if s == NULL:
+        return -ENOMEM
+    rc = _put(t, q, s, physical, size, tags_code, store_timestamp, cq_offset)
+    if not s.dirty:
+        rest_published(t, q)
+    return rc
+
+
+cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
+                   int64_t cq_offset) noexcept nogil:
+    cdef int held = rmq_load32(&marks_of(q).held)
+    if physical + size <= q.max_physical_offset:
+        return 0
+    if held != 0 and not held & HELD_BY_DISPATCH:
+        return _put_first(&table.state, q, physical, size, tags_code, store_timestamp, cq_offset)
+    return _put(&table.state, q, state_of(q), physical, size, tags_code, store_timestamp, cq_offset)
 
 
 cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil:
@@ -284,24 +331,23 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 # ---- reading
 
-cdef bint _there(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
+cdef bint _there(QueueTable *t, QueueState *s, int64_t index) noexcept nogil:
     # Under its name: the file that is open may have been deleted.
     cdef unsigned char[UNIT_SIZE] u
-    cdef UnitFiles *f = &state_of(q).entries
+    cdef UnitFiles *f = &s.entries
     descriptor_forget(t.state.cache, f, index * UNIT_SIZE - index * UNIT_SIZE % f.file_size)
     return (files_read(t.state.cache, f, u, UNIT_SIZE, index * UNIT_SIZE) == UNIT_SIZE
             and unit_bytes(u) != 0)
 
 
-cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const unsigned char *units, int64_t n,
+cdef int64_t _not_vanished(QueueTable *t, QueueState *s, int64_t from_offset, const unsigned char *units, int64_t n,
                            int64_t end) noexcept nogil:
     # How many of the units that were read are there, n -1: no file. Where the queue's last one is gone, too, a recovery of
     # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
-    cdef QueueState *s = state_of(q)
     cdef int64_t i = 0
     while i < n and unit_bytes(units + i * UNIT_SIZE) != 0:
         i += 1
-    if i == n or _there(t, q, end - 1):
+    if i == n or _there(t, s, end - 1):
         return n
     rmq_publish(&s.vanished, from_offset + i + 1)
     rmq_publish32(&t.state.vanished, 1)
@@ -309,30 +355,44 @@ cdef int64_t _not_vanished(QueueTable *t, Queue *q, int64_t from_offset, const u
 
 
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
+    cdef QueueState *s
+    cdef int64_t got
+    if count <= 0 or from_offset < 0 or from_offset >= rmq_load(&q.max_offset):
+        return 0
+    s = state_hold(&t.state, q)
+    if s == NULL:
+        return -ENOMEM
+    got = _read(t, q, s, from_offset, out, count)
+    state_let(&t.state, q)
+    return got
+
+
+cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,
+                   int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
     cdef int64_t got, first
-    if state_of(q).batched:
-        return batches_read(&t.state, q, state_of(q), from_offset, out, count)
+    if s.batched:
+        return batches_read(&t.state, q, s, from_offset, out, count)
     if count > end - from_offset:
         count = end - from_offset
-    if count <= 0 or from_offset < 0:
+    if count <= 0:
         return 0
-    got = files_read(t.state.cache, &state_of(q).entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
+    got = files_read(t.state.cache, &s.entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
     if t.state.cache.following:
         if got >= UNIT_SIZE or got == -ENOENT:
-            first = _not_vanished(t, q, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
+            first = _not_vanished(t, s, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
             if first >= 0:
                 return first
         if got == -ENOENT:
-            files_pass_gone(t.state.cache, &state_of(q).entries)
+            files_pass_gone(t.state.cache, &s.entries)
             got = 0
     if got < UNIT_SIZE:
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
             return 0                # truncated or destroyed meanwhile
-        if got == -ENOENT and from_offset * UNIT_SIZE < rmq_load(&state_of(q).entries.first):
+        if got == -ENOENT and from_offset * UNIT_SIZE < rmq_load(&s.entries.first):
             return 0                # deleted with the log it led to
         if got >= 0:                # before the first file, or a file shorter than its length
-            first = rmq_load(&state_of(q).entries.first)
+            first = rmq_load(&s.entries.first)
             if from_offset * UNIT_SIZE >= first:
                 return -EIO
             if t.state.readonly:        # nobody else says where the queue begins now
@@ -360,16 +420,31 @@ cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t addre
 
 cdef int64_t queue_file_count(QueueTable *t, Queue *q) noexcept nogil:
     # Files with at least one published entry.
-    cdef UnitFiles *f = &state_of(q).entries
-    cdef int64_t rest = rmq_load(&q.max_offset) * UNIT_SIZE - rmq_load(&f.first)
-    if state_of(q).batched:
-        return 0                    # its files say of no queue offset where it is
-    return (rest + f.file_size - 1) // f.file_size if rest > 0 else 0
+    cdef int64_t rest = rmq_load(&q.max_offset) * UNIT_SIZE
+    cdef QueueState *s
+    if rest == 0:
+        return 0
+    s = state_hold(&t.state, q)
+    if s == NULL:
+        return -ENOMEM
+    rest = 0 if s.batched else rest - rmq_load(&s.entries.first)    # a batch queue's files say of no queue offset where it is
+    state_let(&t.state, q)
+    return (rest + t.state.file_size - 1) // t.state.file_size if rest > 0 else 0
 
 
 cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset, int64_t *end_offset,
                        int64_t *modified_ms) noexcept nogil:
-    cdef UnitFiles *f = &state_of(q).entries
+    cdef QueueState *s = state_hold(&t.state, q)
+    cdef int rc
+    if s == NULL:
+        return -ENOMEM
+    rc = _file_at(t, q, &s.entries, i, start_offset, end_offset, modified_ms)
+    state_let(&t.state, q)
+    return rc
+
+
+cdef int _file_at(QueueTable *t, Queue *q, UnitFiles *f, int64_t i, int64_t *start_offset, int64_t *end_offset,
+                  int64_t *modified_ms) noexcept nogil:
     cdef int64_t start = rmq_load(&f.first) + i * f.file_size
     cdef int64_t end = rmq_load(&q.max_offset) * UNIT_SIZE
     if i < 0 or start >= end:
@@ -379,6 +454,6 @@ cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset
     modified_ms[0] = files_modified_ms(t.state.cache, f, start)
     if modified_ms[0] == -ENOENT and t.state.cache.following:
         files_pass_gone(t.state.cache, f)
-    elif modified_ms[0] == -ENOENT and t.state.readonly and start + f.file_size > rmq_load(&f.first):
-        rmq_publish(&f.first, start + f.file_size)        # a writer in another process has deleted it, and so all before it
+    elif modified_ms[0] == -ENOENT and t.state.readonly:
+        files_passed(t.state.cache, f, start + f.file_size)
     return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]

@@ -14,6 +14,9 @@ cdef enum:
     BUFFER_STRIDE = 4096
     BUFFER_COUNT = 1024                 # 4 MiB of address space; memory is touched as it is lent
 
+cdef enum:
+    IDLE_MAX = 128
+
 cdef enum Filling:
     FILLING_NOT = 0                     # records come as they were put
     FILLING_BACK = 1                    # while it opens: a queue that lacks an entry is filled from further back
@@ -29,9 +32,6 @@ cdef struct Waiting:
 cdef struct QueueState:
     UnitFiles entries
     UnitFiles ext
-    uint32_t hash
-    uint32_t topic_hash
-    Queue *same_topic                   # the queue of the topic that was added before this one; never changes
     # dispatch
     int64_t next_index                  # queue offset of the next entry, buffered ones counted
     int64_t blank_to                    # filler entries are due up to this queue offset
@@ -40,7 +40,6 @@ cdef struct QueueState:
     bint dirty
     Queue *next_dirty
     int64_t vanished                    # following: 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
-    Interest *interests                 # under watch_lock; atomic for the look whether there are any
     # a batch queue (_batches.pxd): next_index is the queue offset of the next message, `entries` has units of batches
     bint batched
     int batch_limit                     # dispatch: bytes of the buffer that may be used
@@ -50,21 +49,67 @@ cdef struct QueueState:
     Queue *next_unsynced
     # while it opens
     Waiting[2] waiting                  # a record that does not continue the queue, or its first ones
+    # of a light queue, under Rest.lock
+    int idle_at                         # 1 + its place among those that keep their state for a while, 0: none
+
+cdef struct Marks:
+    # At Queue.line_of_identity.
+    uint32_t hash
+    int held                            # 0: its state is always there; else a light queue: HELD and who uses its state
+
+cdef struct Links:
+    # At Queue.line_of_append.
+    Queue *same_topic                   # the queue of the topic that was added before this one; never changes
+    TableState *table                   # of a light queue
+    int first_file                      # of a light queue that nobody uses: its files, by number
+    int files
 
 cdef struct Directory:
     # All queues: replaced by a larger copy when full. Old ones stay until the table goes: a look-up may still be in one.
     int64_t mask
     Queue **slots                       # open addressing, by topic and queue id
-    Queue **topics                      # the same by topic: its newest queue, which leads to the others
     Queue **order                       # by creation
+    int *topics                         # open addressing, by topic: 1 + place in `order` of its newest queue
     Directory *older
 
+cdef struct BatchTopic:
+    # One that has batch queues, or had them: it lives as long as the table.
+    int32_t size
+    int has                             # atomic
+    char *name                          # behind it
+
 cdef struct BatchTopics:
-    # Topics whose queues are batch queues, replaced as a whole; the ones before stay until the table goes.
+    # All of them by name. Replaced by a larger copy when full. Old ones stay until the table goes, as in Directory.
+    int64_t mask
     int64_t count
-    int32_t *sizes
-    char **names
+    BatchTopic **slots                  # open addressing
     BatchTopics *older
+
+cdef struct Piece:
+    # Memory of light queues, which lives as long as the table: their rows and names.
+    Piece *older
+    int64_t used
+
+cdef struct Chunk:
+    # Memory of states, for some of them.
+    Chunk *next                         # those with room come first
+    Chunk *previous
+    void *free                          # given back: each leads to the next
+    int used
+    int fresh                           # so many places were used before
+
+cdef struct Rest:
+    rmq_mutex lock                      # guards everything here, and Marks.held
+    Piece *pieces
+    char *row                           # half a row is left there; NULL: none
+    char *names
+    int64_t names_left
+    Chunk *chunks
+    Chunk *last
+    int64_t state_size
+    int states                          # that there are
+    Queue *idle[IDLE_MAX]               # those that keep their state for a while, though nobody uses it
+    int idle_next
 
 cdef struct TableState:
     const rmq_io *io
@@ -76,7 +121,7 @@ cdef struct TableState:
     int64_t ext_file_size               # 0: no ConsumeQueueExt
     char *batch_dir                     # of batch queues; NULL: there are none
     int64_t batch_file_size
-    BatchTopics *batch_topics           # under insert_lock
+    BatchTopics *batch_topics           # atomic; NULL: none yet. Changed under insert_lock
     bint readonly
     Directory *directory                # atomic
     int64_t count                       # atomic
@@ -86,6 +131,7 @@ cdef struct TableState:
     int64_t places_left                 # how many records may be lost in all queues: what its part of the log had room for
     int64_t lacking_from                # from where on entries are lacking, log offset; INT64_MAX: none are
     rmq_mutex insert_lock
+    Rest *rest                          # of light queues
     # dispatch
     unsigned char *memory
     unsigned char **free_buffers
@@ -115,7 +161,21 @@ cdef struct TableState:
 
 
 cdef inline QueueState *state_of(const Queue *q) noexcept nogil:
+    # Of a light queue only while it is held (_rest.pxd).
     return <QueueState *> q.files
+
+
+cdef inline Marks *marks_of(const Queue *q) noexcept nogil:
+    return <Marks *> q.line_of_identity
+
+
+cdef inline Links *links_of(const Queue *q) noexcept nogil:
+    return <Links *> q.line_of_append
+
+
+cdef inline Interest **interests_of(const Queue *q) noexcept nogil:
+    # Who waits for its messages: under watch_lock; atomic for the look whether there are any.
+    return <Interest **> q.line_of_readers
 
 
 cdef inline void entry_append(QueueState *s, int64_t physical, int32_t size, int64_t tags_code) noexcept nogil:

@@ -1,12 +1,14 @@
 """Entries on their way to the device (RocketMQ: FlushConsumeQueueService). Contract in _syncing.pxd."""
 from libc.stdint cimport int64_t
 
-from rmq_store.base.io._sync cimport (RMQ_SWEEP_ALONE, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
-                                      rmq_publish32, rmq_swap32, rmq_sweep_all)
+from rmq_store.base.io._sync cimport (ENOMEM, RMQ_SWEEP_ALONE, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_sweep_all)
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._entries cimport entries_note_unsynced
-from rmq_store.queues.consumequeue._files cimport NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_sync, files_sync_dirs
+from rmq_store.queues.consumequeue._files cimport (NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_sync, files_sync_base,
+                                                   files_sync_dirs)
+from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue
 
@@ -43,9 +45,17 @@ cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) no
 cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
     # Of one queue, beside others: what a device makes of several syncs at a time is one.
     cdef Syncing *x = <Syncing *> ctx
+    cdef QueueState *s = state_hold(x.t, x.queues[i])
+    cdef int rc
+    if s == NULL:
+        return -ENOMEM
+    rc = _sync_held(x, x.queues[i], s)
+    state_let(x.t, x.queues[i])
+    return rc
+
+
+cdef int _sync_held(Syncing *x, Queue *q, QueueState *s) noexcept nogil:
     cdef TableState *t = x.t
-    cdef Queue *q = x.queues[i]
-    cdef QueueState *s = state_of(q)
     cdef int64_t to
     cdef int base_dirs = 0, ext_dirs = 0, rc
     rmq_mutex_lock(&t.sync_lock)
@@ -103,7 +113,6 @@ cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     x.pages_min = pages_min
     x.many = _many(chain)
     x.base_dirs = x.ext_dirs = 0
-    x.queues[0] = NULL
     while chain != NULL and rc >= 0:
         n = 0
         while chain != NULL and n < SYNC_AT_ONCE:       # a queue is entered in no other chain before its turn
@@ -111,10 +120,10 @@ cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
             chain = state_of(chain).next_unsynced
             n += 1
         rc = rmq_sweep_all(n, _sync_queue, &x, t.cache.capacity // 2, NULL)
-    if rc >= 0 and x.base_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).entries, x.base_dirs)
-    if rc >= 0 and x.ext_dirs != 0:
-        rc = files_sync_dirs(t.cache, &state_of(x.queues[0]).ext, x.ext_dirs)
+    if rc >= 0:
+        rc = files_sync_base(t.cache, t.dir, x.base_dirs)
+    if rc >= 0:
+        rc = files_sync_base(t.cache, t.ext_dir, x.ext_dirs)
     if rc < 0:
         t.sync_error = rc
     return rc

@@ -1,13 +1,14 @@
 """Search of a queue by store time (RocketMQ: getOffsetInQueueByTime). Contract in _time.pxd."""
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EIO, rmq_load
+from rmq_store.base.io._sync cimport EIO, ENOMEM, rmq_load
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._batches cimport batches_by_time, queue_batched
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_file_at, queue_file_count, queue_read
-from rmq_store.queues.consumequeue._state cimport TableState, state_of
+from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
 
 cdef enum:
     BLOCK_UNITS = 64
@@ -175,14 +176,20 @@ cdef int64_t _bound(Search *x, int64_t timestamp, int64_t physical_min, TimeRule
 cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
                                   StoreTime store_time, void *ctx) noexcept nogil:
     # A file that is deleted under the search is no error: the queue begins later now, and is searched again.
+    cdef QueueState *s
     cdef int64_t first, found
     if queue_batched(q):        # 4.9 has no batch queues
         return batches_by_time(<TableState *> t, q, state_of(q), timestamp, rule == TIME_UPPER)
+    s = state_hold(<TableState *> t, q)
+    if s == NULL:
+        return -ENOMEM
     while True:
-        first = rmq_load(&state_of(q).entries.first)
+        first = rmq_load(&s.entries.first)
         found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
-        if found >= 0 or first == rmq_load(&state_of(q).entries.first):
-            return found
+        if found >= 0 or first == rmq_load(&s.entries.first):
+            break
+    state_let(<TableState *> t, q)
+    return found
 
 
 cdef int64_t _offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,

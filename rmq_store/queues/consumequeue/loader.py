@@ -12,6 +12,7 @@ by name is for the others, so whatever is said about a file is said here.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad, foreign
@@ -24,6 +25,7 @@ _TOPIC = re.compile(rb"[%|A-Za-z0-9_-]+").fullmatch
 _QUEUE_ID = re.compile(rb"0|[1-9][0-9]{0,9}").fullmatch
 _FILE = re.compile(rb"[0-9]{20}").fullmatch
 _QUEUE_ID_MAX = 0x7FFFFFFF
+TOPICS_AT_ONCE = 1024
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
@@ -48,12 +50,7 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     if table.ext_file_size > 0 and table.ext_dir:
         ext = {(topic, queue_id): path for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
     emptied: list[Emptied] = []
-    topics = list(_topic_dirs(os.fsencode(table.dir)))
-    if table.ext_file_size == 0:
-        linked = {topic.name for topic in topics if topic.is_symlink()}
-        odd = set(table.add_plain([topic.name for topic in topics if topic.name not in linked], _highest(table.file_size)))
-        topics = [topic for topic in topics if topic.name in odd or topic.name in linked]
-    for topic, queue_id, path in _queues_in(topics):
+    for topic, queue_id, path in _queues_in(_odd_topics(table)):
         try:
             beside = ext.get((topic, queue_id))
             ext_starts = [] if beside is None else _files(beside, "consumequeue_ext_file_size_bytes", table.ext_file_size)[0]
@@ -113,6 +110,18 @@ def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, to
             on_damage(error)
 
 
+def _odd_topics(table: QueueTableOwner) -> Iterator["os.DirEntry[bytes]"]:
+    """Topics to look at name by name; the table is told of the others, some at a time, so that the names of a hundred thousand
+    are never all in memory."""
+    topics = _topic_dirs(os.fsencode(table.dir))
+    if table.ext_file_size > 0:
+        yield from topics
+    while some := list(islice(topics, TOPICS_AT_ONCE)):
+        linked = {topic.name for topic in some if topic.is_symlink()}
+        odd = set(table.add_plain([topic.name for topic in some if topic.name not in linked], _highest(table.file_size)))
+        yield from (topic for topic in some if topic.name in odd or topic.name in linked)
+
+
 def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None]:
     """_files of one queue, without a gap. A listing is of no one moment: files that another process makes and deletes meanwhile
     may look like damage, but not twice like the same one. Raises CorruptionError."""
@@ -133,11 +142,16 @@ def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 def _topic_dirs(base: bytes) -> Iterator["os.DirEntry[bytes]"]:
-    for topic in _entries(base):
-        if topic.is_dir() and _TOPIC(topic.name):
-            yield topic
-        else:
-            _leave(topic.path, "it is not the directory of a topic")
+    try:
+        entries = os.scandir(base)
+    except FileNotFoundError:
+        return
+    with entries:
+        for topic in entries:
+            if topic.is_dir() and _TOPIC(topic.name):
+                yield topic
+            else:
+                _leave(topic.path, "it is not the directory of a topic")
 
 
 def _queues_in(topics: Iterable["os.DirEntry[bytes]"]) -> Iterator[tuple[bytes, int, bytes]]:

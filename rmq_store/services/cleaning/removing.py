@@ -17,6 +17,7 @@ from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.errors import ArgumentIllegal
 from rmq_store.events import Event, emit
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -68,7 +69,10 @@ def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, t
         if topic in wanted - stay:
             offsets.remove(group, topic)
     for topic in wanted - stay:
-        table.remove(topic)
+        try:
+            table.remove(topic)
+        except ArgumentIllegal:         # messages came meanwhile: it stays, as its batch queues need the entry
+            done.kept.extend((topic, queue_id) for _, other, queue_id, _ in rows if other == topic)
     table.flush()
     offsets.flush()
     _tell(store, done)

@@ -33,7 +33,7 @@ class Consuming:
     def __init__(self, files: ControlFiles, root: str, compat: str, readonly: bool, flush_log: Callable[[], object],
                  filters: Callable[[], ConsumerFilters], light: bool = False,
                  topics_changed: Callable[[frozenset[str]], object] | None = None,
-                 batches: Callable[[str, bool], object] | None = None) -> None:
+                 batches: Callable[[str, str], object] | None = None) -> None:
         """topics_changed, batches: see TopicTable."""
         self._batches = batches
         self._light = light

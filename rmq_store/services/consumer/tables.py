@@ -95,12 +95,7 @@ class _Table:
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes or changes an entry; fields by RocketMQ's names. Returns it. Raises StoreNotWriteable, ValueError."""
-        if self._readonly:
-            raise StoreNotWriteable(self._file.path)
-        unknown = [f for f in fields if f not in self._defaults]
-        if not name or unknown:
-            raise ValueError(f"{self.key} has no {unknown[0]}: there are {', '.join(sorted(self._defaults))}" if unknown
-                             else f"an entry of {self.key} needs a name")
+        self._check(name, fields)
         with self._lock:
             before = self._entries.get(name)
             entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | fields
@@ -111,6 +106,14 @@ class _Table:
         if entry != before:
             self._announce()
         return dict(entry)
+
+    def _check(self, name: str, fields: Mapping[str, object]) -> None:
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        unknown = [f for f in fields if f not in self._defaults]
+        if not name or unknown:
+            raise ValueError(f"{self.key} has no {unknown[0]}: there are {', '.join(sorted(self._defaults))}" if unknown
+                             else f"an entry of {self.key} needs a name")
 
     def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
         """Makes or changes entries and writes them at once: durable when it returns. Raises OSError, StoreClosed: then none has
@@ -204,9 +207,10 @@ class TopicTable(_Table):
 
     def __init__(self, file: ConfigFile, *, compat: str, readonly: bool,
                  changed: Callable[[frozenset[str]], object] | None = None,
-                 batches: Callable[[str, bool], object] | None = None) -> None:
-        """changed: called with compacted() after entries changed. batches: called with a topic and whether it has batch queues
-        from now on; it raises where it cannot."""
+                 batches: Callable[[str, str], object] | None = None) -> None:
+        """changed: called with compacted() after entries changed. batches: called with a topic, and with "take" before its
+        entry says that it has batch queues, "open" when that is durable, "drop" where it is not, or before the entry goes; it
+        raises where it cannot."""
         self._policies = changed
         self._batches = batches
         super().__init__(file, compat=compat, readonly=readonly)
@@ -235,51 +239,58 @@ class TopicTable(_Table):
         if kind not in QUEUE_TYPES:
             raise illegal("kind", kind, "give 'BatchCQ' or 'SimpleCQ'")
         known = (self.get(name) or {}).get("attributes")
-        entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"queue.type": kind})
-        self.flush()
-        return entry
+        fields = {"attributes": (known if isinstance(known, dict) else {}) | {"queue.type": kind}}
+        self._check(name, fields)
+        if known == fields["attributes"]:
+            self.flush()
+        else:
+            self.write_entries({name: fields})
+        return self.get(name) or {}
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
-        may = "attributes" in fields and "attributes" in self._defaults and not self._readonly
-        if not may or not self._take_type(name, fields):
+        if self._readonly or not self._changes_type(name, fields):
             return super().set(name, **fields)
-        try:
-            entry = super().set(name, **fields)
-            self.flush()        # batch queues are no store's that does not say that it has them
-            return entry
-        except BaseException:
-            self._forget_type(name)
-            raise
+        self._check(name, fields)
+        self.write_entries({name: fields})      # batch queues are no store's that does not say that it has them
+        return self.get(name) or {}
 
     def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
         taken: list[str] = []
         try:
-            taken.extend(name for name, fields in entries.items() if "attributes" in fields and self._take_type(name, fields))
+            for name, fields in entries.items():
+                if self._changes_type(name, fields):
+                    self._take_type(name, fields)
+                    taken.append(name)
             super().write_entries(entries)
         except BaseException:
             for name in taken:
-                self._forget_type(name)
+                if queue_type(self.get(name)) != "BatchCQ":     # else another call made it so meanwhile
+                    self._tell_type(name, "drop")
             raise
+        for name in taken:
+            self._tell_type(name, "open")
 
     def remove(self, name: str) -> bool:
-        if queue_type(self.get(name)) == "BatchCQ" and self._batches is not None and not self._readonly:
-            self._batches(name, False)
+        """Forgets an entry; False where there is none. Raises StoreNotWriteable, and ArgumentIllegal where the topic has batch
+        queues with messages: the store could not be opened without the entry."""
+        if queue_type(self.get(name)) == "BatchCQ" and not self._readonly:
+            self._tell_type(name, "drop")
         return super().remove(name)
 
-    def _forget_type(self, name: str) -> None:
-        if self._batches is not None:
-            self._batches(name, False)
+    def _changes_type(self, name: str, fields: Mapping[str, Any]) -> bool:
+        return ("attributes" in fields and "attributes" in self._defaults
+                and queue_type(self.get(name)) != queue_type(fields))
 
-    def _take_type(self, name: str, fields: Mapping[str, Any]) -> bool:
-        """Before an entry changes: the type of a topic's queues never does. True where they become batch queues."""
+    def _take_type(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Before an entry changes: the queues of a topic become batch queues, or keep their type for ever."""
         before, now = queue_type(self.get(name)), queue_type(fields)
-        if before == now:
-            return False
         if before == "BatchCQ" or now not in QUEUE_TYPES:
             raise illegal("queue.type", now, f"the queues of {name} are {before}, which never changes: use another topic")
+        self._tell_type(name, "take")
+
+    def _tell_type(self, name: str, step: str) -> None:
         if self._batches is not None:
-            self._batches(name, True)
-        return True
+            self._batches(name, step)
 
     def compacted(self) -> frozenset[str]:
         """The topics whose cleanup policy is COMPACTION: frozenset of str."""

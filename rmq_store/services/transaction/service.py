@@ -91,7 +91,7 @@ class Transactions:
     def prepare(self, store: "StoreWait", topic: str, body: Any, group: str, *, queue_id: int, tags: str | None,
                 keys: str | Iterable[str] | None, properties: Mapping[str, str] | bytes | None, wait: bool | None,
                 **fields: Any) -> Half:
-        if topic in store.batch_topics:
+        if store._has_batch_queues(topic):
             raise MessageIllegal(f"{topic} has batch queues, in which readers find inner batches alone, and an inner batch is "
                                  "part of no transaction: use another topic")
         options = store.options
