@@ -1,13 +1,13 @@
 """What a compaction topic costs: to feed its compaction log, to compact it, to find a key in it; what puts notice of the job.
 
---count messages of --body bytes with --keys keys go into one queue. `feed_mb_s` and `feed_cpu_ns` are of the feeder, which
-copies flushed messages into the compaction log: bytes of records a second, and processor time a message. `compact_cpu_mb_s` is
-what a compaction reads in a second of processor time, `compact_mb_s` in a second on the clock: the job rests as long as
-it works. `cpu_ns` is its processor time for each message that it reads. `find_ms` is one query_key for the oldest key of the
-compaction log, after the log of the store was cleaned; it reads that log from its end. Then one thread puts messages of 100
-bytes into another topic while a compaction runs (`put_ns`, `pause_us`), and as long without one (`put_without_ns`,
-`pause_without_us`): the median put, and the longest. A machine on which others work makes pauses of its own: look at
-`load_average`.
+--count messages of --body bytes with --keys keys go into one queue, behind a fifth as many that are alone with their keys.
+`feed_mb_s` and `feed_cpu_ns` are of the feeder, which copies flushed messages into the compaction log: bytes of records a
+second, and processor time a message. `compact_cpu_mb_s` is what a compaction reads in a second of processor time,
+`compact_mb_s` in a second on the clock: the job rests as long as it works. `cpu_ns` is its processor time for each message
+that it reads. `find_ms` is one query_key for the oldest key of the compaction log, after the log of the store was cleaned; it
+reads that log from its end. Then one thread puts messages of 100 bytes into another topic while a compaction runs (`put_ns`,
+`pause_us`), and as long without one (`put_without_ns`, `pause_without_us`): the median put, and the longest. A machine on
+which others work makes pauses of its own: look at `load_average`.
 
     python -m bench.load.compaction --count 1000000 --body 200
 """
@@ -23,12 +23,13 @@ from rmq_store import MessageStore
 from rmq_store.bench.children import in_child
 from rmq_store.bench.runner import scratch
 
-SIZES: dict[str, Any] = {"compaction_file_size_bytes": 32 << 20, "compaction_cq_file_size_bytes": 4 << 20}
+SIZES: dict[str, Any] = {"segment_size_bytes": 64 << 20, "compaction_file_size_bytes": 32 << 20,
+                         "compaction_cq_file_size_bytes": 4 << 20}
 
 
-def _fill(store: MessageStore, count: int, body: int, keys: int) -> None:
+def _fill(store: MessageStore, count: int, body: int, keys: int, name: str = "key") -> None:
     for i in range(0, count, 1000):
-        store.put_many("C", [{"body": b"x" * body, "keys": f"key-{(i + k) * 7919 % keys}"}
+        store.put_many("C", [{"body": b"x" * body, "keys": f"{name}-{(i + k) * 7919 % keys}"}
                              for k in range(min(1000, count - i))])
     store.flush()
     store.wait_dispatched()
@@ -43,7 +44,7 @@ def _open(path: Path, keyed: bool = True) -> MessageStore:
 
 def _job(path: Path, count: int, body: int, keys: int) -> dict[str, Any]:
     with _open(path) as store:
-        store.put("C", b"x" * body, keys="oldest")
+        _fill(store, count // 5, body, count // 5, "once")
         _fill(store, count, body, keys)
         wall, cpu = time.perf_counter(), time.thread_time()
         store._compactions.feed(store)
@@ -60,7 +61,7 @@ def _job(path: Path, count: int, body: int, keys: int) -> dict[str, Any]:
         store.clean(hours=0, pace_ms=0)
         if store._queues_of("C")[0][1] > 0:         # else all of it is in one file of the log, and in the index
             wall = time.perf_counter()
-            assert [m.queue_offset for m in store.query_key("C", "oldest")] == [0]
+            assert [m.queue_offset for m in store.query_key("C", "once-0")] == [0]
             row |= {"find_ms": round((time.perf_counter() - wall) * 1e3, 1),
                     "searched_mb": round(store.compaction_states("C")[0].size / 1e6, 1)}
         return row

@@ -195,7 +195,7 @@ def test_a_position_of_another_queue_brings_no_deleted_key_back(tmp_path):
     with made(tmp_path / "s", 0) as store:
         store.put("C", b"x", keys="dead")
         store.put("C", b"", keys="dead")
-        put(store, 2, 150)
+        put(store, 2, 80)
         positions = disk.Positions.of(store._files, store.path)
         positions.set("C", 0, 30)       # of a queue of the same name, which was deleted while the process was killed
         store.compact("C")
@@ -276,7 +276,7 @@ def test_a_write_that_failed_for_want_of_space_is_tried_again_and_synced(tmp_pat
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_compaction_that_fails_gives_its_space_back(tmp_path, code):
     probe = ProbeIo()
-    with made(tmp_path / "s", 300, io=probe) as store:
+    with made(tmp_path / "s", 100, io=probe) as store:
         expected, content = values(store), [content_of(f) for f in pair_files(store.path, "compactionLog")]
         probe.fail("pwrite", 1, code, path="/compacting/")
         with pytest.raises(OSError):
@@ -288,7 +288,7 @@ def test_a_compaction_that_fails_gives_its_space_back(tmp_path, code):
 
 
 def test_a_replacement_whose_name_was_not_synced_is_not_believed(tmp_path, monkeypatch):
-    with made(tmp_path / "s", 300) as store:
+    with made(tmp_path / "s", 100) as store:
         expected, real, failed = values(store), store._files.sync_dir, []
         def sync_dir(path):
             if path.endswith("/compaction") and not failed:
@@ -310,7 +310,7 @@ def test_a_replacement_whose_name_was_not_synced_is_not_believed(tmp_path, monke
 
 @pytest.mark.parametrize("how", ["closed", "put aside"])
 def test_a_compaction_counts_no_more_once_its_queue_has_changed(tmp_path, monkeypatch, how):
-    with made(tmp_path / "s", 300) as store:
+    with made(tmp_path / "s", 100) as store:
         log = store._compactions._log("C", 0, True)
         content = [content_of(f) for f in pair_files(store.path, "compactionLog")]
         real = type(log)._copy
@@ -330,13 +330,13 @@ def test_a_compaction_counts_no_more_once_its_queue_has_changed(tmp_path, monkey
 
 
 def test_damaged_positions_are_put_aside(tmp_path):
-    with made(tmp_path / "s", 300) as store:
+    with made(tmp_path / "s", 100) as store:
         store.compact("C")
         expected = values(store)
     for name in ("position-checkpoint", "position-checkpoint.bak"):
         (tmp_path / "s/compaction" / name).write_text("{")
     with model.open_store(tmp_path / "s") as store:
-        put(store, 300, 100)
+        put(store, 100, 60)
         assert store.compact("C") and values(store).keys() == expected.keys()
         assert disk.Positions.of(store._files, store.path).get("C", 0) > 0
     assert {f for f in os.listdir(tmp_path / "s/.salvage") if f.startswith("position")} == {

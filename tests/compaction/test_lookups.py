@@ -28,9 +28,9 @@ def store(tmp_path):
     with made(tmp_path / "s", 0) as store:
         store.put("C", b"1", keys="alone", tags="a")
         store.put("C", b"2", keys="two words", properties={"UNIQ_KEY": "U2"})
-        put(store, 2, 300)
+        put(store, 2, 118)
         store.compact("C")
-        assert clean(store) > 100
+        assert clean(store) > 30
         yield store
 
 
@@ -73,7 +73,7 @@ def test_by_key_of_a_follower_and_after_a_change_of_the_policy(store):
 
 def test_views_of_a_search_outlive_compactions(store):
     held = store.query_key("C", "alone")[0]
-    put(store, 302, 200)
+    put(store, 120, 60)
     store.compact("C")
     assert bytes(held.body) == b"1" and held.keys == "alone"
 
@@ -88,7 +88,7 @@ def test_a_damaged_record_is_passed_over(tmp_path, store):
 def test_an_id_of_a_message_that_left_the_log_finds_nothing(tmp_path):
     with made(tmp_path / "s", 0) as store:
         gone = store.put("C", b"1", keys="alone").msg_id
-        put(store, 1, 200)
+        put(store, 1, 60)
         clean(store)
         assert store.message_by_id(gone) is None and [bytes(m.body) for m in store.query_key("C", "alone")] == [b"1"]
 
@@ -129,7 +129,7 @@ def test_states(store):
 
 def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(tmp_path, store):
     assert store.compact("C", dry_run=True) == []
-    put(store, 302, 200)
+    put(store, 120, 60)
     store._compactions.feed(store)
     def files():
         return {os.path.join(place, f): content_of(os.path.join(place, f))
@@ -156,7 +156,7 @@ def test_stat_shows_compaction_logs(store, rmqstore, json_lines):
 
 
 def test_topics_compact_dry_run(store, rmqstore, json_lines):
-    put(store, 302, 200)
+    put(store, 120, 60)
     store._compactions.feed(store)
     code, out, err = rmqstore("topics", "compact", store.path, "-n", *OPTIONS)
     assert code == 0 and out.startswith("would compact  C/0  keeps "), err
@@ -189,7 +189,7 @@ def test_get_and_query_commands_know_the_compaction_log(store, rmqstore):
 
 
 def test_async(tmp_path):
-    made(tmp_path / "s", 300).close()
+    made(tmp_path / "s", 100).close()
 
     async def look():
         async with await AsyncMessageStore.open(tmp_path / "s", _services=False, **model.SMALL) as store:
