@@ -199,3 +199,22 @@ def test_async(tmp_path):
 
     (state,) = asyncio.run(look())
     assert state.compacted_to > 0 and json.dumps(state._asdict())
+
+
+def test_the_view_of_spark(store):
+    """Without a JVM: the partitions, and the rows that a worker makes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from rmq_store.spark.options import ReadOptions
+    from rmq_store.spark.schema import columns_of
+    from rmq_store.spark.views import plan_view, read_view
+    put(store, 0, 30, queue_id=3)
+    store._compactions.feed(store)
+    options = ReadOptions.parse({"path": store.path, "view": "compaction", "subscribe": "C"})
+    parts = plan_view(options)
+    assert len(parts) == 2
+    rows = [row for part in parts
+            for row in pyarrow.Table.from_batches(read_view(part, options, columns_of(options))).to_pylist()]
+    expected = {(m.queue_id, m.queue_offset, m.keys, bytes(m.body)) for m in store.scan("C")}
+    only_here = {row for row in expected if row[0] == 0 and row[1] < store._queues_of("C")[0][1]}
+    found = {(row["queueId"], row["queueOffset"], row["keys"], row["body"]) for row in rows}
+    assert only_here <= found <= expected and dict(rows[0]["properties"])["KEYS"] == "alone" and len(found) == len(rows)
