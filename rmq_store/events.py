@@ -193,7 +193,8 @@ class Event(Enum):
     COMPACTED = "compaction", _INFO, (
         "compacted topic %(topic)s, queue %(queue_id)d of %(path)s: %(kept)d of %(count)d messages are the newest of a key")
     COMPACTION_FILE_ASIDE = "compaction", _WARNING, (
-        "a file of a compaction log disagrees with the queue, or lacks its other half; it was moved or copied to %(path)s")
+        "a file of the compaction logs is damaged, disagrees with the queue, or lacks its other half; it was moved or copied "
+        "to %(path)s")
 
     # putting, flushing, dispatching
     PUT_LOCK_HELD_LONG = "commitlog", _WARNING, (

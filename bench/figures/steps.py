@@ -50,6 +50,7 @@ STEPS: tuple[Step, ...] = (
     _driver("fence", 0.5, "how long a failed sync takes to reach everybody who waits"),
     _driver("filter", 0.8, "how many queue entries a second a SQL92 filter passes, beside RocketMQ's evaluator"),
     _driver("timers", 2, "a million timer messages that wait, and a second in which 100,000 are due", "--turns", "3"),
+    _driver("compaction", 1, "to feed and to compact a compaction topic, and what puts notice of it"),
     _driver("uring_steps", 0.5, "what each means of io_uring is worth"),
     _driver("put_lock", 1.5, "mutex, spin and adaptive as the put lock", "--reps", "1"),
     Step("micro", 1, ("bench.micro",), "single calls beside a yardstick of pure Python"),

@@ -3,7 +3,7 @@ from typing import Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.timing import AsyncTimers
-from rmq_store.services.compaction.service import Compacted
+from rmq_store.services.compaction.service import Compacted, CompactionState
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
 
@@ -47,9 +47,13 @@ class AsyncHooks(AsyncTimers):
         the last one, in the loop's thread. Where that may be much, call its `refresh` in a thread (asyncio.to_thread) first."""
         return await in_own_thread(lambda: self.store.table(topic, keys_max=keys_max))
 
-    async def compact(self, topic: str | None = None) -> list[Compacted]:
+    async def compact(self, topic: str | None = None, *, dry_run: bool = False) -> list[Compacted]:
         """As MessageStore.compact."""
-        return await in_own_thread(lambda: self.store.compact(topic))
+        return await in_own_thread(lambda: self.store.compact(topic, dry_run=dry_run))
+
+    async def compaction_states(self, topic: str | None = None) -> list[CompactionState]:
+        """As MessageStore.compaction_states."""
+        return await in_own_thread(lambda: self.store.compaction_states(topic))
 
     async def dispatchers(self) -> list[DispatcherState]:
         """As MessageStore.dispatchers."""

@@ -38,6 +38,8 @@ EXITS: dict[str, dict[int, str]] = {
     "get": {FINE: "the command showed a message", FINDINGS: "the topic or the queue has no such message", **_READ},
     "tail": {FINE: "the command showed --count messages, or the time of --for is over", **_READ,
              CANNOT_OPEN: f"{_NO_STORE_TO_READ}, or the log of the store ends before its queues do"},
+    "table": {FINE: "the command showed a key", FINDINGS: "the topic has no such key, or no key with a value", **_READ,
+              CANNOT_OPEN: f"{_NO_STORE_TO_READ}, or the topic has more keys than --keys-max", CORRUPT: _TABLES},
     "query": {FINE: "the command found a message", FINDINGS: "the command found no message", **_READ},
     "stat": {FINE: "the store was closed cleanly, or it is open; or --watch ended", FINDINGS: "the store needs recovery, which "
              "the next open for writing does", **_READ},

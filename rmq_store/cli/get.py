@@ -69,13 +69,18 @@ def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
     ends: list[str] = []
     walks = [_walk(store, args, queue, ends) for queue in queues_of(store, args.topic, args.queue)]
     taken = 0
-    for message in itertools.islice(heapq.merge(*walks, key=lambda message: message.offset), args.count):
+    for message in itertools.islice(heapq.merge(*walks, key=_order), args.count):
         _line(message, args, out)
         taken += 1
     if taken == 0:
         for end in ends[:NAMES_SHOWN]:
             out.say(end)
     return FINE if taken else FINDINGS
+
+
+def _order(message: Any) -> tuple[int, int]:
+    """The order of the log; the offset alone says nothing of a message out of a compaction log."""
+    return message.store_timestamp, message.offset
 
 
 def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> Iterator[Any]:

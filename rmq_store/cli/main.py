@@ -33,6 +33,7 @@ COMMANDS = {
     "put": "store the lines of standard input, or of a file, as messages",
     "get": "show the messages of a topic or of one queue, from an offset on",
     "tail": "show the messages of a topic or of one queue as they arrive",
+    "table": "show a topic as a table: the newest message of each key",
     "query": "find messages by key, unique key, message id, log offset or time",
     "stat": "show the contents of a store, and how far it is flushed and dispatched",
     "offsets": "show the offsets of consumer groups, or move the offset of one group",

@@ -8,6 +8,7 @@ of the two it shows, and why.
 import argparse
 import dataclasses
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +16,9 @@ from typing import Any
 from rmq_store.cli import live
 from rmq_store.cli.common import NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
-from rmq_store.cli.output import Output
+from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.services.cleaning.rules import used_percent
 
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
         stats = plain(store.stats())
         queues = [_queue(*row) for row in store._queue_rows(args.topic)]
-        delays, dispatchers = store.delay_levels(), store.dispatchers()
+        delays, dispatchers, compactions = store.delay_levels(), store.dispatchers(), _compactions(store, args)
         if args.topic is not None and not queues:
             args.queue = None
             say_unknown(store, args)
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.record({"kind": "delay_level", **level._asdict()})
         for one in dispatchers:
             out.record({"kind": "dispatcher", "name": one.name, "offset": one.offset, "behind_bytes": one.behind_bytes})
+        for state in compactions:
+            out.record({"kind": "compaction", **state._asdict()})
         if figures is not None:
             out.record({"kind": "live", **figures})
     else:
@@ -75,9 +78,25 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if dispatchers:
             out.line()
             out.table(("dispatcher", "log offset", "bytes behind"), [(d.name, d.offset, d.behind_bytes) for d in dispatchers])
+        if compactions:
+            out.line()
+            out.table(("compaction log", "queue", "min", "max", "messages", "records", "files", "compacted to", "behind"), [
+                (c.topic, c.queue_id, c.min_offset, c.max_offset, c.messages, size_text(c.size), size_text(c.file_size),
+                 c.compacted_to, c.behind) for c in compactions])
+            for c in compactions:
+                if c.damage:
+                    out.line(f"damaged: {c.topic}/{c.queue_id}: {c.damage}")
         if figures is not None:
             live.block(figures, age, out)
     return FINDINGS if stats.get("needs_recovery") else FINE
+
+
+def _compactions(store: Any, args: argparse.Namespace) -> list[Any]:
+    try:
+        return list(store.compaction_states(args.topic))
+    except CorruptionError as error:        # of topics.json, without which the rest can be shown
+        print(f"rmqstore stat: {error}", file=sys.stderr)
+        return []
 
 
 def _watch(args: argparse.Namespace, out: Output) -> int:

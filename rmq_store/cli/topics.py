@@ -8,7 +8,7 @@ from typing import Any
 
 from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
 from rmq_store.cli.exits import FINDINGS, FINE
-from rmq_store.cli.output import Output
+from rmq_store.cli.output import Output, size_text
 from rmq_store.errors import ConfigError
 from rmq_store.services.cleaning.removing import RemovedQueues, expired_queues, is_system_topic
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "batches; the type of a topic never changes (default SimpleCQ)")
     parser.add_argument("--keep", type=NAME, action="append", default=[], metavar="TOPIC", help="for unused: keep this topic")
     parser.add_argument("-n", "--dry-run", action="store_true", help="for delete, unused and expired: only list what would be "
-                        "deleted")
+                        "deleted; for compact: only count what would stay, in the compaction logs as they are")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -91,13 +91,13 @@ def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
 
 
 def _compact(store: Any, args: argparse.Namespace, out: Output) -> int:
-    if args.dry_run:
-        raise ConfigError("topics compact has no --dry-run: give it to delete, unused and expired")
-    for done in [done for topic in args.topic or [None] for done in store.compact(topic)]:
+    kind, keeps = ("would_compact", "keeps") if args.dry_run else ("compacted", "kept")
+    for done in [done for topic in args.topic or [None] for done in store.compact(topic, dry_run=args.dry_run)]:
         if out.as_json:
-            out.record({"kind": "compacted", **done._asdict()})
+            out.record({"kind": kind, **done._asdict()})
         else:
-            out.line(f"compacted  {done.topic}/{done.queue_id}  kept {done.kept} of {done.messages} messages")
+            out.line(f"{kind.replace('_', ' ')}  {done.topic}/{done.queue_id}  {keeps} {done.kept} of {done.messages} "
+                     f"messages, {size_text(done.kept_size)} of {size_text(done.size)}")
     return FINE
 
 

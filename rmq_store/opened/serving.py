@@ -16,7 +16,7 @@ from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
 from rmq_store.services.compaction.files import queues_on_disk
-from rmq_store.services.compaction.service import Compacted, Compactions
+from rmq_store.services.compaction.service import Compacted, Compactions, CompactionState
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.filters import ConsumerFilters
@@ -163,6 +163,8 @@ class StoreServes(StoreTimers):
         CorruptionError, OSError."""
         if not self.readonly:
             return self._compactions.topics
+        if not self.options.compaction_enabled:
+            return frozenset()
         try:
             about = os.stat(os.path.join(self.path, "config", "topics.json"))
         except FileNotFoundError:
@@ -179,6 +181,20 @@ class StoreServes(StoreTimers):
             return None
         return self._compactions.read(self, topic, queue_id, offset, limit, count_max, bytes_max)
 
+    def _older_keys(self, topic: str, key: str, begin_time: int, end_time: int, count_max: int) -> list[Message]:
+        """For query_key: what the log of the store has no more."""
+        if topic not in self._compacted_topics():
+            return []
+        return self._compactions.search(self, topic, key, begin_time, end_time, count_max)
+
+    def compaction_states(self, topic: str | None = None) -> list[CompactionState]:
+        """Returns what the compaction logs of a topic, or of all compaction topics, have, and how far they are: list of
+        CompactionState. Reads the entries, not the records. Works on a read-only store too. Thread-safety: any. Raises OSError,
+        CorruptionError if topics.json is damaged."""
+        self._check_open()
+        topics = self._compacted_topics()
+        return self._compactions.states(self, topics if topic is None else topics & {topic})
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First queue offset that can be read: int; -1 if there is no such queue. Of a compaction topic it may be that of a
         message in the compaction log. RocketMQ: getMinOffsetInQueue."""
@@ -186,18 +202,23 @@ class StoreServes(StoreTimers):
         first = self._compactions.first(topic, queue_id) if low > 0 and topic in self._compacted_topics() else -1
         return min(low, first) if first >= 0 else low
 
-    def compact(self, topic: str | None = None) -> list[Compacted]:
+    def compact(self, topic: str | None = None, *, dry_run: bool = False) -> list[Compacted]:
         """Compacts the queues of a compaction topic, or of all, now: of all messages but those in the newest file of a queue's
-        compaction log, the newest of each key stays. Returns what was compacted: list of (topic, queue_id, messages, kept).
+        compaction log, the newest of each key stays. Returns what was compacted: list of Compacted(topic, queue_id, messages,
+        kept, size, kept_size), sizes in bytes of records. dry_run: reads the compaction logs as they are, changes nothing, and
+        returns what a compaction would do; works on a read-only store too.
 
         The store does this every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
         Raises StoreStateError if the topic has another cleanup policy, CorruptionError if the compaction log is damaged,
-        OSError. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
+        OSError; queues without an error are compacted before. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
         """
-        self._check_writable()
-        if topic is not None and topic not in self._compactions.topics:
+        self._check_open() if dry_run else self._check_writable()
+        topics = self._compacted_topics()
+        if topic is not None and topic not in topics:
             raise StoreStateError(f"topic {topic} of {self.path} is not compacted: its cleanup policy is not COMPACTION, or "
                                   "the store is open with compaction_enabled=False")
+        if dry_run:
+            return self._compactions.weigh(self, topics if topic is None else (topic,))
         self._flush()
         self._wait_dispatched(None)
         return self._compactions.compact(self, topic)

@@ -141,6 +141,7 @@ def filter_setter(store: StoreServes) -> Callable[[FilterTable | None], tuple[in
 def save_values(store: StoreServes) -> None:
     """For the cleaner, before it deletes a file: the compaction logs have what is in it, and topics.json says that they count.
     Raises OSError, CorruptionError, StoreStateError."""
+    store._compactions.mark_unfed()
     if store._compactions.topics:
         store._consuming.flush()
         store._compactions.feed(store)

@@ -1,5 +1,6 @@
 """Walking through an open store: the whole log, a topic, a queue, a span of time. Any thread; nothing is changed."""
 import bisect
+import heapq
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +65,8 @@ class StoreWalks(StoreReports):
             for queue in self.queues(topic) if queue_id is None else (queue_id,):
                 yield from self._scan_queue(topic, queue, begin_time, end_time, begin)
             return
+        if topic is not None:
+            yield from self._scan_older(topic, begin_time, end_time)
         start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
         for _, _, _, message in self.log_records(start):
             if message is None or (topic is not None and message.topic != topic):
@@ -96,17 +99,32 @@ class StoreWalks(StoreReports):
     def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
                     begin: int | None) -> Iterator[Message]:
         at = self.min_offset(topic, queue_id) if begin is None else begin
-        if begin_time is not None:
-            at = max(at, self._lower_bound(topic, queue_id, begin_time))
+        bounds = self._bounds(topic, queue_id)
+        low = 0 if bounds is None else bounds[0]        # below that there may be a compaction log, in which nobody searches
+        jumps = begin_time is not None
         while True:
+            if jumps and at >= low:
+                at, jumps = max(at, self._lower_bound(topic, queue_id, begin_time or 0)), False
             result = self.get(topic, queue_id, at, 32)
             if not result.messages and result.next_offset <= at:
                 return
             for message in result:
                 if end_time is not None and message.store_timestamp > end_time:
                     return
-                yield message
+                if begin_time is None or message.queue_offset >= low or message.store_timestamp >= begin_time:
+                    yield message
             at = result.next_offset
+
+    def _scan_older(self, topic: str, begin_time: int | None, end_time: int | None) -> Iterator[Message]:
+        """Of a compaction topic, what the log has no more: in the order of store times."""
+        def walk(queue_id: int, low: int) -> Iterator[Message]:
+            for message in self._scan_queue(topic, queue_id, begin_time, end_time, None):
+                if message.queue_offset >= low:
+                    return
+                yield message
+
+        yield from heapq.merge(*(walk(queue_id, low) for queue_id, low, _ in self._queues_of(topic)
+                                 if self.min_offset(topic, queue_id) < low), key=lambda message: message.store_timestamp)
 
     def topics(self) -> list[str]:
         """Returns the topics that have or had messages, sorted: list of str."""

@@ -14,6 +14,9 @@ VIEWS: dict[str, dict[str, str]] = {
     "messages": MESSAGES,
     "consumequeue": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT",
                      "physicalOffset": "BIGINT", "size": "INT", "tagsCode": "BIGINT"},
+    "compaction": {name: MESSAGES[name] for name in (
+        "brokerName", "topic", "queueId", "queueOffset", "keys", "tags", "body", "properties", "bornTimestamp",
+        "storeTimestamp", "flag", "sysFlag", "reconsumeTimes", "bodyCrc", "storeSize")},
     "index": {"brokerName": "STRING", "file": "STRING", "entry": "INT", "slot": "INT", "keyHash": "INT",
               "physicalOffset": "BIGINT", "timeDiff": "INT", "prev": "INT"},
     "queues": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "minOffset": "BIGINT", "maxOffset": "BIGINT",

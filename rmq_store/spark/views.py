@@ -17,7 +17,9 @@ from rmq_store.codec._layout import (
 from rmq_store.codec.layout import CHECKPOINT, describe_fields, get64
 from rmq_store.errors import CorruptionError
 from rmq_store.queues.index.geometry import geometry_of
+from rmq_store.services.compaction.files import queues_on_disk
 from rmq_store.spark.arrow import open_if_there
+from rmq_store.spark.compacted import compaction_rows
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, snapshot_ends
 from rmq_store.spark.schema import arrow_schema
@@ -47,6 +49,9 @@ def plan_view(options: ReadOptions) -> list[tuple[Any, ...]]:
             wanted = [(t, q, d) for t, q, d in queues(broker.root) if _topic_wanted(options, broker, t, q)]
             each = max(1, -(-len(wanted) // max(16, options.min_partitions or 0)))
             parts += [(Task(broker, tuple(wanted[i:i + each])),) for i in range(0, len(wanted), each)]
+        elif options.view == "compaction":
+            parts += [(Task(broker, ((topic, queue_id),)),) for topic, queue_id in queues_on_disk(broker.root)
+                      if _topic_wanted(options, broker, topic, queue_id)]
         elif options.view == "index":
             paths = index_files(broker.root)
             each = max(1, -(-len(paths) // 16))
@@ -64,8 +69,8 @@ def read_view(part: tuple[Any, ...], options: ReadOptions, columns: dict[str, st
     if options.view == "errors":
         rows = _errors(part, options)
     else:
-        makers = {"consumequeue": _consumequeue, "index": _index, "queues": _queues, "files": _files,
-                  "checkpoint": _checkpoint}
+        makers = {"consumequeue": _consumequeue, "compaction": compaction_rows, "index": _index, "queues": _queues,
+                  "files": _files, "checkpoint": _checkpoint}
         rows = (row for task in part for row in makers[options.view](task, options))
     for made in rows:
         names = list(made)

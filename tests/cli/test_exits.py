@@ -27,6 +27,8 @@ RUNS = {
     ("get", 4): "wrong_size -t T",
     ("tail", 0): "good -t T -i 0 --for 0", ("tail", 2): "gap -t T --for 0", ("tail", 3): "NEW -t T --for 0",
     ("tail", 4): "wrong_size -t T --for 0",
+    ("table", 0): "good T", ("table", 1): "good none", ("table", 2): "gap T", ("table", 3): "NEW T",
+    ("table", 4): "wrong_size T",
     ("query", 0): "good -t T -k k1", ("query", 1): "good -t T -k none", ("query", 2): "gap --offset 0",
     ("query", 3): "NEW --offset 0", ("query", 4): "wrong_size --offset 0",
     ("stat", 0): "good", ("stat", 1): "killed", ("stat", 2): "gap", ("stat", 3): "NEW", ("stat", 4): "wrong_size",

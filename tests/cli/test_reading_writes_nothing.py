@@ -19,7 +19,7 @@ COMMANDS = [
     ["scrub", "{}", "--rate", "0"], ["repair", "{}", "--dry-run"], ["repair", "{}", "--dry-run", "--restore"],
     ["clean", "{}", "--hours", "0", "--dry-run"], ["topics", "list", "{}"], ["topics", "delete", "{}", "-t", "T", "--dry-run"],
     ["topics", "expired", "{}", "--dry-run"], ["topics", "unused", "{}", "--keep", "U", "--dry-run"], ["groups", "list", "{}"],
-    ["filters", "list", "{}"],
+    ["filters", "list", "{}"], ["table", "{}", "T"], ["topics", "compact", "{}", "--dry-run"],
     ["transactions", "{}"],
     ["timers", "{}"],
     ["offsets", "show", "{}"], ["offsets", "lag", "{}", "-g", "G"], ["config", "show", "{}"], ["doctor", "{}", "--no-measure"],

@@ -114,9 +114,9 @@ def test_a_full_disk_is_tried_again(store, monkeypatch):
 def test_a_map_without_room_keeps_the_rest(tmp_path):
     with model.open_store(tmp_path / "s", compaction_map_bytes=4096) as store:
         store.topic_table.set_cleanup_policy("C", "COMPACTION")
-        put(store, 0, 600, keys=200)
+        put(store, 0, 240, keys=100)
         expected = {key: bytes(m.body) for key, m in store.table("C").items()}
-        kept = [done.kept for _ in range(12) for done in store.compact("C")]
+        kept = [done.kept for _ in range(6) for done in store.compact("C")]
         assert len(kept) > 1 and kept == sorted(kept, reverse=True)     # each time a part
         gone(store)
         assert {key: bytes(m.body) for key, m in store.table("C").items()} == expected
@@ -135,7 +135,7 @@ def test_a_message_that_fits_no_file(store):
         small.flush()
         small.wait_dispatched(10)
         with pytest.raises(errors.StoreStateError, match="larger than a file of its compaction log"):
-            log.feed(small)
+            log.feed(small, 0, 1)
 
 
 def test_a_topic_of_another_policy_is_refused(store):
@@ -328,7 +328,7 @@ def test_a_follower_reads_what_is_compacted_meanwhile(tmp_path, store):
     gone(store)
     with MessageStore.open(store.path, readonly=True, follow=True, **model.SMALL) as follower:
         table = follower.table("C")
-        for begin in range(150, 600, 75):
+        for begin in range(150, 375, 75):
             put(store, begin, 75)
             store.compact()
             gone(store)
@@ -400,10 +400,11 @@ def test_the_command_compacts(tmp_path, rmqstore):
         put(store, 0, 100)
     options = [word for name in ("compaction_file_size_bytes", "compaction_cq_file_size_bytes")
                for word in ("-o", f"{name}={model.SMALL[name]}")]
+    dry = rmqstore("topics", "compact", tmp_path / "s", "-n", *options)
     code, out, err = rmqstore("topics", "compact", tmp_path / "s", *options)
     assert code == 0 and out.startswith("compacted  C/0  kept 10 of "), err
+    assert dry[:2] == (0, "")       # nothing was fed then: the commands run no services
     assert rmqstore("topics", "compact", tmp_path / "s", "-t", "T", *options)[0] != 0
-    assert rmqstore("topics", "compact", tmp_path / "s", "-n", *options)[0] != 0
 
 
 WRITER = """
@@ -418,7 +419,7 @@ model.work(store, sent, lambda note: print(*note, flush=True))
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_killed_process(tmp_path, seed):
     root, repo = str(tmp_path / "s"), os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     process = subprocess.Popen([sys.executable, "-c", WRITER.format(repo=repo, root=root, seed=seed)], stdout=subprocess.PIPE,

@@ -205,6 +205,17 @@ def test_a_batch_needs_keys_and_a_hook_may_give_one(store):
     assert store.table("C").keys() >= {"k", "given"}
 
 
+def test_batch_queues_are_not_compacted(store):
+    store.topic_table.set_queue_type("B", "BatchCQ")
+    with pytest.raises(errors.ArgumentIllegal, match="B has batch queues"):
+        store.topic_table.set_cleanup_policy("B", "COMPACTION")
+    store.topic_table.set_cleanup_policy("B", "DELETE")
+    store.topic_table.set_cleanup_policy("C", "COMPACTION")
+    with pytest.raises(errors.ArgumentIllegal, match="C is a compaction topic"):
+        store.topic_table.set_queue_type("C", "BatchCQ")
+    store.topic_table.set_queue_type("C", "SimpleCQ")
+
+
 def test_the_policy_is_kept_and_a_damaged_file_stops_no_open(tmp_path):
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         entry = store.topic_table.set_cleanup_policy("C", "COMPACTION")

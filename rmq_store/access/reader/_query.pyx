@@ -145,7 +145,8 @@ cdef class StoreQuery(StoreGet):
 
         max_count: default query_count_max, at most query_batch_max. begin_time, end_time: store times in ms since 1970; the
         index knows them to the second. The query finds the newest messages first; the result is in log order. exact: False also
-        returns messages that only have an equal hash code, as RocketMQ's store does. Empty if index_enabled is False.
+        returns messages that only have an equal hash code, as RocketMQ's store does. Empty if index_enabled is False. Of a
+        compaction topic the result begins with what only the compaction log has (docs/compaction-topics.md).
         """
         cdef KeyRequest r
         cdef QueryResult result
@@ -184,6 +185,11 @@ cdef class StoreQuery(StoreGet):
             raise OSError(-rc, os.strerror(-rc), self.path)
         result.index_last_timestamp = r.last_timestamp
         result.index_last_offset = r.last_physical
+        older = getattr(self, "_older_keys", None)          # of the class that has the services
+        if older is not None and len(result.messages) < r.max:
+            there = {(m.queue_id, m.queue_offset) for m in result.messages}
+            result.messages[:0] = [m for m in older(topic, key, r.begin, r.end, r.max - len(result.messages))
+                                   if (m.queue_id, m.queue_offset) not in there]
         return result
 
     def message_by_unique_key(self, topic, unique_key):

@@ -17,18 +17,17 @@ from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport log_file_release
 from rmq_store.codec._layout cimport MAGIC_BLANK, RECORD_AT_MAGIC, RECORD_AT_PHYSICAL_OFFSET, RECORD_AT_SIZE
-from rmq_store.codec._record cimport (PropertyView, RecordView, properties_scan, rmq_put16, rmq_put32, rmq_put64)
-from rmq_store.codec._text cimport java_hash
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, rmq_put32, rmq_put64
 from rmq_store.services.compaction._places cimport is_blank
-from rmq_store.services.compaction._segments cimport (ENTRY_AT_COMPACTED, ENTRY_AT_COUNT, ENTRY_AT_QUEUE_OFFSET,
-                                                      ENTRY_AT_RESERVED, ENTRY_AT_SIZE, ENTRY_AT_STORE_TIME, ENTRY_AT_TAGS_CODE,
-                                                      ENTRY_SIZE, Segments)
+from rmq_store.services.compaction._segments cimport ENTRY_AT_COMPACTED, ENTRY_SIZE, Segments, entry_write
 
 from rmq_store import errors
 
 cdef enum:
-    ROOM = 1 << 20              # of records that are gathered for one write
+    ROOM = 4 << 20              # of records that are gathered for one write
+    ENTRIES_ROOM = 1 << 14
     AT_ONCE = 256
+    BYTES_AT_ONCE = 1 << 20
     BLANK_ROOM = 8              # size and magic code of the record that fills a file
     FULL = 1                    # the next record needs another pair
 
@@ -47,14 +46,16 @@ cdef class PairWriter:
     cdef unsigned char *entries
     cdef int64_t room, entry_room
     cdef readonly object path
+    cdef bint ordered                       # records are on the device before their entries are written
+    cdef readonly bint sync_failed
 
-    def __init__(self, IoTable io not None, path, log_fd, entry_fd, start, log_size, entry_size, count, end):
-        self.io, self.path, self.log_fd, self.entry_fd = io, path, log_fd, entry_fd
+    def __init__(self, IoTable io not None, path, log_fd, entry_fd, start, log_size, entry_size, count, end, ordered):
+        self.io, self.path, self.log_fd, self.entry_fd, self.ordered = io, path, log_fd, entry_fd, ordered
         self.start, self.log_size, self.entry_size = start, log_size, entry_size
         self.count, self.end = count, end
         self.wrote_count, self.wrote_end = count, end
         self.room = min(<int64_t> ROOM, self.log_size)
-        self.entry_room = min(self.entry_size, <int64_t> (AT_ONCE * 16 * ENTRY_SIZE))
+        self.entry_room = min(self.entry_size, <int64_t> (ENTRIES_ROOM * ENTRY_SIZE))
         self.records = <unsigned char *> malloc(self.room)
         self.entries = <unsigned char *> malloc(self.entry_room)
         if self.records == NULL or self.entries == NULL:
@@ -72,7 +73,7 @@ cdef class PairWriter:
             return FULL
         if (self.end + v.size - self.wrote_end > self.room
                 or (self.count + 1 - self.wrote_count) * ENTRY_SIZE > self.entry_room):
-            rc = self._write(False)
+            rc = self._write(self.ordered)
             if rc < 0:
                 return rc
         if v.size > self.room:
@@ -97,17 +98,7 @@ cdef class PairWriter:
         return 0
 
     cdef void _note(self, const RecordView *v) noexcept nogil:
-        cdef unsigned char *entry = self.entries + (self.count - self.wrote_count) * ENTRY_SIZE
-        cdef PropertyView p
-        properties_scan(v.properties, v.properties_size, &p)
-        rmq_put64(entry, self.start + self.end)
-        rmq_put32(entry + ENTRY_AT_SIZE, v.size)
-        rmq_put64(entry + ENTRY_AT_TAGS_CODE, 0 if p.tags == NULL else java_hash(p.tags, p.tags_size))
-        rmq_put64(entry + ENTRY_AT_STORE_TIME, v.store_timestamp)
-        rmq_put64(entry + ENTRY_AT_QUEUE_OFFSET, v.queue_offset)
-        rmq_put16(entry + ENTRY_AT_COUNT, 1)
-        rmq_put32(entry + ENTRY_AT_COMPACTED, -1)
-        rmq_put32(entry + ENTRY_AT_RESERVED, 0)
+        entry_write(self.entries + (self.count - self.wrote_count) * ENTRY_SIZE, v, self.start + self.end)
         self.end += v.size
         self.count += 1
 
@@ -121,12 +112,17 @@ cdef class PairWriter:
             rc = rmq_pwrite_all(io, self.log_fd, self.records, self.end - self.wrote_end, self.wrote_end)
         if rc >= 0 and sync:
             rc = io.fdatasync(io.ctx, self.log_fd)
+            self.sync_failed = rc < 0
         if rc >= 0:
             rc = rmq_pwrite_all(io, self.entry_fd, self.entries, (self.count - self.wrote_count) * ENTRY_SIZE,
                                 self.wrote_count * ENTRY_SIZE)
         if rc >= 0:
             self.wrote_count, self.wrote_end = self.count, self.end
         return rc
+
+    def filled(self):
+        """True once half of the memory for one write is used."""
+        return (self.end - self.wrote_end) * 2 > self.room or (self.count - self.wrote_count) * ENTRY_SIZE * 2 > self.entry_room
 
     def write(self):
         """Writes what is gathered: the records durably, then their entries. Returns how many entries are in the file."""
@@ -164,6 +160,7 @@ cdef class PairWriter:
             rc = io.fdatasync(io.ctx, self.log_fd)
             if rc >= 0:
                 rc = io.fdatasync(io.ctx, self.entry_fd)
+        self.sync_failed = rc < 0
         self._raise(rc)
 
     cdef int _raise(self, int rc) except -1:
@@ -183,8 +180,8 @@ def feed(StoreGet store not None, PairWriter writer not None, topic, queue_id, b
     cdef RecordView *v
     r.topic, r.topic_size = name, <int32_t> len(name)
     r.queue_id, r.offset = queue_id, begin
-    r.codes, r.codes_count, r.filter, r.slave_rules = NULL, 0, NULL, False
-    r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = ROOM
+    r.codes, r.codes_count, r.filter, r.bits, r.slave_rules, r.unwraps = NULL, 0, NULL, NULL, False, False
+    r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = BYTES_AT_ONCE
     r.count_max = r.count_max_memory = r.count_max_disk = AT_ONCE
     r.memory_bytes = INT64_MAX
     r.scan_bytes_max = 0
@@ -223,6 +220,42 @@ def feed(StoreGet store not None, PairWriter writer not None, topic, queue_id, b
     return at, "more" if at > <int64_t> begin else "end"
 
 
+def agrees(StoreGet store not None, Segments segments not None, topic, queue_id, pair, index):
+    """Whether the record of an entry is the one that the queue has at its offset. True also where one of the two cannot be
+    read. Raises OSError, StoreClosed."""
+    cdef GetRequest r
+    cdef Found found
+    cdef RecordView v
+    cdef bytes name = utf8(topic, "topic")
+    cdef int64_t of = pair, at = index
+    cdef bint same = True
+    r.topic, r.topic_size = name, <int32_t> len(name)
+    r.queue_id = queue_id
+    r.codes, r.codes_count, r.filter, r.bits, r.slave_rules, r.unwraps = NULL, 0, NULL, NULL, False, False
+    r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = BYTES_AT_ONCE
+    r.count_max = r.count_max_memory = r.count_max_disk = 1
+    r.memory_bytes = INT64_MAX
+    r.scan_bytes_max = 0
+    r.found = &found
+    r.offset = segments.offset_at(of, at)
+    store._enter()
+    store.calls += 1
+    with nogil:
+        store._get(&r)
+        if r.found_count > 0:
+            if found.view.queue_offset == r.offset and segments.record(of, at, &v) == 0:
+                # A record is copied, and its physical offset becomes its place.
+                same = (v.size == found.view.size and memcmp(v.start, found.view.start, RECORD_AT_PHYSICAL_OFFSET) == 0
+                        and memcmp(v.start + RECORD_AT_PHYSICAL_OFFSET + 8, found.view.start + RECORD_AT_PHYSICAL_OFFSET + 8,
+                                   v.size - RECORD_AT_PHYSICAL_OFFSET - 8) == 0)
+            if found.held:
+                log_file_release(found.file)
+    store.calls -= 1
+    if r.error < 0:
+        raise OSError(-r.error, os.strerror(-r.error), f"{store.path}: {topic}, queue {queue_id}")
+    return same
+
+
 # ---- compaction
 
 cdef struct Slot:
@@ -257,7 +290,7 @@ cdef class Compaction:
     cdef uint64_t mask, seed
     cdef int64_t keys, keys_max
     cdef readonly int64_t last_offset       # RocketMQ's OffsetMap.lastOffset; -1: the map is empty
-    cdef readonly int64_t kept, dropped
+    cdef readonly int64_t kept, dropped, kept_bytes, dropped_bytes
     cdef bint damaged                       # the entry at `index` leads to no record
 
     def __init__(self, Segments segments not None, path, pairs, position, map_bytes):
@@ -324,7 +357,13 @@ cdef class Compaction:
                 if not more:
                     break
                 left -= v.size
-                if v.queue_offset <= self.position or p.keys == NULL or is_blank(p.keys, p.keys_size):
+                if p.keys == NULL or is_blank(p.keys, p.keys_size):
+                    continue
+                if v.queue_offset <= self.position:
+                    if v.body_size > 0:
+                        continue
+                    # The compaction up to there would have left no such message: the position is that of another queue.
+                    self.position, self.pair, self.index = -1, 0, 0
                     continue
                 slot = self._slot(p.keys, p.keys_size)
                 if slot.key == NULL:
@@ -339,8 +378,9 @@ cdef class Compaction:
             self.pair = self.index = 0
         return more
 
-    def copy_some(self, PairWriter writer not None, size):
-        """Copies what stays of about `size` bytes of records. Returns "more", "end", or "full": it needs another pair."""
+    def copy_some(self, PairWriter writer, size):
+        """Copies what stays of about `size` bytes of records; None: only counts it. Returns "more", "end", or "full": it needs
+        another pair."""
         cdef RecordView v
         cdef PropertyView p
         cdef int64_t left = size
@@ -354,13 +394,15 @@ cdef class Compaction:
                 left -= v.size
                 if not self._stays(&v, &p):
                     self.dropped += 1
+                    self.dropped_bytes += v.size
                     continue
-                rc = writer.put(&v)
+                rc = 0 if writer is None else writer.put(&v)
                 if rc != 0:
                     self.index -= 1
                     full = rc == FULL
                     break
                 self.kept += 1
+                self.kept_bytes += v.size
         self._refuse_damage()
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), writer.path)

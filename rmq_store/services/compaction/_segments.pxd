@@ -10,6 +10,7 @@
 # Entries stand without gaps; the first that is none ends them. The last place of a full file has position -1: the end marker.
 from libc.stdint cimport int32_t, int64_t
 
+from rmq_store.access.reader._look cimport StoreLook
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.segment._file cimport FileRow, LogFile
 from rmq_store.codec._record cimport RecordView
@@ -31,6 +32,17 @@ cdef struct Pair:
     int64_t count           # atomic: entries, each behind its record
 
 
+# A record that an entry leads to.
+cdef struct Hit:
+    RecordView view
+    LogFile *file
+    bint held               # the first of its file: with a hold on that
+
+
+# Writes the entry of a record that lies at this place of its log.
+cdef void entry_write(unsigned char *entry, const RecordView *v, int64_t place) noexcept nogil
+
+
 cdef class Segments:
     # Thread-safety: `add` before anybody reads; then `read` from any thread, and one thread that appends to the last pair.
     cdef IoTable io
@@ -46,3 +58,7 @@ cdef class Segments:
     cdef int64_t offset_at(self, int64_t pair, int64_t index) noexcept nogil
     # The first entry at or beyond `offset`: 0, or -1 where there is none.
     cdef int find(self, int64_t offset, int64_t *pair, int64_t *index) noexcept nogil
+    cdef int64_t _collect(self, const char *topic, int32_t topic_size, int32_t queue_id, int64_t *at, int64_t limit, Hit *hits,
+                          int64_t most, int64_t left, int64_t *unreadable) noexcept nogil
+    cdef bint _carries(self, const RecordView *v, const char *key, int32_t size) noexcept nogil
+    cdef list _messages(self, StoreLook store, Hit *hits, int64_t count)

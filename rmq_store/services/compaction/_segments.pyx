@@ -5,8 +5,11 @@ Files are mapped read-only, and every position and size in them is checked befor
 import os
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.access.reader._look cimport StoreLook
 from rmq_store.access.reader._message cimport lease_new, message_new
@@ -14,10 +17,28 @@ from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.base.segment._file cimport (LogFile, log_file_hold, log_file_lost, log_file_map, log_file_open, log_file_release,
                                            row_free, row_new)
-from rmq_store.codec._record cimport (RECORD_OK, RecordView, body_crc32, record_of_queue, record_parse, rmq_get16, rmq_get32,
-                                      rmq_get64)
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, body_crc32, properties_scan, record_of_queue,
+                                      record_parse, rmq_get16, rmq_get32, rmq_get64, rmq_put16, rmq_put32, rmq_put64)
+from rmq_store.codec._text cimport Keys, java_hash, key_next, keys_of
 
 from rmq_store import errors
+
+cdef enum:
+    HITS_MAX = 1024             # of one call
+    SEARCH_BYTES = 16 << 20     # between two looks for signals
+
+
+cdef void entry_write(unsigned char *entry, const RecordView *v, int64_t place) noexcept nogil:
+    cdef PropertyView p
+    properties_scan(v.properties, v.properties_size, &p)
+    rmq_put64(entry, place)
+    rmq_put32(entry + ENTRY_AT_SIZE, v.size)
+    rmq_put64(entry + ENTRY_AT_TAGS_CODE, 0 if p.tags == NULL else java_hash(p.tags, p.tags_size))
+    rmq_put64(entry + ENTRY_AT_STORE_TIME, v.store_timestamp)
+    rmq_put64(entry + ENTRY_AT_QUEUE_OFFSET, v.queue_offset)
+    rmq_put16(entry + ENTRY_AT_COUNT, 1)
+    rmq_put32(entry + ENTRY_AT_COMPACTED, -1)
+    rmq_put32(entry + ENTRY_AT_RESERVED, 0)
 
 
 cdef bint _is_entry(const unsigned char *at) noexcept nogil:
@@ -183,38 +204,161 @@ cdef class Segments:
 
     # ---- reading
 
-    def read(self, StoreLook store not None, topic, queue_id, offset, limit, count_max, bytes_max):
-        cdef RecordView v
-        cdef LogFile *f
-        cdef bytes name = topic.encode("utf-8", "surrogatepass")
-        cdef int64_t pair = 0, index = 0, at = offset, below = limit, left = bytes_max, most = count_max
-        cdef object lease = None
-        cdef LogFile *leased = NULL
-        found, unreadable = [], 0
-        if self.find(at, &pair, &index) < 0:
-            return found, limit, unreadable
-        while len(found) < most:
+    cdef int64_t _collect(self, const char *topic, int32_t topic_size, int32_t queue_id, int64_t *at, int64_t limit, Hit *hits,
+                          int64_t most, int64_t left, int64_t *unreadable) noexcept nogil:
+        cdef int64_t pair = 0, index = 0, n = 0
+        cdef LogFile *before = NULL
+        cdef RecordView *v
+        if self.find(at[0], &pair, &index) < 0:
+            at[0] = limit
+            return 0
+        while n < most:
             if index >= rmq_load(&self.pairs[pair].count):
                 pair, index = pair + 1, 0
                 if pair == self.pair_count:
-                    return found, limit, unreadable
+                    at[0] = limit
+                    return n
                 continue
-            if self.offset_at(pair, index) >= below:
-                return found, limit, unreadable
-            if self.record(pair, index, &v) < 0 or not record_of_queue(&v, name, <int32_t> len(name), <int32_t> queue_id):
-                unreadable += 1
-            elif found and v.size > left:
-                return found, at, unreadable
+            if self.offset_at(pair, index) >= limit:
+                at[0] = limit
+                return n
+            v = &hits[n].view
+            if self.record(pair, index, v) < 0 or not record_of_queue(v, topic, topic_size, queue_id):
+                unreadable[0] += 1
+            elif n > 0 and v.size > left:
+                return n
             else:
-                f = self.pairs[pair].log
-                if f != leased:
-                    log_file_hold(f)
-                    lease, leased = lease_new(f, store.lease_count), f
-                found.append(message_new(lease, &v))
+                hits[n].file, hits[n].held = self.pairs[pair].log, self.pairs[pair].log != before
+                if hits[n].held:
+                    before = hits[n].file
+                    log_file_hold(before)
                 left -= v.size
-            at = self.offset_at(pair, index) + 1
+                n += 1
+            at[0] = self.offset_at(pair, index) + 1
             index += 1
-        return found, min(at, below), unreadable
+        return n
+
+    cdef list _messages(self, StoreLook store, Hit *hits, int64_t count):
+        cdef int64_t i
+        cdef object lease = None
+        found = []
+        for i in range(count):
+            if hits[i].held:
+                lease = lease_new(hits[i].file, store.lease_count)
+            found.append(message_new(lease, &hits[i].view))
+        return found
+
+    def read(self, StoreLook store not None, topic, queue_id, offset, limit, count_max, bytes_max):
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef const char *text = name
+        cdef int32_t size = <int32_t> len(name), queue = queue_id
+        cdef int64_t at = offset, below = limit, left = bytes_max, most = min(count_max, HITS_MAX), unreadable = 0, n
+        cdef Hit *hits = <Hit *> malloc(max(most, 1) * sizeof(Hit))
+        if hits == NULL:
+            raise MemoryError("compaction log")
+        try:
+            with nogil:
+                n = self._collect(text, size, queue, &at, below, hits, most, left, &unreadable)
+            return self._messages(store, hits, n), at, unreadable
+        finally:
+            free(hits)
+
+    def raw(self, pair, index):
+        cdef RecordView v
+        cdef int64_t of = pair, at = index
+        if self.record(of, at, &v) < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char *> v.start, v.size)
+
+    cdef bint _carries(self, const RecordView *v, const char *key, int32_t size) noexcept nogil:
+        cdef PropertyView p
+        cdef Keys keys
+        properties_scan(v.properties, v.properties_size, &p)
+        keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+        while key_next(&keys):
+            if keys.size == size and memcmp(keys.key, key, size) == 0:
+                return True
+        return False
+
+    def search(self, StoreLook store not None, topic, queue_id, key, begin_time, end_time, limit, count_max):
+        cdef bytes name = topic.encode("utf-8", "surrogatepass"), wanted = key.encode("utf-8", "surrogatepass")
+        cdef const char *text = name
+        cdef const char *sought = wanted
+        cdef int32_t size = <int32_t> len(name), sought_size = <int32_t> len(wanted), queue = queue_id
+        cdef int64_t begin = begin_time, end = end_time, below = limit, most = min(count_max, HITS_MAX)
+        cdef int64_t pair = self.pair_count - 1, index = 0, n = 0, left, when
+        cdef Hit *hits = <Hit *> malloc(max(most, 1) * sizeof(Hit))
+        if hits == NULL:
+            raise MemoryError("compaction log")
+        try:
+            if pair >= 0:
+                index = rmq_load(&self.pairs[pair].count)
+            while pair >= 0 and n < most:
+                left = SEARCH_BYTES
+                with nogil:
+                    while n < most and left > 0:
+                        while index == 0:
+                            pair -= 1
+                            if pair < 0:
+                                break
+                            index = rmq_load(&self.pairs[pair].count)
+                        if pair < 0:
+                            break
+                        index -= 1
+                        left -= ENTRY_SIZE
+                        when = rmq_get64(self.pairs[pair].entries.map + index * ENTRY_SIZE + ENTRY_AT_STORE_TIME)
+                        if self.offset_at(pair, index) >= below or not begin <= when <= end:
+                            continue
+                        if (self.record(pair, index, &hits[n].view) < 0
+                                or not record_of_queue(&hits[n].view, text, size, queue)):
+                            continue
+                        left -= hits[n].view.size
+                        if self._carries(&hits[n].view, sought, sought_size):
+                            hits[n].file, hits[n].held = self.pairs[pair].log, True
+                            n += 1
+                PyErr_CheckSignals()
+            for left in range(n):
+                log_file_hold(hits[left].file)
+            return self._messages(store, hits, n)
+        finally:
+            free(hits)
+
+    # ---- damage
+
+    def rebuilt(self, i, slots, topic, queue_id):
+        cdef bytes name = topic.encode("utf-8", "surrogatepass")
+        cdef const char *text = name
+        cdef int32_t size = <int32_t> len(name), queue = queue_id
+        cdef int64_t of = i, count = slots, j, at = 0, last = -1, marker
+        cdef LogFile *log = self.pairs[of].log
+        cdef const unsigned char *old = self.pairs[of].entries.map
+        cdef unsigned char *made
+        cdef RecordView v
+        cdef bint whole = True
+        if count < 1 or count * ENTRY_SIZE > self.entry_size:
+            return None
+        marker = ENTRY_SIZE if rmq_get64(old + (count - 1) * ENTRY_SIZE) == -1 else 0
+        count -= marker // ENTRY_SIZE
+        for j in range(of - 1, -1, -1):
+            if self.pairs[j].count > 0:
+                last = self.offset_at(j, self.pairs[j].count - 1)
+                break
+        found = PyBytes_FromStringAndSize(NULL, count * ENTRY_SIZE + marker)
+        made = <unsigned char *> PyBytes_AS_STRING(found)
+        with nogil:
+            memcpy(made + count * ENTRY_SIZE, old + count * ENTRY_SIZE, marker)
+            for j in range(count):
+                if (record_parse(log.map + at, log.size - at, &v) != RECORD_OK or v.physical_offset != log.start + at
+                        or v.queue_offset <= last or not record_of_queue(&v, text, size, queue)
+                        or body_crc32(v.body, v.body_size) != v.body_crc):
+                    whole = False
+                    break
+                entry_write(made + j * ENTRY_SIZE, &v, log.start + at)
+                at, last = at + v.size, v.queue_offset
+            j = rmq_load(&self.pairs[of].count)
+            whole = (whole and j <= count and memcmp(made, old, j * ENTRY_SIZE) == 0
+                     and not log_file_lost(log, log.start, at))
+        return found if whole else None
 
     def check(self, topic, queue_id):
         cdef RecordView v

@@ -4,6 +4,7 @@
     compaction/compactionCq/TOPIC/QUEUE/         their entries, under the same names; compacting/ as well
     compaction/position-checkpoint               how far each queue is compacted, as RocketMQ keeps it
     compaction/TOPIC_QUEUE.replacing             a replacement under way, which RocketMQ does not know
+    compaction/TOPIC_QUEUE.unfed                 cleaning has deleted messages that were not fed, as nobody compacted the topic
 
 A compaction writes new files under compacting/ and makes them durable. Then the file .replacing names them, and the first file
 that stays: from that moment on the new files count, and nobody believes the old ones. What follows (moving the new files over
@@ -12,20 +13,22 @@ without the right to write takes the new files from where they are. Control plan
 """
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.errors import CorruptionError, StoreRefusesToLoad
+from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreRefusesToLoad
 from rmq_store.services.compaction._segments import Segments
 from rmq_store.services.consumer.config_file import ConfigFile
 
 __all__ = ["Pair", "Places", "Positions", "Replacing", "pairs_of", "queues_on_disk", "replace_all"]
 
 DIRECTORY, COMPACTING = "compaction", "compacting"
-REPLACING = ".replacing"
+REPLACING, UNFED = ".replacing", ".unfed"
 TRIES = 100
 _TEXT_MAX = 1 << 24
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Places:
     @property
     def replacing(self) -> str:
         return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{REPLACING}")
+
+
+    @property
+    def unfed(self) -> str:
+        return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{UNFED}")
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,7 @@ def replace_all(files: ControlFiles, places: Places) -> bool:
     what = read_replacing(files, places)
     if what is None:
         return False
+    files.sync_dir(os.path.dirname(places.replacing))       # a kill may have come before that
     for directory in places.both:
         under = os.path.join(directory, COMPACTING)
         for at in what.new:
@@ -234,18 +243,71 @@ def put_aside(files: ControlFiles, places: Places, directory: str, start: int) -
 def cut_entries(files: ControlFiles, places: Places, start: int, keep: int) -> str:
     """Zeroes the entries of a pair behind `keep` bytes, when a copy of the file is in .salvage. Durable. Returns the copy's
     place. Raises OSError."""
-    path, salvage = _path(places.entries, start), os.path.join(places.root, ".salvage")
-    files.make_dirs(salvage)
-    fd = files.open(path, os.O_RDWR)
+    saved = _save_entries(files, places, start, "cut")
+    fd = files.open(_path(places.entries, start), os.O_RDWR)
     try:
-        content = files.read(fd, 0, os.fstat(fd).st_size)
-        name = f"compactionCq-{places.topic}-{places.queue_id}-{start:020d}.cut"
-        name = next(n for n in (f"{name}.{i}" for i in range(1 << 20)) if not os.path.exists(os.path.join(salvage, n)))
-        files.write_new(salvage, name, content)
-        files.write(fd, keep, bytes(len(content) - keep))
+        files.write(fd, keep, bytes(os.fstat(fd).st_size - keep))
         files.sync(fd)
     finally:
         files.close(fd)
+    return saved
+
+
+def slots_used(files: ControlFiles, directory: str, start: int) -> int:
+    """How many entries there is room for up to the last byte of a file of entries that is not zero. Raises OSError."""
+    used = 0
+    fd = files.open(_path(directory, start), os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        at = files.table.next_data(fd, 0)
+        while at < size and (chunk := files.read(fd, at, _CHUNK)):
+            if kept := len(chunk.rstrip(b"\0")):
+                used = at + kept
+            at = files.table.next_data(fd, at + len(chunk))
+    finally:
+        files.close(fd)
+    return -(-used // 46)
+
+
+def unread_entries(files: ControlFiles, places: Places, segments: Segments) -> list[tuple[int, int]]:
+    """Pairs that have something behind the last good entry: (number of the pair, entries up to its end). Raises OSError."""
+    found = []
+    for i in range(segments.pair_count):
+        start, count, _, closed = segments.pair(i)
+        if not closed and (used := slots_used(files, _where(places.entries, start), start)) > count:
+            found.append((i, used))
+    return found
+
+
+def replace_entries(files: ControlFiles, places: Places, start: int, content: bytes) -> str:
+    """Replaces the file of entries of a pair, when a copy of it is in .salvage. Durable. Returns the copy's place. Raises
+    OSError."""
+    saved = _save_entries(files, places, start, "damaged")
+    under = os.path.join(places.entries, COMPACTING)
+    files.make_dirs(under)
+    fd = files.open(_path(under, start), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        files.write(fd, 0, content)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.sync_dir(under)
+    files.rename(_path(under, start), _path(places.entries, start))
+    files.sync_dir(places.entries)
+    return saved
+
+
+def _save_entries(files: ControlFiles, places: Places, start: int, why: str) -> str:
+    salvage = os.path.join(places.root, ".salvage")
+    files.make_dirs(salvage)
+    fd = files.open(_path(places.entries, start), os.O_RDONLY)
+    try:
+        content = files.read(fd, 0, os.fstat(fd).st_size)
+    finally:
+        files.close(fd)
+    name = f"compactionCq-{places.topic}-{places.queue_id}-{start:020d}.{why}"
+    name = next(n for n in (f"{name}.{i}" for i in range(1 << 20)) if not os.path.exists(os.path.join(salvage, n)))
+    files.write_new(salvage, name, content)
     return os.path.join(salvage, name)
 
 
@@ -269,6 +331,21 @@ def remove(files: ControlFiles, places: Places) -> None:
             files.unlink(_path(directory, at))
         if os.path.isdir(directory):
             files.sync_dir(directory)
+    forget_unfed(files, places)
+
+
+def mark_unfed(files: ControlFiles, places: Places) -> None:
+    """Before cleaning deletes messages of a queue that has a compaction log and is not compacted now: its values may be old
+    from then on. Durable. Raises OSError."""
+    if not os.path.exists(places.unfed) and starts(places.log):
+        files.write_new(os.path.dirname(places.unfed), os.path.basename(places.unfed), b"")
+
+
+def forget_unfed(files: ControlFiles, places: Places) -> None:
+    """Durable. Raises OSError."""
+    if os.path.exists(places.unfed):
+        files.unlink(places.unfed)
+        files.sync_dir(os.path.dirname(places.unfed))
 
 
 @dataclass
@@ -280,11 +357,36 @@ class Positions:
 
     @classmethod
     def of(cls, files: ControlFiles, root: str) -> "Positions":
-        """Raises ConfigFileCorrupted."""
+        """Raises ConfigFileCorrupted, OSError."""
+        made = cls.none(files, root)
+        made.known = made.file.load(_take) or {}
+        return made
+
+    @classmethod
+    def none(cls, files: ControlFiles, root: str) -> "Positions":
+        """As if there were no file."""
         file = ConfigFile(files, root, "position-checkpoint")
         file.directory = os.path.join(root, DIRECTORY)
         file.path = os.path.join(file.directory, file.name)
-        return cls(file, file.load(_take) or {})
+        return cls(file)
+
+    @classmethod
+    def begin(cls, files: ControlFiles, root: str) -> tuple["Positions", list[str]]:
+        """For a store that compacts, and where files were put aside that nobody can read: then each queue is looked at from its
+        beginning once more. Raises OSError."""
+        try:
+            return cls.of(files, root), []
+        except ConfigFileCorrupted as error:
+            base, salvage, aside = os.path.dirname(str(error.path)), os.path.join(root, ".salvage"), []
+            files.make_dirs(salvage)
+            for name in ("position-checkpoint", "position-checkpoint.bak"):
+                to = next(n for n in (os.path.join(salvage, f"{name}.{i}") for i in range(1 << 20)) if not os.path.exists(n))
+                with suppress(FileNotFoundError):
+                    files.rename(os.path.join(base, name), to)
+                    aside.append(to)
+            files.sync_dir(salvage)
+            files.sync_dir(base)
+            return cls.of(files, root), aside
 
     def get(self, topic: str, queue_id: int) -> int:
         """-1: it was never compacted."""

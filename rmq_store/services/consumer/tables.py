@@ -221,11 +221,14 @@ class TopicTable(_Table):
 
     def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
-        It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, OSError,
-        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic
-        attribute cleanup.policy."""
+        It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, also for
+        COMPACTION where the topic has batch queues, OSError, StoreNotWriteable, and ValueError in a store of compat 4.9, whose
+        topics have no attributes. RocketMQ: the topic attribute cleanup.policy."""
         if policy not in CLEANUP_POLICIES:
             raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
+        if policy == "COMPACTION" and queue_type(self.get(name)) == "BatchCQ":
+            raise illegal("policy", policy, f"{name} has batch queues, whose inner batches a compaction would keep or drop as "
+                          "a whole: use another topic")
         known = (self.get(name) or {}).get("attributes")
         entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
         self.flush()
@@ -238,6 +241,9 @@ class TopicTable(_Table):
         queue.type."""
         if kind not in QUEUE_TYPES:
             raise illegal("kind", kind, "give 'BatchCQ' or 'SimpleCQ'")
+        if kind == "BatchCQ" and cleanup_policy(self.get(name)) == "COMPACTION":
+            raise illegal("kind", kind, f"{name} is a compaction topic, and a compaction would keep or drop an inner batch as "
+                          "a whole: use another topic")
         known = (self.get(name) or {}).get("attributes")
         fields = {"attributes": (known if isinstance(known, dict) else {}) | {"queue.type": kind}}
         self._check(name, fields)

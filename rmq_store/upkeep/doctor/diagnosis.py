@@ -11,12 +11,16 @@ from typing import Any
 
 import psutil
 
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.config.load import Options, resolve
 from rmq_store.config.values import index_file_size, path_list
 from rmq_store.errors import DiskFull
 from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import Places, fit_sizes, infer_sizes, no_directory, root_of
+from rmq_store.services.compaction.files import queues_on_disk
+from rmq_store.services.integrity.compacted import compaction_findings
 from rmq_store.upkeep.doctor.capability import Capability, probe
 
 __all__ = ["Diagnosis", "Verdict", "doctor"]
@@ -336,6 +340,21 @@ def _store(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
                       "open it once for writing")
 
 
+def _compaction(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
+    queues = queues_on_disk(root)
+    if not queues:
+        return
+    bad = list(compaction_findings(ControlFiles(IoTable()), root, o, records=False))
+    for finding in bad:
+        yield Verdict("finding", "compaction", f"{finding.path}: {finding.detail}",
+                      "readers of the topic miss values that only the compaction log has, or the queue is compacted no more"
+                      if finding.severity == "corrupt" else "the next compaction takes longer",
+                      "run rmqstore verify, and restore the file from a backup or open the store once for writing")
+    if not bad:
+        yield Verdict("ok", "compaction", f"{len(queues)} queues have a compaction log, whose files agree with each other",
+                      "the newest message of each key outlives the log; rmqstore stat shows how far each is")
+
+
 def _size(value: int) -> str:
     for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if value >= 1 << shift:
@@ -349,4 +368,4 @@ def _limit(value: int | None) -> str:
 
 _Rule = Callable[[Capability, Options, str], Iterator[Verdict]]
 _RULES: tuple[_Rule, ...] = (_directory, _file_system, _device, _space, _syncs, _unwritten, _uring, _backend, _memory, _limits,
-                             _store)
+                             _store, _compaction)
