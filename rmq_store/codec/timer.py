@@ -6,7 +6,6 @@ Source: HookUtils.checkIfTimerMessage, transformTimerMessage, RecallMessageHandl
 """
 import base64
 import binascii
-import datetime
 import itertools
 import math
 import os
@@ -46,6 +45,12 @@ def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, 
     return _with_time(properties, deliver_at, delay)
 
 
+def _datetime() -> Any:
+    import datetime  # whoever has one has loaded it
+
+    return datetime.datetime
+
+
 def _unique() -> str:
     return os.urandom(16).hex().upper()
 
@@ -63,7 +68,7 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
             raise MessageIllegal(f"delay is {delay!r}: give seconds, 0 or more")
         known["TIMER_DELAY_MS"] = str(min(round(delay * 1000), _MS_MAX))
     else:
-        if isinstance(deliver_at, datetime.datetime):
+        if not isinstance(deliver_at, int) and isinstance(deliver_at, _datetime()):
             if deliver_at.tzinfo is None:
                 raise MessageIllegal(f"deliver_at is {deliver_at!r}, without a time zone: give an aware datetime")
             deliver_at = max(round(deliver_at.timestamp() * 1000), 0)

@@ -12,8 +12,7 @@ without the right to write takes the new files from where they are. Control plan
 """
 import json
 import os
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad
@@ -28,8 +27,7 @@ TRIES = 100
 _TEXT_MAX = 1 << 24
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The directories of one queue."""
 
     root: str
@@ -53,8 +51,7 @@ class Places:
         return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{REPLACING}")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A pair of files, and where each of them is."""
 
     start: int
@@ -62,8 +59,7 @@ class Pair:
     entry_dir: str
 
 
-@dataclass(frozen=True)
-class Replacing:
+class Replacing(NamedTuple):
     """What .replacing says: the new pairs, and the first pair that stays."""
 
     new: tuple[int, ...]
@@ -271,12 +267,11 @@ def remove(files: ControlFiles, places: Places) -> None:
             files.sync_dir(directory)
 
 
-@dataclass
 class Positions:
     """compaction/position-checkpoint: the queue offset up to which each queue is compacted. RocketMQ: CompactionPositionMgr."""
 
-    file: ConfigFile
-    known: dict[str, int] = field(default_factory=dict)
+    def __init__(self, file: ConfigFile, known: dict[str, int]) -> None:
+        self.file, self.known = file, known
 
     @classmethod
     def of(cls, files: ControlFiles, root: str) -> "Positions":

@@ -18,6 +18,7 @@ import struct
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, open_regular
@@ -33,7 +34,7 @@ CHUNK = 4 << 20                 # read at once: some milliseconds
 _HEAD = struct.Struct(">4sIqqIIIq")
 LONGEST = (1 << 31) // BLOCK_SIZE * 4 * 16 + _HEAD.size      # bytes of a manifest that are looked at
 _MAGIC, _VERSION = b"RMQM", 1
-_NAME = re.compile(r"[0-9]{20}").fullmatch
+_NAME = partial(re.fullmatch, r"[0-9]{20}")
 
 Read = Callable[[int, int], bytes]      # (position, size) -> bytes, fewer only at the end of the file
 Pace = Callable[[int], None]            # told the bytes just looked at; may wait, may raise

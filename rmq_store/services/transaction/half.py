@@ -6,6 +6,7 @@ EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 """
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
@@ -23,7 +24,7 @@ GROUP = "CID_RMQ_SYS_TRANS"             # whose offsets say how far half and op 
 ORIGIN, CHECKS, IMMUNITY = "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX"))
 
-_TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
+_TOPIC = partial(re.fullmatch, r"[%|A-Za-z0-9_-]+")
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _DIGITS_MAX = 19                        # of a number that Java reads
 CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
