@@ -10,7 +10,7 @@ __all__ = ["Fields"]
 class Fields:
     """A class of it names its fields in `__slots__`, in the order of its __init__."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def _asdict(self) -> dict[str, Any]:
         """By name, as of a NamedTuple."""

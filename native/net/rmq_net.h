@@ -99,8 +99,8 @@ const rmq_address *rmq_connection_peer(const rmq_connection *c);
 void **rmq_connection_own(rmq_connection *c);           /* two words of the service's, NULL at first */
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
-/* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. Where several threads
- * take items these overtake each other, and this says no more than that so many are served. */
+/* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. Where several
+ * threads take items these overtake each other, and this says no more than that so many are served. */
 int rmq_connection_settled(const rmq_connection *c);
 int rmq_connection_listener(const rmq_connection *c);
 /* ns since the request at hand was answered RMQ_LATER, or one before it; 0: it was not */

@@ -82,7 +82,7 @@ def split_host(data: bytes) -> tuple[str, int]:
     return ip_text(data[:-4]), int.from_bytes(data[-4:], "big", signed=True)
 
 
-def javaip_text(address: bytes) -> str:
+def java_ip_text(address: bytes) -> str:
     """4 or 16 address bytes as Java's getHostAddress writes them: IPv6 in eight groups, nothing left out."""
     if len(address) == 4:
         return ip_text(address)

@@ -13,6 +13,7 @@ BATCH_UNIT_SIZE = 46                # of a batch queue
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE = 40, 4
 
 PATHS_MAX = 64
+_BYTES = frozenset(map(str, range(256)))
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -149,7 +150,7 @@ def to_names(value: object) -> tuple[str, ...]:
 def ip_bytes(text: str) -> bytes:
     """The 4 or 16 bytes of an address without a zone. Raises ValueError."""
     parts = text.split(".")
-    if len(parts) == 4 and all(part.isascii() and part.isdigit() and len(part) <= 3 and str(int(part)) == part for part in parts):
+    if len(parts) == 4 and all(part in _BYTES for part in parts):
         return bytes(map(int, parts))
     import ipaddress  # who has IPv4 alone, which is nearly everybody, does not pay for it
 

@@ -4,6 +4,7 @@ A message's bit map has the bits of each group whose SQL92 filter the message fu
 message does not fulfil the group's filter; where all are 1, it may. Pure functions, control plane.
 """
 import math
+
 from rmq_store.fields import Fields
 
 __all__ = ["BloomFilter", "murmur3"]
@@ -23,7 +24,7 @@ class BloomFilter(Fields):
             raise ValueError(f"error_pct is {error_pct}, groups is {groups}: give 1 to 99, and 1 or more")
         self.error_pct, self.groups = error_pct, groups
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:      # type: ignore[override]
         return hash((self.error_pct, self.groups))
 
     @property

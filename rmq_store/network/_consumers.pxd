@@ -9,7 +9,8 @@ from rmq_store.network._state cimport Service
 cdef rmq_done query_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
-cdef bint consumers_note(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil       # what a pull commits; False: Python's
+# What a pull commits; False: Python has to.
+cdef bint consumers_note(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil
 
 # ---- any thread: Python has registered what this heartbeat of the connection says, when the tables had this generation
 cdef void consumers_remember(Service *s, uint64_t connection, const unsigned char *body, int32_t size, int32_t version,

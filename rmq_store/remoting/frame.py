@@ -29,7 +29,7 @@ class BadFrame(ValueError):
 class Frame(Fields):
     """One request or answer. `ext` maps strings to strings; a missing remark is an empty one."""
 
-    __slots__ = ("code", "opaque", "ext", "body", "flag", "remark", "language", "version", "serialize")
+    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "serialize", "version")
 
     def __init__(self, code: int, opaque: int = 0, ext: dict[str, str] | None = None, body: bytes = b"", flag: int = 0,
                  remark: str = "", language: str = "PYTHON", version: int = VERSION, serialize: int = JSON) -> None:

@@ -26,7 +26,7 @@ def consuming(peer, **how):
 
 
 def fields(frame):
-    return {name: getattr(frame, name) for name in ("code", "flag", "ext", "remark", "language", "version", "serialize", "body")}
+    return {name: value for name, value in frame._asdict().items() if name != "opaque"}
 
 
 @pytest.mark.parametrize("serialize", [0, BINARY])
@@ -40,7 +40,8 @@ def test_answers_are_those_of_python(tmp_path, compat, serialize):
             before = {code: native(broker, code) for code in (14, 15, 34)}
             if by_python:
                 python_only(broker)
-            answers = [peer.ask(15, **WHERE, commitOffset=7), peer.ask(14, **WHERE, setZeroIfNotFound=False), peer.beat(**READS_T)]
+            answers = [peer.ask(15, **WHERE, commitOffset=7), peer.ask(14, **WHERE, setZeroIfNotFound=False),
+                       peer.beat(**READS_T)]
             assert {code: native(broker, code) - n for code, n in before.items()} == dict.fromkeys(before, int(not by_python))
             assert broker.store.offsets.query("G", "T", 1) == 7
             found.append([fields(answer) for answer in answers])
@@ -93,8 +94,8 @@ def test_the_same_heartbeat_again_needs_no_python(tmp_path):
         for n in range(3):
             assert peer.beat(producers=["P"], **READS_T).code == 0 and native(broker, 34) == n + 1
         # what is said otherwise, by another one, or by another client is Python's
-        for who, said in ((peer, {"producers": ["Q"]}), (other, {"producers": ["P"]}), (peer, {"client": "c2", "producers": ["P"]}),
-                          (peer, {"producers": ["P"], "version": 2})):
+        for who, said in ((peer, {"producers": ["Q"]}), (other, {"producers": ["P"]}),
+                          (peer, {"client": "c2", "producers": ["P"]}), (peer, {"producers": ["P"], "version": 2})):
             assert who.beat(**(READS_T | said)).code == 0 and native(broker, 34) == 3
 
 

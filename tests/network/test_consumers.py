@@ -24,8 +24,8 @@ def test_an_offset_is_read_and_set_without_python(opened, passed):
 
 
 @pytest.mark.parametrize("change", [
-    {"consumerGroup": "other"}, {"consumerGroup": "G2"}, {"topic": "none"}, {"queueId": "0"}, {"queueId": "4"}, {"queueId": "-1"},
-    {"queueId": "x"}, {"commitOffset": "-1"}, {"commitOffset": ""}, {"commitOffset": "9223372036854775808"}])
+    {"consumerGroup": "other"}, {"consumerGroup": "G2"}, {"topic": "none"}, {"queueId": "0"}, {"queueId": "4"},
+    {"queueId": "-1"}, {"queueId": "x"}, {"commitOffset": "-1"}, {"commitOffset": ""}, {"commitOffset": "9223372036854775808"}])
 def test_what_is_not_ordinary_goes_to_python(opened, passed, change):
     store, front = opened(subscriptions=[("G", "", 0, ()), ("G2", "", 0, ())])
     for group, topic, queue_id in (("G", "T", 1), ("G", "none", 1), ("G", "T", 4), ("other", "T", 1)):
@@ -91,7 +91,8 @@ def test_a_heartbeat_that_was_remembered(opened, passed, connections):
     front.remember(mine, body, passed[0].version, front.generation)
     assert front.heard(mine) == 0.0
     assert peer.ask(34, body=body).code == 0 and front.heard(mine) > 0
-    for who, said in ((peer, {"body": body + b" "}), (other, {"body": body}), (peer, {"body": body, "ext": {"Signature": "x"}})):
+    for who, said in ((peer, {"body": body + b" "}), (other, {"body": body}),
+                      (peer, {"body": body, "ext": {"Signature": "x"}})):
         assert who.ask(34, **said).code == PASSED
     front.publish([("T", 6, 4, 4)], [])
     assert peer.ask(34, body=body).code == PASSED       # of an older generation

@@ -8,8 +8,8 @@ warning. A file of the right name and the wrong size is an error: it was written
 import errno
 import os
 import re
-
 from functools import partial
+
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import open_regular
 from rmq_store.codec._layout import INDEX_AT_COUNT, INDEX_HEADER_SIZE

@@ -54,7 +54,7 @@ class Lost(NamedTuple):
 class Cleaned(Fields):
     """What cleaning did. `held`: path of a file that is withdrawn from the log and waits for message views; "" none."""
 
-    __slots__ = ("log_files", "log_bytes", "queue_files", "index_files", "min_log_offset", "held", "lost")
+    __slots__ = ("held", "index_files", "log_bytes", "log_files", "lost", "min_log_offset", "queue_files")
 
     def __init__(self) -> None:
         self.log_files = self.log_bytes = self.queue_files = self.index_files = self.min_log_offset = 0

@@ -35,7 +35,7 @@ COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS
 class RemovedQueues(Fields):
     """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile."""
 
-    __slots__ = ("removed", "kept")
+    __slots__ = ("kept", "removed")
 
     def __init__(self, removed: Collection[tuple[str, int]] = ()) -> None:
         self.removed = list(removed)

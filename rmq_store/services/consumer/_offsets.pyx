@@ -1,6 +1,6 @@
 """The offsets of consumer groups as native threads read and write them. Contract in _offsets.pxd.
 
-Python keeps a cell for each offset. The cells of the first ROWS_MAX offsets are in the table, too, and are kept for as long as it.
+Python keeps a cell for each offset. The cells of the first ROWS_MAX offsets are in the table, too, and live as long as it.
 """
 import os
 

@@ -17,7 +17,7 @@ __all__ = ["CountTable", "GroupCounts", "QueueCounts"]
 class QueueCounts(Fields):
     """Of one queue of them."""
 
-    __slots__ = ("messages", "bytes", "behind_bytes", "behind_ms")
+    __slots__ = ("behind_bytes", "behind_ms", "bytes", "messages")
 
     def __init__(self) -> None:
         self.messages = 0
@@ -29,7 +29,7 @@ class QueueCounts(Fields):
 class GroupCounts(Fields):
     """One group and topic. Written under the lock of the group's one consumer; readers may be one batch behind."""
 
-    __slots__ = ("group", "topic", "gets", "disk_messages", "disk_bytes", "sent_back", "dead_letters", "times", "by_queue")
+    __slots__ = ("by_queue", "dead_letters", "disk_bytes", "disk_messages", "gets", "group", "sent_back", "times", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
         self.group, self.topic = group, topic
