@@ -1,4 +1,4 @@
-/* What the headers of sends and pulls say, and the headers of their answers. Contract in rmq_frame.h. */
+/* What the headers of sends, pulls and offsets say, and the headers of their answers. Contract in rmq_frame.h. */
 #include <string.h>
 #include "rmq_bytes.h"
 #include "rmq_frame.h"
@@ -52,6 +52,15 @@ static const wanted pulled[] = {
     LONG("maxMsgBytes", bytes_max, INT32, 0),
 };
 enum { PULLED_NEEDED = 0x1FF };
+#undef STRUCT
+#define STRUCT rmq_offset
+static const wanted committed[] = {
+    LONG("consumerGroup", group, TEXT, 1),
+    LONG("topic", topic, TEXT, 1),
+    LONG("queueId", queue_id, INT32, 1),
+    LONG("commitOffset", offset, INT64, 0),
+};
+enum { ASKED_NEEDED = 7, COMMITTED_NEEDED = 0xF };
 
 static int take(const wanted *w, rmq_text value, void *out) {
     unsigned char *at = (unsigned char *)out + w->at;
@@ -108,6 +117,12 @@ int rmq_pull_decode(const rmq_frame *f, rmq_pull *out) {
     memset(out, 0, sizeof *out);
     out->bytes_max = -1;
     return take_long(f, pulled, sizeof pulled / sizeof *pulled, PULLED_NEEDED, out);
+}
+
+int rmq_offset_decode(const rmq_frame *f, rmq_offset *out) {
+    memset(out, 0, sizeof *out);
+    out->offset = -1;
+    return take_long(f, committed, sizeof committed / sizeof *committed, f->code == 15 ? COMMITTED_NEEDED : ASKED_NEEDED, out);
 }
 
 /* ---- answers */

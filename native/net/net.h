@@ -20,6 +20,7 @@ struct rmq_connection {
     int64_t stalled_since;      /* when the first of its requests found no room; 0: none waits */
     rmq_connection *next_marked, *next_dead;
     void *own[2];               /* the service's */
+    int64_t passed;             /* the number of its item that was passed on last */
     rmq_item *farewell;         /* CLOSED, kept ready: it must not fail for want of memory */
     char stalled;               /* the service had no room: it is asked again */
     char held_up;               /* too many answers are unread: whole frames wait in `in` */
@@ -56,6 +57,8 @@ struct rmq_net {
     rmq_mutex passed_lock;
     rmq_item *passed_first, **passed_last;
     int64_t passed_count, passed_bytes;
+    int64_t passed_all;         /* how many were ever passed on: the network thread's */
+    int64_t served;             /* atomic: how many of them are done with */
     rmq_event passed;
     rmq_frame frame;
     unsigned char chunk[READ_SIZE];

@@ -13,7 +13,9 @@ static rmq_item *item_new(rmq_connection *c, int kind, const void *data, size_t 
     return item;
 }
 
-static void append(rmq_net *net, rmq_item *item) {
+static void append(rmq_connection *c, rmq_item *item) {
+    rmq_net *net = c->net;
+    c->passed = ++net->passed_all;
     *net->passed_last = item;
     net->passed_last = &item->next;
     net->passed_count++;
@@ -48,8 +50,8 @@ rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
         return RMQ_BAD;
     }
     rmq_mutex_lock(&net->passed_lock);
-    if (first) append(net, first);
-    append(net, item);
+    if (first) append(c, first);
+    append(c, item);
     rmq_mutex_unlock(&net->passed_lock);
     rmq_event_wake(&net->passed);
     rmq_count(&net->counts.passed, 1);
@@ -63,7 +65,7 @@ int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size) {
 void queue_farewell(rmq_connection *c) {
     if (c->farewell == NULL) return;
     rmq_mutex_lock(&c->net->passed_lock);
-    append(c->net, c->farewell);
+    append(c, c->farewell);
     rmq_mutex_unlock(&c->net->passed_lock);
     c->farewell = NULL;
     rmq_event_wake(&c->net->passed);
@@ -85,6 +87,9 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
         rmq_event_wait(&net->passed, ticket, timeout_ns);
     }
 }
+
+void rmq_net_served(rmq_net *net) { rmq_add(&net->served, 1); }
+int rmq_connection_settled(const rmq_connection *c) { return rmq_load(&c->net->served) >= c->passed; }
 
 static int from_outside(rmq_net *net, uint64_t connection, const void *data, size_t n, int drop) {
     outside *o = malloc(sizeof *o + n);

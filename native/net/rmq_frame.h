@@ -65,6 +65,14 @@ typedef struct rmq_pull {
 } rmq_pull;
 int rmq_pull_decode(const rmq_frame *f, rmq_pull *out);
 
+/* The header of a question for a group's offset in a queue, 14, and of a commit of one, 15. */
+typedef struct rmq_offset {
+    rmq_text group, topic;
+    int64_t offset;             /* -1: none */
+    int32_t queue_id;
+} rmq_offset;
+int rmq_offset_decode(const rmq_frame *f, rmq_offset *out);
+
 /* ---- answers. The caller gives room of RMQ_ANSWER_ROOM bytes, and of twice the texts' sizes. */
 enum { RMQ_ANSWER_ROOM = 512 };
 typedef struct rmq_answer {

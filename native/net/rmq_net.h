@@ -83,6 +83,8 @@ typedef struct rmq_item {
 } rmq_item;
 /* The next item, the caller's to free; NULL: none came in time, or the network has stopped and all are taken. */
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
+/* What an item asked for is done, as far as it is for the one who took it: once for each. */
+void rmq_net_served(rmq_net *net);
 int rmq_net_stopped(const rmq_net *net);
 /* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM. */
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n);
@@ -97,6 +99,9 @@ const rmq_address *rmq_connection_peer(const rmq_connection *c);
 void **rmq_connection_own(rmq_connection *c);           /* two words of the service's, NULL at first */
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
+/* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. Where several
+ * threads take items these overtake each other, and this says no more than that so many are served. */
+int rmq_connection_settled(const rmq_connection *c);
 int rmq_connection_listener(const rmq_connection *c);
 /* ns since the request at hand was answered RMQ_LATER, or one before it; 0: it was not */
 int64_t rmq_connection_waited(const rmq_connection *c);

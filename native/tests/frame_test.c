@@ -34,6 +34,14 @@ static const char *const headers[] = {
     "\\b\\f\\n\\r\\t\\u00e9\","
     "\"extFields\":{\"topic\":\"T\\ud83d\\ude00\\ud83d \xc3\xa9\"},\"x\":[1,-2.5e+3,true,false,null,{\"y\":[]}"
     ",{}],\"z\":{\"a\":\"b\"}}",
+    /* a batch of Java, a question for an offset of C++, a commit of one of Java */
+    "{\"code\":320,\"extFields\":{\"a\":\"PG\",\"b\":\"T\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"3\",\"f\":\"0"
+    "\",\"g\":\"1764067200000\",\"h\":\"0\",\"i\":\"WAIT\\u0001true\",\"j\":\"0\",\"k\":\"false\",\"m\":\"true\"},"
+    "\"flag\":0,\"language\":\"JAVA\",\"opaque\":9,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
+    "{\"code\":14,\"extFields\":{\"consumerGroup\":\"G\",\"queueId\":2,\"topic\":\"T\",\"setZeroIfNotFound\":false},"
+    "\"flag\":0,\"language\":\"CPP\",\"opaque\":4,\"version\":63}",
+    "{\"code\":15,\"extFields\":{\"commitOffset\":\"1764067200000\",\"consumerGroup\":\"G\",\"queueId\":\"2\",\"topic\":\"T\"},"
+    "\"flag\":2,\"language\":\"JAVA\",\"opaque\":5,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
 };
 enum { HEADERS = sizeof headers / sizeof *headers };
 
@@ -88,7 +96,14 @@ static const rmq_text *value_of(const rmq_frame *f, const char *name) {
 static void said(rmq_frame *f, int which) {
     rmq_send s;
     rmq_pull p;
-    if (which == 0 || which == 3) {
+    rmq_offset o;
+    CHECK((rmq_offset_decode(f, &o) == 0) == (which == 1 || which >= 6));
+    if (which >= 6) {
+        CHECK(rmq_text_is(o.group, "G", 1) && rmq_text_is(o.topic, "T", 1) && o.queue_id == 2);
+        CHECK(o.offset == (which == 6 ? -1 : 1764067200000) && f->code == (which == 6 ? 14 : 15));
+    } else if (which == 5) {
+        CHECK(rmq_send_decode(f, &s) == 0 && s.batch && s.queue_id == 3 && rmq_text_is(s.properties, "WAIT\1true", 9));
+    } else if (which == 0 || which == 3) {
         CHECK(rmq_send_decode(f, &s) == 0 && rmq_text_is(s.group, "PG", 2) && rmq_text_is(s.topic, "T", 1));
         CHECK(s.born_timestamp == 1764067200000 && s.default_queues == 4 && s.queue_id == (which == 0 ? 3 : 0) && !s.batch);
         CHECK(which == 3 || rmq_text_is(s.properties, "UNIQ_KEY\1" "7F0000010\2WAIT\1true\2TAGS\1TagA", 38));
@@ -123,6 +138,7 @@ static int judged(const unsigned char *bytes, size_t n, rmq_frame *f) {
     unsigned char *own = malloc(n ? n : 1);
     rmq_send s;
     rmq_pull p;
+    rmq_offset o;
     memcpy(own, bytes, n);
     int32_t size = rmq_frame_size(own, n);
     int whole = size > 0 && (size_t)size <= n && rmq_frame_decode(own, size, f) == 0;
@@ -136,6 +152,7 @@ static int judged(const unsigned char *bytes, size_t n, rmq_frame *f) {
         }
         if (rmq_send_decode(f, &s) == 0) within(f, s.properties);
         if (rmq_pull_decode(f, &p) == 0) within(f, p.subscription);
+        if (rmq_offset_decode(f, &o) == 0) within(f, o.group);
     }
     free(own);
     return whole;

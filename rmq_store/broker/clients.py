@@ -5,7 +5,6 @@ Thread-safety: every method; one lock, and nothing is sent under it.
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmq_store.broker.request import Handle
@@ -37,8 +36,7 @@ def subscription_of(topic: str, text: str, kind: str, version: int) -> Subscript
     return Subscription(topic, text, version, kind, None, SqlFilter(text))
 
 
-@dataclass(slots=True)
-class Client:
+class Client(NamedTuple):
     """One connection in one group."""
 
     connection: Handle
@@ -48,23 +46,23 @@ class Client:
     seen: float
 
 
-@dataclass(slots=True)
 class ConsumerGroup:
     """The consumers of a group that are connected."""
 
-    name: str
-    type: str = "CONSUME_PASSIVELY"
-    model: str = "CLUSTERING"
-    start: str = "CONSUME_FROM_LAST_OFFSET"
-    clients: dict[int, Client] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.type, self.model, self.start = name, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
+        self.clients: dict[int, Client] = {}
+        self.subscriptions: dict[str, Subscription] = {}
 
 
 class Clients:
-    """on_change is called with the name of a consumer group whose clients or topics changed."""
+    """on_change is called with the name of a consumer group whose clients or topics changed. heard says when (time.monotonic)
+    the network thread last had a heartbeat of a connection, which nobody has told here."""
 
-    def __init__(self, on_change: Callable[[str], None]) -> None:
-        self._on_change = on_change
+    def __init__(self, on_change: Callable[[str], None], heard: Callable[[int], float] = lambda connection: 0.0) -> None:
+        self._on_change, self._heard = on_change, heard
         self._lock = threading.RLock()
         self.changes = 0        # of the topics that groups read
         self._producers: dict[str, dict[int, Client]] = {}
@@ -118,12 +116,14 @@ class Clients:
 
     # ---- life of connections
 
-    def add_producer(self, group: str, client: Client) -> None:
-        """Not where there are too many groups of producers, which exist only here."""
+    def add_producer(self, group: str, client: Client) -> bool:
+        """False where there are too many groups of producers, which exist only here."""
         with self._lock:
-            if group in self._producers or len(self._producers) < PRODUCER_GROUPS_MAX:
-                self._producers.setdefault(group, {})[client.connection.id] = client
-                self._groups_of(client.connection.id)[0].add(group)
+            if group not in self._producers and len(self._producers) >= PRODUCER_GROUPS_MAX:
+                return False
+            self._producers.setdefault(group, {})[client.connection.id] = client
+            self._groups_of(client.connection.id)[0].add(group)
+            return True
 
     def add_consumer(self, name: str, client: Client, how: tuple[str, str, str],
                      subscriptions: Iterable[Subscription] | None) -> None:
@@ -164,8 +164,8 @@ class Clients:
         """Closes the connections that sent no heartbeat since `before` (time.monotonic)."""
         with self._lock:
             every = [*self._producers.values(), *(group.clients for group in self._consumers.values())]
-            silent = {client.connection.id: client.connection for clients in every for client in clients.values()
-                      if client.seen < before}
+            silent = {id: client.connection for clients in every for id, client in clients.items()
+                      if client.seen < before and self._heard(id) < before}
         for connection in silent.values():
             connection.close()
             self.gone(connection)

@@ -63,6 +63,22 @@ class NativeFront:
         """Pulls that the network thread holds."""
         return self._network.held()
 
+    def generation(self) -> int:
+        """The number of what `tell` told last."""
+        return self._network.generation
+
+    def remember(self, connection: int, body: bytes, version: int, generation: int) -> None:
+        """This heartbeat is registered; `generation` was read before it was. The same again is answered without Python."""
+        self._network.remember(connection, body, version, generation)
+
+    def forget(self, connection: int) -> None:
+        """The connection is not registered any more as its heartbeat said."""
+        self._network.forget(connection)
+
+    def heard(self, connection: int) -> float:
+        """When (time.monotonic) the network thread last answered a heartbeat of the connection; 0.0: never."""
+        return self._network.heard(connection)
+
     def serve(self) -> None:
         self._thread = start_thread(self._network.serve, "rmq-broker-front")
 

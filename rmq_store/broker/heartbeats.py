@@ -39,6 +39,7 @@ class Heartbeats:
             self._core.push(client.connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
 
     def _heartbeat(self, request: Request) -> Frame:
+        generation = self._core.front.generation()
         data = request.json()
         frame = request.frame
         client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language, frame.version,
@@ -46,11 +47,14 @@ class Heartbeats:
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
+        whole = True
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:
-                self._core.clients.add_producer(group, client)
+                whole = self._core.clients.add_producer(group, client) and whole
         for consumer in consumers:
             self._register(client, consumer)
+        if whole:       # it would change nothing if it came again
+            self._core.front.remember(request.connection.id, frame.body, frame.version, generation)
         return request.answer()
 
     def _register(self, client: Client, data: dict[str, Any]) -> None:
@@ -105,6 +109,7 @@ class Heartbeats:
     def _unregister(self, request: Request) -> Frame:
         ext = request.ext
         self._core.clients.remove(request.connection, ext.get("producerGroup", ""), ext.get("consumerGroup", ""))
+        self._core.front.forget(request.connection.id)
         return request.answer()
 
     def _consumer_list(self, request: Request) -> Frame:

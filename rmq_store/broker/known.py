@@ -11,6 +11,7 @@ from rmq_store.broker.core import Core
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.topics import NAME_MAX
 from rmq_store.codec._java_hash import java_hash
+from rmq_store.errors import CorruptionError
 
 __all__ = ["Known"]
 
@@ -28,10 +29,18 @@ class Known:
         self._answers = self._in_answers()
         options = core.options
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
-                  cluster=options["brokerClusterName"], wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"])
+                  cluster=options["brokerClusterName"], offsets=self._offsets(),
+                  wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"])
         self.keep()
         for table in self._tables:      # a program changes them without a request
             table.listeners.append(self.look)
+
+    def _offsets(self) -> object:
+        """None where the file cannot be read, which each request for an offset is told."""
+        try:
+            return self._core.store.offsets.rows
+        except CorruptionError:
+            return None
 
     def stop(self) -> None:
         """The network thread has ended."""

@@ -5,6 +5,7 @@ fields of BrokerConfig (4.9.8, 5.3.3), with its defaults where DEFAULTS does not
 """
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rmq_store.config import values
@@ -31,11 +32,12 @@ _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNum
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda m: "_" + m[0].lower(), name)
+    return "".join("_" + letter.lower() if letter.isupper() and at > 0 and not name[at - 1].isupper() else letter
+                   for at, letter in enumerate(name))
 
 
 _BY_NAME = {name: name for name in DEFAULTS} | {_snake(name): name for name in DEFAULTS}
-_NAME = re.compile(r"[%|A-Za-z0-9_.-]{1,127}").fullmatch
+_NAME = partial(re.fullmatch, r"[%|A-Za-z0-9_.-]{1,127}")
 
 
 def split(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:

@@ -12,8 +12,7 @@ from rmq_store.remoting.frame import Frame
 __all__ = ["Handle", "Refused", "Request", "body_of", "json_body"]
 
 INT, LONG = 1 << 31, 1 << 63
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
-_NUMERIC_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)')
+_NUMERIC_KEY = r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)'
 
 
 class Handle(Protocol):
@@ -58,7 +57,8 @@ class Request:
             if default is None:
                 raise Refused(Code.SYSTEM_ERROR, f"the custom field <{name}> is null")
             return default
-        number = int(value) if _NUMBER(value) else limit
+        digits = value[1:] if value[0] in "+-" else value
+        number = int(value) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else limit
         if not -limit <= number < limit:
             raise Refused(Code.SYSTEM_ERROR, f"the custom field <{name}> is {value!r:.60}, no number of Java's "
                           f"{'int' if limit == INT else 'long'}")
@@ -91,7 +91,7 @@ def json_body(body: bytes) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except ValueError:
-            found = json.loads(_NUMERIC_KEY.sub(quote, text))
+            found = json.loads(re.sub(_NUMERIC_KEY, quote, text))
     except (ValueError, RecursionError) as error:
         raise Refused(Code.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

@@ -3,7 +3,6 @@
 A put is asynchronous: its answer goes out when its status is known, so that one synchronous flush serves many clients. The
 stored order of properties is that of a broker's HashMap.
 """
-import random
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.broker.codes import DEAD, FAQ, NO_SEND, PERM_READ, PERM_WRITE, PUT_ANSWERS, RETRY, Code
 from rmq_store.broker.core import BUSY, Core, Processor
 from rmq_store.broker.request import Refused, Request
-from rmq_store.broker.topics import Topic, topic_problem
+from rmq_store.broker.topics import Topic, any_queue, topic_problem
 from rmq_store.codec.properties import decode_properties
 from rmq_store.codec.timer import TIMER_NAMES
 from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError, WheelTimerMsgIllegal
@@ -207,7 +206,7 @@ class Sending:
             raise Refused(illegal, f"request queueId[{queue_id}] is illegal, topic[{name}] has {topic.queues} queues, "
                           f"Producer: {request.connection.peer}")
         if queue_id < 0:
-            queue_id = random.randrange(max(topic.write, 1))
+            queue_id = any_queue(topic.write)
         properties = decode_properties(request.ext.get("properties", "").encode())
         put = {"flag": request.integer("flag"), "sys_flag": request.integer("sysFlag") & ~_TRANSACTION_BITS,
                "born_timestamp": request.long("bornTimestamp"), "born_host": request.connection.peer,

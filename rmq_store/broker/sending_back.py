@@ -1,12 +1,12 @@
 """Messages that a consumer could not handle: code 36, into %RETRY%group or %DLQ%group (RocketMQ: SendMessageProcessor's
 consumerSendMsgBack)."""
-import random
 import threading
 
 from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.sending import put_answer, put_failed
+from rmq_store.broker.topics import any_queue
 from rmq_store.errors import RmqStoreError
 from rmq_store.remoting.frame import Frame
 from rmq_store.services.consumer.consumer import LIGHT_PROPERTIES
@@ -62,7 +62,7 @@ class SendingBack:
         if not topic.perm & PERM_WRITE:
             raise Refused(Code.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
         try:
-            store.put(topic.name, message.body, queue_id=random.randrange(count), flag=message.flag, sys_flag=message.sys_flag,
+            store.put(topic.name, message.body, queue_id=any_queue(count), flag=message.flag, sys_flag=message.sys_flag,
                       properties=encoded_as_a_broker(properties, store.options.compat), born_host=message.born_host,
                       born_timestamp=message.born_timestamp, reconsume_times=times + 1, wait=None)
         except (RmqStoreError, ValueError) as error:

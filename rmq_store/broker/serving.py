@@ -1,5 +1,4 @@
 """Broker: a store that RocketMQ clients reach over a network (RocketMQ: BrokerStartup, BrokerController, NamesrvStartup)."""
-import ipaddress
 import logging
 import os
 import socket
@@ -168,7 +167,7 @@ class Broker:
         found = advertised(self.address, "", self._core.options["advertise"])
         host, _, port = found.rpartition(":")
         try:
-            ipaddress.ip_address(host.strip("[]"))
+            values.ip_bytes(host.strip("[]"))
         except ValueError:
             host = "0.0.0.0"
         return f"{_own_ip()}:{port}" if host.strip("[]") in WILDCARDS else found
@@ -179,7 +178,7 @@ class Broker:
         core.topics = Topics(core.store, core.options, changed)
         core.groups = Groups(core.store, core.options, changed)
         heartbeats = Heartbeats(core)
-        core.clients, core.workers = Clients(heartbeats.notify), Workers()
+        core.clients, core.workers = Clients(heartbeats.notify, self._front.heard), Workers()
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
         transactions, self._calls = Transactions(core), Calls(core)

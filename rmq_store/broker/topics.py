@@ -3,8 +3,10 @@ read through snapshots that change as a whole (RocketMQ: TopicConfigManager, Sub
 
 Thread-safety: every method. A snapshot is immutable, so whoever holds one needs no lock; the tables' own locks guard changes.
 """
+import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY
@@ -13,12 +15,12 @@ from rmq_store.services.cleaning.removing import is_system_topic
 from rmq_store.services.consumer.tables import GroupTable, TopicTable, queue_type
 from rmq_store.store import MessageStore
 
-__all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "topic_problem"]
+__all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "any_queue", "topic_problem"]
 
 DEFAULT_TOPIC = "TBW102"
 NAME_MAX, RETRY_NAME_MAX = 127, 255
 TOPICS_MAX = GROUPS_MAX = 100_000       # that clients can make
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+_LEGAL = partial(re.fullmatch, r"[%|a-zA-Z0-9_-]+")
 READ_WRITE = PERM_READ | PERM_WRITE
 
 
@@ -58,6 +60,11 @@ def topic_problem(topic: str) -> str:
     if len(topic) > (RETRY_NAME_MAX if topic.startswith((RETRY, DEAD)) else NAME_MAX):
         return "The specified topic is longer than topic max length."
     return ""
+
+
+def any_queue(count: int) -> int:
+    """One of so many queues, by chance."""
+    return int.from_bytes(os.urandom(4), "big") % max(count, 1)
 
 
 def _number(entry: Mapping[str, Any], name: str, default: int) -> int:

@@ -8,7 +8,6 @@ import importlib
 import logging
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -68,10 +67,26 @@ MODULES = {"import": "importing", "copy": "copying"}       # whose names are tak
 class _Help(argparse.HelpFormatter):
     """Keeps the lines of an epilog apart."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap  # for help alone
+
         lines = text.splitlines()
         return super()._fill_text(text, width, indent) if len(lines) == 1 else "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=f"{indent}       ") for line in lines)
+
+
+def _columns() -> int:
+    """How wide a line of help may be; as shutil.get_terminal_size says, which loads what unpacks archives."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,12 +106,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or of `only` one: a command should not pay for importing the others."""
+    """The parser of all commands, or of `only` one: a command should not pay for the others. A name that is none: the parser of
+    all, without their arguments."""
     parser = _Parser(prog="rmqstore", description="Work with Apache RocketMQ message stores, without a broker.",
                      epilog=epilog(), formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser, prog="rmqstore")
     for name, what in COMMANDS.items():
+        if only in COMMANDS and name != only:
+            continue
         module = importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}") if only in (None, name) else None
         command = commands.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=epilog(name),
                                       formatter_class=_Help)

@@ -1,6 +1,5 @@
 """`rmqstore serve`: a RocketMQ broker over a store, with a name server in the same process. Ends in order on SIGTERM."""
 import argparse
-import ipaddress
 import json
 import os
 import signal
@@ -11,8 +10,11 @@ from rmq_store.broker.serving import Broker
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config.sources import read_config
+from rmq_store.config.values import ip_bytes
 
 __all__ = ["arguments", "run"]
+
+LOOPBACK_V6 = bytes(15) + b"\1"
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -83,6 +85,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _warn(*addresses: str | None) -> None:
     for address in addresses:
-        if address and not ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback:
+        host = ip_bytes(address.rpartition(":")[0].strip("[]")) if address else b"\x7f"
+        if host[0] != 127 and host != LOOPBACK_V6:
             print(f"rmqstore serve: {address} is not loopback: everybody who reaches it may read, write and delete messages",
                   file=sys.stderr)

@@ -23,7 +23,6 @@ All integers are big-endian and signed. Source: CommitLog, MessageExtEncoder, Co
 IndexFile, StoreCheckpoint, MessageDecoder of Apache RocketMQ 4.9.8 and 5.3.3.
 """
 import zlib
-from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
 from rmq_store.codec import _layout as c
@@ -145,7 +144,6 @@ LAYOUTS = {
     "index_entry": INDEX_ENTRY, "checkpoint": CHECKPOINT, "batch_element": BATCH_ELEMENT,
 }
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CRC_PROPERTY = b"__CRC32#\x01"
 
 
@@ -224,8 +222,10 @@ def sys_flag_text(sys_flag: int) -> str:
 
 def time_text(milliseconds: int) -> str:
     """Milliseconds since 1970 as UTC in ISO form; what no calendar holds stays a number."""
+    from datetime import UTC, datetime, timedelta  # for people who look into a file: a store needs no calendar
+
     try:
-        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
     except OverflowError:
         return f"{milliseconds} ms"
 

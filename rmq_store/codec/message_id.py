@@ -8,13 +8,13 @@
 The time of a unique id counts from the start of the local month. Source: MessageDecoder.createMessageId and decodeMessageId,
 MessageClientIDSetter, MessageExt.socketAddress2ByteBuffer.
 """
-import ipaddress
 import itertools
 import os
 import time
 from functools import lru_cache
 from typing import NamedTuple
 
+from rmq_store.config.values import ip_bytes, ip_text
 from rmq_store.errors import MessageIllegal
 
 __all__ = ["MessageId", "UniqueId", "UniqueIdFactory", "create_message_id", "decode_message_id",
@@ -56,7 +56,7 @@ def _host_bytes(host: str) -> bytes:
     if ip.startswith("[") and ip.endswith("]"):
         ip = ip[1:-1]
     try:
-        packed = ipaddress.ip_address(ip).packed if separator and "%" not in ip else b""
+        packed = ip_bytes(ip) if separator and "%" not in ip else b""
     except ValueError:
         packed = b""
     if not packed or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -79,17 +79,17 @@ def split_host(data: bytes) -> tuple[str, int]:
     data = bytes(data)
     if len(data) not in (8, 20):
         raise ValueError(f"a host has 8 bytes, or 20 with IPv6, not {len(data)}")
-    return _ip_text(data[:-4]), int.from_bytes(data[-4:], "big", signed=True)
+    return ip_text(data[:-4]), int.from_bytes(data[-4:], "big", signed=True)
 
 
 def java_ip_text(address: bytes) -> str:
     """4 or 16 address bytes as Java's getHostAddress writes them: IPv6 in eight groups, nothing left out."""
     if len(address) == 4:
-        return str(ipaddress.IPv4Address(address))
+        return ip_text(address)
     if len(address) != 16:
         raise ValueError(f"an address has 4 bytes, or 16 with IPv6, not {len(address)}")
     if address.startswith(_MAPPED):
-        return str(ipaddress.IPv4Address(address[12:]))
+        return ip_text(address[12:])
     return ":".join(f"{int.from_bytes(address[i:i + 2], 'big'):x}" for i in range(0, 16, 2))
 
 
@@ -119,7 +119,7 @@ class UniqueIdFactory:
 
     def __init__(self, ip: str | None = None, *, pid: int | None = None, loader_hash: int | None = None,
                  now_ms: int | None = None) -> None:
-        address = (_now(now_ms) & 0xFFFFFFFF).to_bytes(4, "big") if ip is None else ipaddress.ip_address(ip).packed
+        address = (_now(now_ms) & 0xFFFFFFFF).to_bytes(4, "big") if ip is None else ip_bytes(ip)
         pid = os.getpid() if pid is None else pid
         loader_hash = id(self) >> 4 if loader_hash is None else loader_hash
         process = (pid & 0xFFFF).to_bytes(2, "big") + (loader_hash & 0xFFFFFFFF).to_bytes(4, "big")
@@ -150,12 +150,8 @@ def decode_unique_id(unique_id: str, now_ms: int | None = None) -> UniqueId:
     begin = _month_of(now)[0]
     if begin + span >= now:
         begin = _month_of(begin - 1)[0]
-    return UniqueId(_ip_text(data[:-12]), int.from_bytes(data[-12:-10], "big"),
+    return UniqueId(ip_text(data[:-12]), int.from_bytes(data[-12:-10], "big"),
                     int.from_bytes(data[-10:-6], "big", signed=True), begin + span, int.from_bytes(data[-2:], "big"))
-
-
-def _ip_text(address: bytes) -> str:
-    return str(ipaddress.IPv4Address(address) if len(address) == 4 else ipaddress.IPv6Address(address))
 
 
 def _unhex(text: str, sizes: tuple[int, ...]) -> bytes:

@@ -6,7 +6,6 @@ Source: HookUtils.checkIfTimerMessage, transformTimerMessage, RecallMessageHandl
 """
 import base64
 import binascii
-import datetime
 import itertools
 import math
 import os
@@ -46,6 +45,17 @@ def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, 
     return _with_time(properties, deliver_at, delay)
 
 
+def _ms(time: object) -> object:
+    """Of a datetime; anything else as it is."""
+    import datetime  # whoever has one has loaded it
+
+    if not isinstance(time, datetime.datetime):
+        return time
+    if time.tzinfo is None:
+        raise MessageIllegal(f"deliver_at is {time!r}, without a time zone: give an aware datetime")
+    return max(round(time.timestamp() * 1000), 0)
+
+
 def _unique() -> str:
     return os.urandom(16).hex().upper()
 
@@ -63,10 +73,8 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
             raise MessageIllegal(f"delay is {delay!r}: give seconds, 0 or more")
         known["TIMER_DELAY_MS"] = str(min(round(delay * 1000), _MS_MAX))
     else:
-        if isinstance(deliver_at, datetime.datetime):
-            if deliver_at.tzinfo is None:
-                raise MessageIllegal(f"deliver_at is {deliver_at!r}, without a time zone: give an aware datetime")
-            deliver_at = max(round(deliver_at.timestamp() * 1000), 0)
+        if not isinstance(deliver_at, int):
+            deliver_at = _ms(deliver_at)
         if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
             raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
         known["TIMER_DELIVER_MS"] = str(deliver_at)

@@ -4,7 +4,8 @@ Read at open, by the opening thread. `python -m rmq_store.config.document` print
 something reads it; RocketMQ's other names are in upstream.py. Source: MessageStoreConfig.java (4.9.8 and 5.3.3).
 """
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rmq_store.config import values
 
@@ -16,8 +17,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 Translation = Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One row. `kind` is int, bool, choice, path, levels, hours, names or host. `change` is "live" where store.reconfigure()
     may give another value, "reopen" where any open may, "fixed" where the value is a property of the files of a directory.
     `wins`: of two names of RocketMQ that stand for this option and disagree, the value that holds; None: they must agree."""
@@ -27,7 +27,7 @@ class Option:
     default: object
     text: str
     unit: str = ""
-    upstream: Mapping[str, Translation | None] = field(default_factory=dict)
+    upstream: Mapping[str, Translation | None] = MappingProxyType({})
     low: int | None = None
     high: int | None = None
     choices: tuple[str, ...] = ()

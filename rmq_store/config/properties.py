@@ -1,9 +1,9 @@
 """Reads a broker.conf: Java's Properties format, as Properties.load takes it. Pure functions, any thread."""
 import re
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_LINE_END = r"\r\n|\r|\n"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_UNICODE = re.compile(r"[0-9a-fA-F]{4}")
+_UNICODE = r"[0-9a-fA-F]{4}"
 
 
 def parse(data: bytes) -> dict[str, str]:
@@ -27,7 +27,7 @@ def _logical_lines(text: str) -> list[str]:
     """Lines without comments and blanks; a line that ends in an odd number of backslashes continues in the next."""
     lines: list[str] = []
     going_on = False
-    for natural in _LINE_END.split(text):
+    for natural in re.split(_LINE_END, text):
         line = natural.lstrip(" \t\f")
         if not going_on and (not line or line[0] in "#!"):
             continue
@@ -63,7 +63,7 @@ def _unescape(text: str) -> str:
             at += 1
             if letter == "u":
                 code = text[at:at + 4]
-                if not _UNICODE.fullmatch(code):
+                if not re.fullmatch(_UNICODE, code):
                     raise ValueError(f"\\u{code} is not a character: expected four hex digits")
                 letter = chr(int(code, 16))
                 at += 4

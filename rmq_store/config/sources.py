@@ -5,14 +5,10 @@ Called once per open, by the opening thread. A profile and our configuration fil
 """
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from rmq_store.config.properties import parse
 from rmq_store.errors import ConfigError
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 __all__ = ["ENVIRONMENT", "Source", "environment", "profile", "profile_names", "read_config", "user_profiles"]
 
@@ -20,10 +16,10 @@ ENVIRONMENT = "RMQ_STORE_"
 # RMQ_STORE_ names that are no options: these two choose sources, the others are read when the package is built.
 _CHOICES = ("PROFILE", "CONFIG")
 _BUILD = ("DEBUG", "WITHOUT_URING")
+_BUILT_IN = os.path.join(os.path.dirname(__file__), "profiles")     # a package with extensions is never in an archive
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """One place values come from. origin: how `config show` names it. entries: name as written there -> value."""
 
     origin: str
@@ -34,13 +30,7 @@ class Source:
 
 def profile_names() -> list[str]:
     """The built-in profiles, sorted."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _built_in().iterdir() if entry.name.endswith(".toml"))
-
-
-def _built_in() -> "Traversable":
-    from importlib import resources  # here, as it loads much, and few choose a profile
-
-    return resources.files(__package__).joinpath("profiles")
+    return sorted(name.removesuffix(".toml") for name in os.listdir(_BUILT_IN) if name.endswith(".toml"))
 
 
 def user_profiles() -> str:
@@ -68,8 +58,7 @@ def profile(name: object) -> Source:
     if "/" in text or text.endswith(".toml"):
         return _toml(_read(text, "profile"), text, origin)
     if text in profile_names():
-        data = _built_in().joinpath(f"{text}.toml").read_bytes()
-        return _toml(data, text, origin)
+        return _toml(_read(os.path.join(_BUILT_IN, f"{text}.toml"), "profile"), text, origin)
     own = os.path.join(user_profiles(), f"{text}.toml")
     if os.path.isfile(own):
         return _toml(_read(own, "profile"), own, origin)

@@ -14,7 +14,7 @@ __all__ = ["dump_json", "int_keys", "parse_json"]
 DEPTH_MAX = 64
 
 # A string as a whole, so that nothing inside one is taken for a key; or a number in the place of a key.
-_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)')
+_STRING_OR_KEY = r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)'
 
 
 def parse_json(text: str) -> Any:
@@ -24,7 +24,7 @@ def parse_json(text: str) -> Any:
         return match[0] if match["key"] is None else f'{match["open"]}"{match["key"]}"'
 
     try:
-        return json.loads(_STRING_OR_KEY.sub(quote, text))
+        return json.loads(re.sub(_STRING_OR_KEY, quote, text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

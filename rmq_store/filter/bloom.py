@@ -4,7 +4,8 @@ A message's bit map has the bits of each group whose SQL92 filter the message fu
 message does not fulfil the group's filter; where all are 1, it may. Pure functions, control plane.
 """
 import math
-from dataclasses import dataclass
+
+from rmq_store.fields import Fields
 
 __all__ = ["BloomFilter", "murmur3"]
 
@@ -12,17 +13,19 @@ _MASK = (1 << 64) - 1
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
-@dataclass(frozen=True)
-class BloomFilter:
+class BloomFilter(Fields):
     """error_pct: from 1 to 99, the share of messages that may seem to fulfil a filter which they do not; groups: 1 or more, the
     number of groups of one topic for which that holds. hashes: how many bits a group has; bits: the length of a bit map."""
 
-    error_pct: int
-    groups: int
+    __slots__ = ("error_pct", "groups")
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.error_pct < 100 or self.groups < 1:
-            raise ValueError(f"error_pct is {self.error_pct}, groups is {self.groups}: give 1 to 99, and 1 or more")
+    def __init__(self, error_pct: int, groups: int) -> None:
+        if not 1 <= error_pct < 100 or groups < 1:
+            raise ValueError(f"error_pct is {error_pct}, groups is {groups}: give 1 to 99, and 1 or more")
+        self.error_pct, self.groups = error_pct, groups
+
+    def __hash__(self) -> int:      # type: ignore[override]
+        return hash((self.error_pct, self.groups))
 
     @property
     def hashes(self) -> int:

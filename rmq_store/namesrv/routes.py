@@ -5,7 +5,6 @@ One thread uses an object. Nothing is on a disk: brokers register again every 30
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from rmq_store.remoting.frame import Frame
@@ -22,18 +21,17 @@ class Refused(ValueError):
     """A request that cannot be done; the text becomes the remark of the answer."""
 
 
-@dataclass(slots=True)
 class Broker:
     """One broker process: a master (id 0) or a slave, and the connection on which it registered."""
-    cluster: str
-    name: str
-    id: int
-    address: str
-    ha: str
-    channel: object
-    version: Any = None
-    topics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    promised: Callable[[str], dict[str, Any] | None] = lambda topic: None      # a topic that it makes when it is used
+
+    __slots__ = ("address", "channel", "cluster", "ha", "id", "name", "promised", "topics", "version")
+
+    def __init__(self, cluster: str, name: str, id: int, address: str, ha: str, channel: object, version: Any = None,
+                 topics: Mapping[str, dict[str, Any]] | None = None,
+                 promised: Callable[[str], dict[str, Any] | None] = lambda topic: None) -> None:
+        """promised: a topic that it makes when it is used."""
+        self.cluster, self.name, self.id, self.address, self.ha, self.channel = cluster, name, id, address, ha, channel
+        self.version, self.topics, self.promised = version, {} if topics is None else topics, promised
 
 
 def _body(value: Any) -> bytes:

@@ -11,16 +11,17 @@ import weakref
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.base.io._sync cimport rmq_load
 
+from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
                                      rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
-                                     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_start, rmq_net_stop, rmq_net_stopped,
-                                     rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
+                                     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop,
+                                     rmq_net_stopped, rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
                                          service_stop)
 from rmq_store.network._state cimport Service
@@ -104,6 +105,8 @@ cdef class Front:
     cdef rmq_net *net
     cdef Service *service           # NULL: everything goes to Python
     cdef StoreWait _store
+    cdef object _offsets            # whose table the service reads
+    cdef int64_t _connections_max
     cdef object _on_close
     cdef list _on_request
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
@@ -118,7 +121,7 @@ cdef class Front:
         cdef int rc
         self._on_close, self._on_request, self._connections = on_close, [], {}
         self._stopping = threading.Lock()
-        limits.connections = connections_max or CONNECTIONS_MAX
+        limits.connections = self._connections_max = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.unread = BUFFERED_MAX, UNREAD_MAX
         limits.unread_most, limits.unread_all = UNREAD_MOST, UNREAD_ALL
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
@@ -160,7 +163,8 @@ cdef class Front:
 
     def use(self, StoreWait store not None, **facts):
         """Before `serve`: sends and pulls on the first address that need nothing but this store, and what `publish` tells, are
-        answered without Python. facts: `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
+        answered without Python. facts: `offsets`, the rows of the store's ConsumerOffsets, without which offsets are Python's;
+        `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
         `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
         long a send may wait for room, or for Python, before it is answered "busy". The end of the store ends the front. Raises
         ValueError, StoreClosed, OSError."""
@@ -170,8 +174,8 @@ cdef class Front:
             raise ValueError("a front takes one store, before it serves")
         store._hubs.add(self)           # a close() that begins from here on finds this front; what began before is seen
         store._check_open()
-        self._store = store
-        self.service = service_new(store, facts)
+        self._store, self._offsets = store, facts.get("offsets")
+        self.service = service_new(store, self._connections_max, facts)
         self.service.net = self.net
         service_serve(self.service, &service)
         rc = rmq_net_use(self.net, &service)
@@ -212,24 +216,55 @@ cdef class Front:
         if self.service != NULL and not self._ended():
             service_publish(self.service, tables_new(topics, subscriptions))
 
+    @property
+    def generation(self):
+        """The number of what `publish` told last: int."""
+        return self.service.generation if self.service != NULL else 0
+
+    def remember(self, uint64_t connection, bytes body not None, int32_t version, int64_t generation):
+        """A heartbeat of the connection with this id is registered, and was read when `generation` was that. The same again is
+        answered without Python until something else is published."""
+        if self.service != NULL and <uint32_t> connection < self._connections_max:
+            consumers_remember(self.service, connection, <const unsigned char *> PyBytes_AS_STRING(body),
+                               <int32_t> PyBytes_GET_SIZE(body), version, generation)
+
+    def forget(self, uint64_t connection):
+        """What `remember` told of this connection does not hold any more."""
+        if self.service != NULL and <uint32_t> connection < self._connections_max:
+            consumers_forget(self.service, connection)
+
+    def heard(self, uint64_t connection):
+        """When a heartbeat of this connection was last answered without Python: float, time.monotonic; 0.0: none was."""
+        if self.service == NULL or <uint32_t> connection >= self._connections_max:
+            return 0.0
+        return consumers_heard(self.service, connection) / 1e9
+
     def serve(self):
         """Gives requests to Python until `stop`."""
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
         cdef bint last
+        cdef object answer
         self.start()
         while self.net != NULL:
             last = rmq_net_stopped(self.net)        # before the look: what comes until then is taken
             with nogil:
                 item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
             if item != NULL:
-                self._serve_one(item)
+                try:
+                    answer = self._serve_one(item)
+                finally:                # before the peer has the answer and asks again
+                    if self.net != NULL:
+                        rmq_net_served(self.net)
+                if answer is not None:
+                    self._send_one(answer[0], answer[1])
             elif last:
                 return
             if sliced:
                 PyErr_CheckSignals()
 
-    cdef int _serve_one(self, rmq_item *item) except -1:
+    cdef object _serve_one(self, rmq_item *item):
+        # None, or a connection and what it is to be sent.
         cdef FrontConnection c
         cdef const rmq_opened *opened
         cdef int kind = item.kind
@@ -243,7 +278,7 @@ cdef class Front:
                 c.peer, c.local = _address(&opened.peer), _address(&opened.local)
                 c.on_request = self._on_request[opened.listener]
                 self._connections[number] = c
-                return 0
+                return None
             data = PyBytes_FromStringAndSize(<const char *> item.data, item.size) if kind == RMQ_FRAME else None
         finally:
             free(item)
@@ -251,16 +286,25 @@ cdef class Front:
             c = self._connections.pop(number)
             c.closed = True
         elif rmq_net_stopped(self.net):
-            return 0
+            return None
         else:
             c = self._connections[number]
         try:
             if kind == RMQ_CLOSED:
                 self._on_close(c)
-            else:
-                self._answer(c, data, came_ns)
+                return None
+            answer = self._answer(c, data, came_ns)
+            return None if answer is None else (c, answer)
         except Exception:               # of a handler: it costs this connection, and no other
             _log.exception("a request of %s failed", c.peer)
+            c.close()
+            return None
+
+    cdef int _send_one(self, FrontConnection c, bytes answer) except -1:
+        try:
+            c.send(answer)
+        except Exception:
+            _log.exception("an answer to %s failed", c.peer)
             c.close()
         return 0
 
@@ -278,16 +322,15 @@ cdef class Front:
         answer.language, answer.version = "JAVA", self.service.version
         return answer
 
-    def _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
+    cdef bytes _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
         try:
             frame = decode(data)
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
             connection.close()
-            return
+            return None
         busy = None if frame.flag & _RESPONSE else self._busy(frame, came_ns)
         answer = busy or connection.on_request(connection, frame)       # an answer of a client goes there, too
-        if answer is not None and not frame.flag & (_ONEWAY | _RESPONSE):
-            connection.send(encode(answer))
+        return None if answer is None or frame.flag & (_ONEWAY | _RESPONSE) else encode(answer)
 
     def counts(self):
         """What the network thread has done: dict of str to int."""
@@ -305,7 +348,8 @@ cdef class Front:
             return {}
         return {10: rmq_load(&self.service.sends_long), 310: rmq_load(&self.service.sends),
                 320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls),
-                361: rmq_load(&self.service.pulls_lite)}
+                361: rmq_load(&self.service.pulls_lite), 14: rmq_load(&self.service.queries),
+                15: rmq_load(&self.service.updates), 34: rmq_load(&self.service.heartbeats)}
 
     def held(self):
         """Pulls that are held: int."""

@@ -10,7 +10,7 @@ cdef extern from "rmq_frame.h" nogil:
     ctypedef struct rmq_frame:
         const unsigned char *start
         const unsigned char *body
-        int32_t size, body_size, serialize, code, flag, opaque, version
+        int32_t size, body_size, serialize, code, flag, opaque, version, fields
     bint rmq_text_is(rmq_text t, const char *name, size_t size)
 
     ctypedef struct rmq_send:
@@ -25,6 +25,12 @@ cdef extern from "rmq_frame.h" nogil:
         int64_t offset, commit_offset, suspend_ms, sub_version
         int32_t queue_id, count_max, bytes_max, sys_flag
     int rmq_pull_decode(const rmq_frame *f, rmq_pull *out)
+
+    ctypedef struct rmq_offset:
+        rmq_text group, topic
+        int64_t offset
+        int32_t queue_id
+    int rmq_offset_decode(const rmq_frame *f, rmq_offset *out)
 
     ctypedef struct rmq_answer:
         unsigned char *at
@@ -93,6 +99,7 @@ cdef extern from "rmq_net.h" nogil:
         rmq_address peer, local
         int listener
     rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns)
+    void rmq_net_served(rmq_net *net)
     bint rmq_net_stopped(const rmq_net *net)
     int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n)
     int rmq_net_drop(rmq_net *net, uint64_t connection)
@@ -104,6 +111,7 @@ cdef extern from "rmq_net.h" nogil:
     const rmq_address *rmq_connection_peer(const rmq_connection *c)
     void **rmq_connection_own(rmq_connection *c)
     int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
+    bint rmq_connection_settled(const rmq_connection *c)
     int rmq_connection_listener(const rmq_connection *c)
     int64_t rmq_connection_waited(const rmq_connection *c)
     bint rmq_connection_slow(const rmq_connection *c)

@@ -15,6 +15,7 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
+from rmq_store.network._consumers cimport consumers_note
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
@@ -139,13 +140,17 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
 
 
 cdef void _note_offset(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil:
-    # The consumer says in passing how far it is, and says it again by a request of its own every five seconds: Python hears
-    # of the former once a second.
+    # The consumer says in passing how far it is, and says it again by a request of its own every five seconds: where the former
+    # is Python's, Python hears of it once a second.
     cdef char[NOTE_ROOM] note
     cdef rmq_answer a
-    cdef uint32_t hash = text_hash(h.topic, text_hash(h.group, 2166136261u + <uint32_t> h.queue_id))
-    cdef int64_t *noted = s.noted[hash % NOTED]
+    cdef uint32_t hash
+    cdef int64_t *noted
     cdef int32_t size
+    if consumers_note(s, c, h):
+        return
+    hash = text_hash(h.topic, text_hash(h.group, 2166136261u + <uint32_t> h.queue_id))
+    noted = s.noted[hash % NOTED]
     if (noted[0] == hash and rmq_net_now(s.net) - noted[1] < SECOND) or h.group.size + h.topic.size > NOTE_ROOM - 512:
         return
     rmq_answer_begin(&a, <unsigned char *> note, 1, 15, 0, s.version, NULL)

@@ -8,12 +8,14 @@ from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
+from rmq_store.network._consumers cimport heartbeat_request, query_request, update_request
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport batch_request, send_request, sends_ending, sends_flushed, sends_tick, sends_turn
-from rmq_store.network._state cimport Service
+from rmq_store.network._state cimport Beat, Service
 from rmq_store.network._tables cimport Tables, tables_free
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
+from rmq_store.services.consumer._offsets cimport OffsetRows
 
 cdef extern from *:
     """
@@ -39,6 +41,12 @@ cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcep
         return batch_request(<Service *> ctx, c, f)
     if f.code == 11 or f.code == 361:
         return pull_request(<Service *> ctx, c, f)
+    if f.code == 15:
+        return update_request(<Service *> ctx, c, f)
+    if f.code == 14:
+        return query_request(<Service *> ctx, c, f)
+    if f.code == 34:
+        return heartbeat_request(<Service *> ctx, c, f)
     return RMQ_PASS
 
 
@@ -84,7 +92,9 @@ cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
 
 
-cdef void service_publish(Service *s, Tables *tables) noexcept nogil:
+cdef void service_publish(Service *s, Tables *tables) noexcept:
+    s.generation += 1
+    tables.generation = s.generation
     tables_free(<Tables *> service_swap(<void **> &s.next_tables, tables))
 
 
@@ -97,7 +107,8 @@ cdef bytes _plain(str name, value, int64_t most):
     return text
 
 
-cdef Service *service_new(StoreWait store, object facts) except NULL:
+cdef Service *service_new(StoreWait store, int64_t connections_max, object facts) except NULL:
+    cdef OffsetRows rows = facts.get("offsets")
     cdef Service *s = <Service *> calloc(1, sizeof(Service))
     if s == NULL:
         raise MemoryError("network thread")
@@ -105,6 +116,10 @@ cdef Service *service_new(StoreWait store, object facts) except NULL:
     try:
         _know_store(s, store)
         _know_broker(s, facts)
+        s.beats = <Beat *> calloc(connections_max, sizeof(Beat))
+        if s.beats == NULL:
+            raise MemoryError("network thread")
+        s.group_offsets = &rows.table if rows is not None else NULL
         s.sink.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         s.hub_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         s.hub = hub_new(s.queues, s.hub_fd, False)
@@ -174,6 +189,7 @@ cdef void service_free(Service *s) noexcept nogil:
     tables_free(s.tables)
     tables_free(s.next_tables)
     free(s.waiting)
+    free(s.beats)
     if s.sink.fd >= 0:
         close(s.sink.fd)
     if s.hub_fd >= 0:

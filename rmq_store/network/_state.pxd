@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from rmq_store.access.reader._request cimport Found, GetCounts
 from rmq_store.access.writer._ahead cimport Ahead, Sink
+from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
@@ -11,6 +12,7 @@ from rmq_store.network._net cimport rmq_net
 from rmq_store.network._tables cimport Tables
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._structs cimport Hub
+from rmq_store.services.consumer._offsets cimport OffsetTable
 
 cdef enum:
     UNIQUE_MAX = 64             # bytes of a UNIQ_KEY that goes into answers
@@ -71,6 +73,15 @@ cdef struct Waiting:
     int64_t *offsets            # of a batch's messages, malloc's
     char unique[UNIQUE_MAX]
 
+cdef struct Beat:
+    # The last heartbeat of a connection that Python has registered.
+    uint64_t connection
+    uint64_t hash               # of its body
+    int64_t generation          # of the tables before Python read it; 0: none has it
+    int64_t heard_ns            # atomic: monotonic, when the network thread last heard the same; 0: not yet
+    int32_t size
+    int32_t version             # the client's
+
 cdef struct Service:
     rmq_net *net
     # ---- of the store, which outlives the network thread
@@ -104,6 +115,11 @@ cdef struct Service:
     int32_t stamp_size
     Tables *tables
     Tables *next_tables         # atomic: what Python has made since
+    int64_t generation          # of the tables that Python made last: under the GIL
+    # ---- consumers
+    OffsetTable *group_offsets  # NULL: they are Python's
+    rmq_mutex beats_lock
+    Beat *beats                 # by the slots of connections
     # ---- sends
     int64_t patience_ns         # a send that has waited so long for room is answered "busy"
     int64_t turn                # picks queues
@@ -130,6 +146,7 @@ cdef struct Service:
     # ---- counts: rmq_count
     int64_t sends, sends_long, batches
     int64_t pulls, pulls_lite
+    int64_t queries, updates, heartbeats
     int64_t pulled_messages
     int64_t pulled_bytes
     # ---- of the request at hand

@@ -29,6 +29,8 @@ cdef struct Tables:
     SubscriptionRow *subscriptions
     uint32_t topics_mask
     uint32_t subscriptions_mask
+    int64_t generation          # no other one of the service has it
+    bint knows                  # it has a topic
 
 cdef Tables *tables_new(object topics, object subscriptions) except NULL
 cdef void tables_free(Tables *t) noexcept nogil

@@ -39,6 +39,7 @@ cdef Tables *tables_new(object topics, object subscriptions) except NULL:
         raise MemoryError("table")
     topics, subscriptions = list(topics), list(subscriptions)
     t.topics_mask, t.subscriptions_mask = _mask(len(topics)), _mask(len(subscriptions))
+    t.knows = len(topics) > 0
     try:
         t.topics = <TopicRow *> calloc(t.topics_mask + 1, sizeof(TopicRow))
         t.subscriptions = <SubscriptionRow *> calloc(t.subscriptions_mask + 1, sizeof(SubscriptionRow))

@@ -5,7 +5,6 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 import os
 import stat
 import time
-from dataclasses import dataclass, replace
 from errno import EACCES, EPERM, EROFS
 from itertools import pairwise
 from typing import Any
@@ -115,19 +114,18 @@ def _refuse_odd(places: Places, tmps: list[str]) -> None:
                           place)
 
 
-@dataclass
 class Found:
     """What an open has found out before it changes anything."""
 
-    times: Times                    # of the checkpoint, as far as they are believed
-    queues: Any                     # QueueRecovery
-    table: QueueTableOwner
-    emptied: list[Emptied]
-    recovery: Any                   # LogRecovery
-    rules: Rules
-    outcome: Outcome
-    queued_end: int                 # end of the last record that has an entry, -1: none
-    lacking_from: int               # from where on a damaged queue lacks entries; OFFSET_MAX: none does
+    def __init__(self, times: Times, queues: Any, table: QueueTableOwner, emptied: list[Emptied], recovery: Any, rules: Rules,
+                 outcome: Outcome, queued_end: int, lacking_from: int) -> None:
+        self.times = times                  # of the checkpoint, as far as they are believed
+        self.queues = queues                # QueueRecovery
+        self.table, self.emptied = table, emptied
+        self.recovery = recovery            # LogRecovery
+        self.rules, self.outcome = rules, outcome
+        self.queued_end = queued_end        # end of the last record that has an entry, -1: none
+        self.lacking_from = lacking_from    # from where on a damaged queue lacks entries; OFFSET_MAX: none does
 
 
 def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
@@ -235,7 +233,7 @@ def _reach(store: StoreServes, places: Places, options: Options, outcome: Outcom
     if not missing_end(places, options, end, known) or outcome.end < end or not starts:
         return outcome
     _building.leave_out(store, known)
-    return replace(outcome, end=known)
+    return outcome._replace(end=known)
 
 
 def _refuse_version(store: StoreServes, places: Places, recovery: Any, outcome: Outcome) -> bool:
@@ -339,7 +337,7 @@ def _settle(store: StoreServes, files: ControlFiles, places: Places, found: Foun
             found.queues.truncate(outcome.end)
         dispatch_from = outcome.end if clean else max(min(found.queued_end, outcome.end), first)
         if store.options.follow:        # what no entry vouches for yet is taken in when one does
-            outcome = replace(outcome, end=dispatch_from)
+            outcome = outcome._replace(end=dispatch_from)
     else:
         _mark(store, files, places, found)
         if found.queued_end > (outcome.end if clean else outcome.queued_to):

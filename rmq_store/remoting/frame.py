@@ -5,8 +5,9 @@ parse raises BadFrame, upon which a server closes the connection, as RocketMQ do
 """
 import json
 import struct
-from dataclasses import dataclass, field
 from typing import Any
+
+from rmq_store.fields import Fields
 
 __all__ = ["FRAME_MAX", "HEADER_MAX", "BadFrame", "Frame", "decode", "encode", "frame_size"]
 
@@ -25,18 +26,16 @@ class BadFrame(ValueError):
     """Bytes that are no frame. The text names the field, its value and the limit."""
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(Fields):
     """One request or answer. `ext` maps strings to strings; a missing remark is an empty one."""
-    code: int
-    opaque: int = 0
-    ext: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    flag: int = 0
-    remark: str = ""
-    language: str = "PYTHON"
-    version: int = VERSION
-    serialize: int = JSON
+
+    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "serialize", "version")
+
+    def __init__(self, code: int, opaque: int = 0, ext: dict[str, str] | None = None, body: bytes = b"", flag: int = 0,
+                 remark: str = "", language: str = "PYTHON", version: int = VERSION, serialize: int = JSON) -> None:
+        self.code, self.opaque, self.body, self.flag, self.remark = code, opaque, body, flag, remark
+        self.ext: dict[str, str] = {} if ext is None else ext
+        self.language, self.version, self.serialize = language, version, serialize
 
     def answer(self, code: int = 0, remark: str = "", ext: dict[str, str] | None = None, body: bytes = b"") -> "Frame":
         """The answer to this request, in the serialize type of the request."""

@@ -27,17 +27,35 @@ async def put():
         await store.put("T", b"x", wait=True)
 asyncio.run(put())
 """
+SERVE = """
+import io, signal
+from rmq_store.cli.start import main
+class Said(io.StringIO):
+    def flush(self):
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:      # it serves
+            signal.raise_signal(signal.SIGTERM)
+sys.stdout = Said()
+sys.argv = ["rmqstore", "serve", sys.argv[1], "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0"] + [
+    word for option in ("segment_size_bytes=1048576", "index_slots=1000", "index_entries_max=4000")
+    for word in ("-o", option)]
+assert main() == 0 and "listens" in sys.stdout.getvalue()
+sys.stdout = sys.__stdout__
+"""
 DEAR = {"asyncio", "psutil", "crc32c"}
+# What the standard library has of modules that are large, and that a store needs for nothing.
+LARGE = {"dataclasses", "inspect", "ast", "ipaddress", "random", "hashlib", "pathlib", "urllib.parse", "ctypes",
+         "datetime", "subprocess", "uuid", "decimal", "statistics", "http.client", "email"}
 ELSEWHERE = {"rmq_store.aio", "rmq_store.metrics", "rmq_store.spark", "rmq_store.cli", "rmq_store.bench", "rmq_store.upkeep",
              "rmq_store.services.backup", "rmq_store.services.integrity.scrubbing", "rmq_store.services.integrity.verification"}
 
 
 @pytest.mark.parametrize(("code", "unused"), [
-    (IMPORT, DEAR | ELSEWHERE | {"tomllib", "importlib.resources", "importlib.metadata", "ssl", "subprocess"}),
+    (IMPORT, DEAR | ELSEWHERE | LARGE | {"tomllib", "importlib.resources", "importlib.metadata", "ssl", "socket"}),
     (HELP, DEAR | {"importlib.resources", "rmq_store.store", "rmq_store.access", "rmq_store.opened", "rmq_store.log"}),
     (PUT_AND_GET, DEAR | ELSEWHERE),
+    (SERVE, DEAR | LARGE | ELSEWHERE - {"rmq_store.cli"} | {"ssl", "shutil", "importlib.resources"}),
     (ASYNC_PUT, {"psutil", "crc32c"} | ELSEWHERE - {"rmq_store.aio"}),
-], ids=["import", "help", "put and get", "asyncio"])
+], ids=["import", "help", "put and get", "serve", "asyncio"])
 def test_what_is_not_used_is_not_loaded(tmp_path, code, unused):
     """In a process of its own, as pytest has loaded nearly everything."""
     code = f"import sys\n{code}\nprint(*sorted({unused!r} & {{*sys.modules}}), file=sys.stderr)"

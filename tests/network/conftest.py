@@ -15,12 +15,19 @@ def passed():
 
 
 @pytest.fixture
-def opened(tmp_path, passed):
+def connections():
+    """What these requests came on."""
+    return []
+
+
+@pytest.fixture
+def opened(tmp_path, passed, connections):
     """Opens a store and a front over it: opened(facts, **options) -> (store, front)."""
     stores, fronts = [], []
 
-    def on_request(_connection, frame):
+    def on_request(connection, frame):
         passed.append(frame)
+        connections.append(connection)
         return frame.answer(PASSED)
 
     def make(facts=None, topics=(("T", 6, 4, 4), ("R", 4, 4, 4), ("W", 2, 4, 4)),
@@ -29,7 +36,7 @@ def opened(tmp_path, passed):
         store = MessageStore.open(tmp_path / str(len(stores)), **options)
         stores.append(store)
         front = Front("127.0.0.1", 0, on_request, lambda connection: None)
-        front.use(store, **(facts or {}))
+        front.use(store, **({"offsets": store.offsets.rows} | (facts or {})))
         front.publish(topics, subscriptions)
         server = serving(front)
         server.__enter__()

@@ -2,17 +2,17 @@
 
 Reads /sys and /proc, and asks statfs. What a kernel or a container does not show is left out of the figures.
 """
-import ctypes
 import os
 import re
 import resource
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _STAT = {"device_writes": 4, "device_sectors": 6, "device_flushes": 15}        # fields of /sys/block/*/stat
 
-MOUNTINFO = Path("/proc/self/mountinfo")
+MOUNTINFO: "str | Path" = "/proc/self/mountinfo"
 
 # Numbers of linux/magic.h, by the names that mountinfo uses. ext2 and ext3 have that of ext4, whose driver mounts them today.
 _NUMBERS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x2FC12FC1: "zfs", 0x01021994: "tmpfs",
@@ -22,6 +22,8 @@ _NUMBERS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: 
 
 def file_system(path: str | os.PathLike[str]) -> str:
     """The file system `path` lies on, by statfs; one that is not in the table by its number. Raises OSError."""
+    import ctypes  # where mountinfo does not tell, which is seldom
+
     libc = ctypes.CDLL(None, use_errno=True)
     answer = ctypes.create_string_buffer(512)       # struct statfs; a long, f_type, is its first member
     if libc.statfs(os.fsencode(path), answer) != 0:
@@ -54,28 +56,29 @@ def mount_of(path: str | os.PathLike[str]) -> tuple[str, str, str, str]:
     return best if best[1] else ("", file_system(path), "", "")
 
 
-def block_device(path: Path) -> Path | None:
+def block_device(path: "str | Path") -> str | None:
     """The directory in /sys of the whole block device under `path`; None where there is none (tmpfs, overlay, network)."""
     numbers = [os.stat(path).st_dev]
     source = mount_of(path)[2]
     if source.startswith("/dev/") and os.path.exists(source):       # btrfs has a device number of its own
         numbers.append(os.stat(source).st_rdev)
     for number in numbers:
-        found = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-        if os.major(number) and found.exists():
-            place = Path(os.path.realpath(found))
-            return place.parent if (place / "partition").exists() else place
+        found = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"
+        if os.major(number) and os.path.exists(found):
+            place = os.path.realpath(found)
+            return os.path.dirname(place) if os.path.exists(os.path.join(place, "partition")) else place
     return None
 
 
-def _text(path: Path) -> str | None:
+def _text(*parts: "str | Path") -> str | None:
     try:
-        return path.read_text(errors="surrogateescape").strip()
+        with open(os.path.join(*parts), encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
     except OSError:
         return None
 
 
-def request_max(path: Path) -> int | None:
+def request_max(path: "str | Path") -> int | None:
     """Bytes of memory in single pages that the device under `path` takes as one request; None where none says so.
 
     A request has max_segments pages that do not lie side by side. A virtual disk takes 254: every write of 1 MiB became two
@@ -84,28 +87,30 @@ def request_max(path: Path) -> int | None:
     place = block_device(path)
     if place is None:
         return None
-    segments, kib = _text(place / "queue" / "max_segments"), _text(place / "queue" / "max_sectors_kb")
+    segments, kib = _text(place, "queue", "max_segments"), _text(place, "queue", "max_sectors_kb")
     if segments is None or kib is None:
         return None
     return min(int(segments) * resource.getpagesize(), int(kib) << 10)
 
 
-def describe(path: Path) -> dict[str, object]:
+def describe(path: "str | Path") -> dict[str, object]:
     """Name, size, and what matters for a sync: write cache, FUA, scheduler, block sizes."""
     place = block_device(path)
     if place is None:
         return {"name": None}
-    queue = place / "queue"
-    scheduler = re.search(r"\[(.*?)\]", _text(queue / "scheduler") or "")
+    queue = os.path.join(place, "queue")
+    scheduler = re.search(r"\[(.*?)\]", _text(queue, "scheduler") or "")
     facts = {"rotational": "rotational", "write_cache": "write_cache", "fua": "fua", "logical_block": "logical_block_size",
              "physical_block": "physical_block_size"}
-    return {"name": place.name, "model": _text(place / "device" / "model"), "sectors": _text(place / "size"),
+    return {"name": os.path.basename(place), "model": _text(place, "device", "model"), "sectors": _text(place, "size"),
             "scheduler": scheduler[1] if scheduler else None, "journal": _journal_kind(path),
-            **{name: _text(queue / file) for name, file in facts.items()}}
+            **{name: _text(queue, file) for name, file in facts.items()}}
 
 
-def _journal_files(path: Path) -> tuple[str, Path, str] | None:
+def _journal_files(path: "str | Path") -> "tuple[str, Path, str] | None":
     """(what counts, file, pattern with one group) of the journal of the file system that `path` is on."""
+    from pathlib import Path  # a store looks at no journal
+
     kind, source = mount_of(path)[1:3]
     name = os.path.basename(os.path.realpath(source))
     if kind in ("ext4", "ext3", "ocfs2"):
@@ -119,28 +124,25 @@ def _journal_files(path: Path) -> tuple[str, Path, str] | None:
     return None
 
 
-def _journal_kind(path: Path) -> str | None:
+def _journal_kind(path: "str | Path") -> str | None:
     found = _journal_files(path)
     return found[0] if found and found[1].exists() else None
 
 
-@dataclass
 class DeviceWatch:
     """`with DeviceWatch(path) as d:` then `d.figures()`: writes, MiB, flushes and journal commits of the device meanwhile.
 
     The counters are the device's: others that use it are in them, and so is write-back of what was written before.
     """
 
-    path: Path
-
-    def __post_init__(self) -> None:
-        self._place = block_device(self.path)
-        self._journal = _journal_files(self.path)
+    def __init__(self, path: "str | Path") -> None:
+        self._place = block_device(path)
+        self._journal = _journal_files(path)
 
     def _counters(self) -> dict[str, int]:
         found = {}
         if self._place is not None:
-            numbers = [int(n) for n in (_text(self._place / "stat") or "").split()]
+            numbers = [int(n) for n in (_text(self._place, "stat") or "").split()]
             found = {name: numbers[field] for name, field in _STAT.items() if field < len(numbers)}
         if self._journal is not None:
             match = re.search(self._journal[2], _text(self._journal[1]) or "", re.MULTILINE)

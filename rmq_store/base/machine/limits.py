@@ -5,9 +5,8 @@ Reads /proc and /sys only; the control plane, any thread. What is not told is No
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from rmq_store.base.machine.device import file_system
+from rmq_store.base.machine.device import mount_of
 
 __all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit",
            "memory_of_machine"]
@@ -25,7 +24,7 @@ def memory_limit(root: str = "/") -> int:
     limits = [memory_of_machine()]
     for folder in _folders("memory", root):
         for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
-            text = _text(folder / name)
+            text = _text(folder, name)
             if text is not None and text.isdecimal() and 0 < int(text) < _UNLIMITED:
                 limits.append(int(text))
     return min(limits)
@@ -42,13 +41,13 @@ def io_limits(device: str, root: str = "/") -> dict[str, int]:
     v1 = {"rbps": "read_bps", "wbps": "write_bps", "riops": "read_iops", "wiops": "write_iops"}
     for controller in ("io", "blkio"):
         for folder in _folders(controller, root):
-            for line in (_text(folder / "io.max") or "").splitlines():
+            for line in (_text(folder, "io.max") or "").splitlines():
                 number, _, rest = line.partition(" ")
                 if number == device:
                     for name, _, value in (part.partition("=") for part in rest.split()):
                         least(name, value)
             for name, file in v1.items():
-                for line in (_text(folder / f"blkio.throttle.{file}_device") or "").splitlines():
+                for line in (_text(folder, f"blkio.throttle.{file}_device") or "").splitlines():
                     number, _, value = line.partition(" ")
                     if number == device:
                         least(name, value.strip())
@@ -57,14 +56,13 @@ def io_limits(device: str, root: str = "/") -> dict[str, int]:
 
 def in_container(root: str = "/") -> str | None:
     """The container this process is in, as far as it shows: "docker", "podman", "kubernetes", another name, or None."""
-    base = Path(root)
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
-    if (base / ".dockerenv").exists():
+    if os.path.exists(os.path.join(root, ".dockerenv")):
         return "docker"
-    if (base / "run/.containerenv").exists():
+    if os.path.exists(os.path.join(root, "run/.containerenv")):
         return "podman"
-    text = _text(base / "proc/1/environ") or ""
+    text = _text(root, "proc/1/environ") or ""
     match = re.search(r"(?:^|\0)container=([^\0]+)", text)
     return match[1] if match else None
 
@@ -72,7 +70,7 @@ def in_container(root: str = "/") -> str | None:
 def huge_pages(root: str = "/") -> str | None:
     """Why the pool, which is shared memory, gets no huge pages though it asks; None: it may get them, or nobody tells."""
     name = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
-    text = _text(Path(root) / name)
+    text = _text(root, name)
     if text is None or any(f"[{word}]" in text for word in ("always", "advise", "within_size", "force")):
         return None
     return f"/{name} is {text}"
@@ -97,36 +95,36 @@ def free_bytes(path: str) -> int:
 
 
 def _in_memory(path: str) -> bool:
-    return file_system(path) in ("tmpfs", "ramfs")
+    return mount_of(path)[1] in ("tmpfs", "ramfs")
 
 
-def _folders(controller: str, root: str) -> Iterator[Path]:
+def _folders(controller: str, root: str) -> Iterator[str]:
     """The cgroup directories that bind this process, its own first, then those above."""
-    base = Path(root)
-    for line in (_text(base / "proc/self/cgroup") or "").splitlines():
+    for line in (_text(root, "proc/self/cgroup") or "").splitlines():
         _, controllers, place = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        for mount in _mounts(base, controller if controllers else None):
+        for mount in _mounts(root, controller if controllers else None):
             parts = [p for p in place.split("/") if p and p != ".."]
             for n in range(len(parts), -1, -1):
-                folder = mount.joinpath(*parts[:n])
-                if folder.is_dir():
+                folder = os.path.join(mount, *parts[:n])
+                if os.path.isdir(folder):
                     yield folder
 
 
-def _mounts(base: Path, controller: str | None) -> Iterator[Path]:
+def _mounts(root: str, controller: str | None) -> Iterator[str]:
     """Where the hierarchy of a v1 controller, or that of v2 (None), is mounted."""
-    for line in (_text(base / "proc/self/mountinfo") or "").splitlines():
+    for line in (_text(root, "proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = (right.split() + ["", "", ""])[:3]
         if (controller is None and kind == "cgroup2") or (
                 controller is not None and kind == "cgroup" and controller in options.split(",")):
-            yield base / left.split()[4].lstrip("/")
+            yield os.path.join(root, left.split()[4].lstrip("/"))
 
 
-def _text(path: Path) -> str | None:
+def _text(*parts: str) -> str | None:
     try:
-        return path.read_text(errors="replace").strip()
+        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
     except OSError:
         return None

@@ -6,9 +6,7 @@ Control plane, the opening thread. Everything is found out by doing it (_uring.u
 import errno
 import os
 import resource
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.machine import device
@@ -32,8 +30,7 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True)
-class UringChoice:
+class UringChoice(NamedTuple):
     """How the ring writes. direct: O_DIRECT. durable: small durable steps are one RWF_DSYNC write, not write and fdatasync.
     request_bytes: what the device takes as one request: writes are so many, or a multiple."""
 
@@ -132,7 +129,7 @@ def choose_uring(options: Options, directory: str, io: IoTable) -> UringChoice:
         emit(Event.DIRECT_REFUSED, path=directory, reason=reason)
     durable = options.uring_durability == "dsync" or (
         options.uring_durability == "auto" and direct and options.flush_mode == "sync" and found["direct_durable"] == 0)
-    longest = (device.request_max(Path(directory)) or WRITE_MAX) // BLOCK * BLOCK
+    longest = (device.request_max(directory) or WRITE_MAX) // BLOCK * BLOCK
     return UringChoice(direct, durable, max(WRITE_MIN, min(longest, WRITE_MAX)))
 
 

@@ -7,9 +7,8 @@ Recovering twice gives the same log: every step may be interrupted and done agai
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2
@@ -24,8 +23,7 @@ MARGIN_MS = 3000
 OFFSET_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(NamedTuple):
     """What decides where recovery starts and what it checks."""
 
     clean: bool                     # no abort file: the last exit was in order
@@ -40,8 +38,7 @@ class Rules:
     flushed_offset: int = 0         # the log is flushed up to here; 0: only the times tell
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Where the log ends, and what below that is known to be on the device. Log offsets."""
 
     end: int
@@ -67,12 +64,12 @@ def find_end(log: LogRecovery, rules: Rules, queued_end: int) -> Outcome:
     flushed = rules.physical_timestamp > last
     beyond = rules.flushed_offset > outcome.end
     if not rules.clean and (derived or flushed or beyond):
-        rules = replace(rules, checkpoint=rules.checkpoint and not flushed,
-                        physical_timestamp=0 if flushed else rules.physical_timestamp,
+        rules = rules._replace(checkpoint=rules.checkpoint and not flushed,
+                               physical_timestamp=0 if flushed else rules.physical_timestamp,
                         logics_timestamp=0 if derived else rules.logics_timestamp,
                         index_timestamp=0 if derived else rules.index_timestamp,
                         flushed_offset=0 if flushed or beyond else rules.flushed_offset)
-        outcome = replace(_walk(log, rules, queued_end), believed=rules)
+        outcome = _walk(log, rules, queued_end)._replace(believed=rules)
     return outcome
 
 

@@ -12,7 +12,7 @@ __all__ = ["DIRECTORY", "keep", "keep_stretch", "offset_of"]
 
 DIRECTORY = ".salvage"
 _PIECE = 4 << 20
-_NAME = re.compile(r"([0-9]{20})(\.[0-9]+)?")
+_NAME = r"([0-9]{20})(\.[0-9]+)?"
 
 
 def keep(files: ControlFiles, root: str, name: str, data: bytes) -> str:
@@ -58,7 +58,7 @@ def keep_stretch(files: ControlFiles, root: str, name: str, read: Callable[[int,
 
 def offset_of(name: str) -> int | None:
     """The log offset of what recovery kept under this name; None for another name."""
-    match = _NAME.fullmatch(name)
+    match = re.fullmatch(_NAME, name)
     return int(match[1]) if match else None
 
 

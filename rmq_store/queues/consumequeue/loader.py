@@ -12,6 +12,7 @@ by name is for the others, so whatever is said about a file is said here.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,9 +22,9 @@ from rmq_store.queues.consumequeue._owner import QueueTableOwner
 
 __all__ = ["Emptied", "batch_dirs", "load_batch_queues", "load_queues", "remove_empty"]
 
-_TOPIC = re.compile(rb"[%|A-Za-z0-9_-]+").fullmatch
-_QUEUE_ID = re.compile(rb"0|[1-9][0-9]{0,9}").fullmatch
-_FILE = re.compile(rb"[0-9]{20}").fullmatch
+_TOPIC = partial(re.fullmatch, rb"[%|A-Za-z0-9_-]+")
+_QUEUE_ID = partial(re.fullmatch, rb"0|[1-9][0-9]{0,9}")
+_FILE = partial(re.fullmatch, rb"[0-9]{20}")
 _QUEUE_ID_MAX = 0x7FFFFFFF
 TOPICS_AT_ONCE = 1024
 _OFFSET_MAX = 0x7FFFFFFFFFFFFFFF

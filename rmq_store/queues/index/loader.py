@@ -8,6 +8,7 @@ warning. A file of the right name and the wrong size is an error: it was written
 import errno
 import os
 import re
+from functools import partial
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import open_regular
@@ -19,7 +20,7 @@ from rmq_store.queues.index._owner import IndexOwner
 
 __all__ = ["load_index"]
 
-_NAME = re.compile(r"[0-9]{17}").fullmatch
+_NAME = partial(re.fullmatch, r"[0-9]{17}")
 
 
 def load_index(io: IoTable | None, path: str, tmp_path: str, slots: int, entries_max: int, readonly: bool) -> IndexOwner:

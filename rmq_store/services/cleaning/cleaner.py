@@ -11,8 +11,7 @@ finds a shorter log, and queues and index that begin earlier than it, which thei
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmq_store.access.core._building import set_full
 from rmq_store.base.io._lock import StoreLock, owing
@@ -20,6 +19,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import path_list
 from rmq_store.events import Event, emit
+from rmq_store.fields import Fields
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.cleaning.clock import AgeClock
@@ -37,8 +37,7 @@ SLICE_S = 0.1
 Known = Callable[[Any], Mapping[tuple[str, str], Mapping[int, int]]]
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """Messages that went before a known group had consumed them: `count` of them, from queue offset `begin` to below `end`."""
 
     group: str
@@ -48,21 +47,19 @@ class Lost:
     end: int
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:     # type: ignore[override]
         return self.end - self.begin
 
 
-@dataclass
-class Cleaned:
+class Cleaned(Fields):
     """What cleaning did. `held`: path of a file that is withdrawn from the log and waits for message views; "" none."""
 
-    log_files: int = 0
-    log_bytes: int = 0
-    queue_files: int = 0
-    index_files: int = 0
-    min_log_offset: int = 0
-    held: str = ""
-    lost: list[Lost] = field(default_factory=list)
+    __slots__ = ("held", "index_files", "log_bytes", "log_files", "lost", "min_log_offset", "queue_files")
+
+    def __init__(self) -> None:
+        self.log_files = self.log_bytes = self.queue_files = self.index_files = self.min_log_offset = 0
+        self.held = ""
+        self.lost: list[Lost] = []
 
 
 def keep_ms(options: Options, hours: float | None) -> int | None:

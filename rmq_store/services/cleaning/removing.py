@@ -12,13 +12,13 @@ is gone; what is left can be removed again.
 """
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ArgumentIllegal
 from rmq_store.events import Event, emit
+from rmq_store.fields import Fields
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.room import Consuming
@@ -33,12 +33,14 @@ SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_
 COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"))
 
 
-@dataclass
-class RemovedQueues:
+class RemovedQueues(Fields):
     """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile."""
 
-    removed: list[tuple[str, int]] = field(default_factory=list)
-    kept: list[tuple[str, int]] = field(default_factory=list)
+    __slots__ = ("kept", "removed")
+
+    def __init__(self, removed: Collection[tuple[str, int]] = ()) -> None:
+        self.removed = list(removed)
+        self.kept: list[tuple[str, int]] = []
 
 
 def is_system_topic(topic: str) -> bool:

@@ -5,13 +5,12 @@ used space of what an ordinary user can have, rounded up; negative where nobody 
 """
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Limits", "Verdict", "expired", "judge", "used_percent"]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What the options say."""
 
     hours: Collection[int]          # local hours in which what is old enough goes
@@ -21,8 +20,7 @@ class Limits:
     forced: bool
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a look at the clock and the disk leads to."""
 
     reason: str                     # "time", "space", "" nothing goes

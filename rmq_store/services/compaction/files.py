@@ -14,8 +14,7 @@ without the right to write takes the new files from where they are. Control plan
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreRefusesToLoad
@@ -31,8 +30,7 @@ _TEXT_MAX = 1 << 24
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The directories of one queue."""
 
     root: str
@@ -61,8 +59,7 @@ class Places:
         return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{UNFED}")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A pair of files, and where each of them is."""
 
     start: int
@@ -70,8 +67,7 @@ class Pair:
     entry_dir: str
 
 
-@dataclass(frozen=True)
-class Replacing:
+class Replacing(NamedTuple):
     """What .replacing says: the new pairs, and the first pair that stays."""
 
     new: tuple[int, ...]
@@ -348,12 +344,11 @@ def forget_unfed(files: ControlFiles, places: Places) -> None:
         files.sync_dir(os.path.dirname(places.unfed))
 
 
-@dataclass
 class Positions:
     """compaction/position-checkpoint: the queue offset up to which each queue is compacted. RocketMQ: CompactionPositionMgr."""
 
-    file: ConfigFile
-    known: dict[str, int] = field(default_factory=dict)
+    def __init__(self, file: ConfigFile, known: dict[str, int]) -> None:
+        self.file, self.known = file, known
 
     @classmethod
     def of(cls, files: ControlFiles, root: str) -> "Positions":

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
@@ -57,17 +56,17 @@ def origin_topic(message: "Message") -> str:
     return str(message.properties.get("RETRY_TOPIC", message.topic))
 
 
-@dataclass
 class _Queue:
     """Where this consumer is in one queue."""
 
-    topic: str
-    queue_id: int
-    next: int                                                       # offset to get next
-    counts: GroupCounts
-    cold: bool = False                                              # the last get was of old messages
-    out: dict[int, int] = field(default_factory=dict)               # batches handed out: begin -> behind, ascending
-    again: deque[tuple[int, int]] = field(default_factory=deque)    # given back: to be handed out before `next`
+    __slots__ = ("again", "cold", "counts", "next", "out", "queue_id", "topic")
+
+    def __init__(self, topic: str, queue_id: int, next: int, counts: GroupCounts) -> None:
+        self.topic, self.queue_id, self.counts = topic, queue_id, counts
+        self.next = next                                    # offset to get next
+        self.cold = False                                   # the last get was of old messages
+        self.out: dict[int, int] = {}                       # batches handed out: begin -> behind, ascending
+        self.again: deque[tuple[int, int]] = deque()        # given back: to be handed out before `next`
 
     def done(self) -> int:
         """Everything below is acknowledged."""

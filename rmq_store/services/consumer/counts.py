@@ -2,11 +2,11 @@
 
 Counted where a batch is taken, so the cost is a batch's. Kept from the opening of the store on, whatever consumers come and go.
 """
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.fields import Fields
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._get import GetResult
@@ -14,29 +14,32 @@ if TYPE_CHECKING:
 __all__ = ["CountTable", "GroupCounts", "QueueCounts"]
 
 
-@dataclass
-class QueueCounts:
+class QueueCounts(Fields):
     """Of one queue of them."""
 
-    messages: int = 0
-    bytes: int = 0                  # of records
-    behind_bytes: int = 0           # of log, at the last get
-    behind_ms: int = 0
+    __slots__ = ("behind_bytes", "behind_ms", "bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0              # of records
+        self.behind_bytes = 0       # of log, at the last get
+        self.behind_ms = 0
 
 
-@dataclass
-class GroupCounts:
+class GroupCounts(Fields):
     """One group and topic. Written under the lock of the group's one consumer; readers may be one batch behind."""
 
-    group: str
-    topic: str
-    gets: int = 0                   # that found messages
-    disk_messages: int = 0          # got from far behind the log's end: see GetResult
-    disk_bytes: int = 0
-    sent_back: int = 0              # messages that failed: to %RETRY%, or
-    dead_letters: int = 0           # of them, to %DLQ%
-    times: Histogram = field(default_factory=Histogram)                     # of those gets, ns
-    by_queue: dict[int, QueueCounts] = field(default_factory=dict)
+    __slots__ = ("by_queue", "dead_letters", "disk_bytes", "disk_messages", "gets", "group", "sent_back", "times", "topic")
+
+    def __init__(self, group: str, topic: str) -> None:
+        self.group, self.topic = group, topic
+        self.gets = 0                   # that found messages
+        self.disk_messages = 0          # got from far behind the log's end: see GetResult
+        self.disk_bytes = 0
+        self.sent_back = 0              # messages that failed: to %RETRY%, or
+        self.dead_letters = 0           # of them, to %DLQ%
+        self.times = Histogram()        # of those gets, ns
+        self.by_queue: dict[int, QueueCounts] = {}
 
     def got(self, queue_id: int, ns: int, result: "GetResult", behind_bytes: int, behind_ms: int) -> None:
         """A get that found messages, and how far behind the end of the log, and behind now, the last of them was."""

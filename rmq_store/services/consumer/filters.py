@@ -11,8 +11,7 @@ is taken when dispatch has begun to. Thread-safety: every method, one lock; no p
 """
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
@@ -35,8 +34,7 @@ SetTable = Callable[[FilterTable | None], tuple[int, int]]
 Key = tuple[str, str]       # topic, group
 
 
-@dataclass(frozen=True)
-class ConsumerFilter:
+class ConsumerFilter(NamedTuple):
     """What one group wants of one topic. sql: the text. born, died: ms since 1970, 0: lives. version: of the subscription, the
     client's number. positions: the group's bits in a bit map of `bits` bits. RocketMQ: ConsumerFilterData."""
 

@@ -3,7 +3,6 @@ when it returns, or when its result is awaited.
 
 Calling a coroutine or generator function runs nothing of it, so its messages would count as done untouched.
 """
-import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
@@ -33,6 +32,8 @@ def check_handler(handle: object, concurrency: object, *, awaits: bool) -> None:
     what is returned."""
     if not callable(handle):
         raise illegal("handle", handle, "give a function that takes a message")
+    import inspect  # which loads much, for consumers that run alone
+
     called = None if isinstance(handle, type) else getattr(handle, "__call__", None)    # noqa: B004  an object's own
     for what, tests in (("coroutine", () if awaits else (inspect.iscoroutinefunction,)),
                         ("generator", (inspect.isgeneratorfunction, inspect.isasyncgenfunction))):

@@ -28,9 +28,7 @@ class LmqConsumerOffsets(ConsumerOffsets):
         super().__init__(file, **more)
 
     def _load(self) -> None:
-        found = self._file.load(self._take) or self._before.load(self._take)
-        if found is not None:
-            self._table, self._more = found
+        self._fill(self._file.load(self._take) or self._before.load(self._take))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """As ConsumerOffsets.commit. Raises ValueError as well for a queue other than 0 of a group %LMQ%..., which the file

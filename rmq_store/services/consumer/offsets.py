@@ -5,7 +5,8 @@
 Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as RocketMQ does; `flush`
 writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing: the
 log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
-device has. Thread-safety: every method, one lock. Fork: belongs to the store.
+device has. Thread-safety: every method, one lock. A broker's network thread reads and sets offsets that are there without it
+(`rows`). Fork: belongs to the store.
 """
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.services.consumer._offsets import OffsetCell, OffsetRows
 from rmq_store.services.consumer.config_file import ConfigFile
 
 __all__ = ["ConsumerOffsets", "next_version"]
@@ -33,16 +35,41 @@ class ConsumerOffsets:
         self._flush_log = flush_log
         self._lock = StoreLock(file.path, file.name)
         self._write_lock = StoreLock(file.path, "writing " + file.name)     # taken first; commits do not wait for the device
-        self._table: Table = {}
+        self.rows = OffsetRows()                # what native threads see
+        self._cells: dict[tuple[str, str], dict[int, OffsetCell]] = {}
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
         self._dirty = self._ended = False
         self._load()
 
     def _load(self) -> None:
-        found = self._file.load(self._take)
-        if found is not None:
-            self._table, self._more = found
+        self._fill(self._file.load(self._take))
+
+    def _fill(self, found: tuple[Table, dict[str, Any]] | None) -> None:
+        if found is None:
+            return
+        table, self._more = found
+        for key, queues in table.items():
+            self._cells[key] = {}
+            for queue_id, offset in queues.items():
+                self._cell(key, queue_id).set(offset)
+
+    def _cell(self, key: tuple[str, str], queue_id: int) -> OffsetCell:
+        queues = self._cells.setdefault(key, {})
+        found = queues.get(queue_id)
+        if found is None:
+            topic, group = key
+            found = queues[queue_id] = self.rows.cell(group, topic, queue_id)
+        return found
+
+    def _now(self) -> Table:
+        """Without the queues whose offsets were removed."""
+        found: Table = {}
+        for key, cells in self._cells.items():
+            queues = {queue_id: offset for queue_id, cell in cells.items() if (offset := cell.offset) is not None}
+            if queues or not cells:         # a file may have a group of no queue
+                found[key] = queues
+        return found
 
     # ---- one queue
 
@@ -59,41 +86,49 @@ class ConsumerOffsets:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
                 raise ValueError(f"{what} is {number!r}: give a number from 0 to {high}")
         with self._lock:
-            queues = self._table.setdefault((topic, group), {})
-            if queues.get(queue_id) != offset:
-                queues[queue_id] = offset
+            if self._cell((topic, group), queue_id).set(offset):
                 self._dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Returns the next queue offset of `group`; -1 if the group has committed no offset."""
         with self._lock:
-            return self._table.get((topic, group), {}).get(queue_id, -1)
+            cell = self._cells.get((topic, group), {}).get(queue_id)
+            offset = None if cell is None else cell.offset
+        return -1 if offset is None else offset
 
     # ---- all
 
     def table(self) -> Table:
         """Returns a copy of all offsets: {(topic, group): {queue id: next offset}}."""
         with self._lock:
-            return {key: dict(queues) for key, queues in self._table.items()}
+            return self._now()
 
     def groups(self) -> list[str]:
         """Returns the names of the groups with committed offsets, sorted."""
         with self._lock:
-            return sorted({group for _, group in self._table})
+            return sorted({group for _, group in self._now()})
 
     def topics(self, group: str) -> list[str]:
         """Returns the topics with committed offsets of `group`, sorted."""
         with self._lock:
-            return sorted(topic for topic, name in self._table if name == group)
+            return sorted(topic for topic, name in self._now() if name == group)
 
     def remove(self, group: str, topic: str | None = None) -> int:
         """Deletes the offsets of a group, or only those of one topic. Returns the number of queues."""
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
         with self._lock:
-            keys = [key for key in self._table if key[1] == group and topic in (None, key[0])]
-            count = sum(len(self._table.pop(key)) for key in keys)
+            keys = [key for key in self._cells if key[1] == group and topic in (None, key[0])]
+            count = sum(self._remove(key) for key in keys)
             self._dirty = self._dirty or bool(keys)
+        return count
+
+    def _remove(self, key: tuple[str, str]) -> int:
+        """How many queues had an offset. A cell that native threads know stays, without one."""
+        cells = self._cells.pop(key)
+        count = sum(cell.take() for cell in cells.values())
+        if kept := {queue_id: cell for queue_id, cell in cells.items() if cell.shared}:
+            self._cells[key] = kept
         return count
 
     def flush(self) -> None:
@@ -101,7 +136,7 @@ class ConsumerOffsets:
         memory, and the next flush writes them."""
         if not self._readonly:
             with self._write_lock:
-                if self._dirty and self._ended:
+                if (self._dirty or self.rows.changed) and self._ended:
                     raise StoreClosed(self._file.path)
                 self._write(self._flush_log)
 
@@ -117,10 +152,10 @@ class ConsumerOffsets:
     def _write(self, flush_log: Callable[[], object]) -> None:
         try:
             with self._lock:
-                if not self._dirty:
+                if not self.rows.take_changed() and not self._dirty:
                     return
                 self._dirty = False
-                table = {f"{topic}@{group}": dict(queues) for (topic, group), queues in self._table.items()}
+                table = {f"{topic}@{group}": queues for (topic, group), queues in self._now().items()}
             flush_log()             # after the offsets were read: what they stand for was put before
             content = dict(self._more)
             if self._versioned:

@@ -2,7 +2,6 @@
 
 Plain functions over an open store; any thread.
 """
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_store.access.reader._count import count_matches
@@ -22,8 +21,7 @@ class MessageCount(NamedTuple):
     exact: bool
 
 
-@dataclass(frozen=True)
-class Lag:
+class Lag(NamedTuple):
     """Where a group stands in a queue. offset: the next one it consumes, -1 where it has committed none; then everything that
     can be read counts as to be consumed. matching: how many of those behind pass the filter of the call, None without one;
     exact: False where that is an estimate. behind: messages to be consumed; lost: of those it had not, deleted ones."""
@@ -67,7 +65,7 @@ def lag_of(store: "StoreQuery", offsets: "ConsumerOffsets", group: str | None = 
             lag = Lag(who, name, queue_id, committed.get(queue_id, -1), low, high)
             if tags is not None or sql is not None:
                 counted = count_messages(store, name, queue_id, lag.offset, high, tags, sql)
-                lag = replace(lag, matching=counted.messages, exact=counted.exact)
+                lag = lag._replace(matching=counted.messages, exact=counted.exact)
             found.append(lag)
     return sorted(found, key=lambda x: (x.group, x.topic, x.queue_id))
 

@@ -3,6 +3,7 @@ the consumers that are open. Thread-safety: every method."""
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Consuming"]
 
-_NAME = re.compile(r"[%|A-Za-z0-9_-]{1,120}").fullmatch
+_NAME = partial(re.fullmatch, r"[%|A-Za-z0-9_-]{1,120}")
 
 
 class Consuming:

@@ -10,6 +10,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
@@ -31,7 +32,7 @@ NAME = "dispatchers.json"
 BATCH_MESSAGES, BATCH_BYTES = 256, 1 << 20
 LOOK_S = 0.02               # how often a dispatcher that has everything looks for more
 _OFFSET_MAX = (1 << 63) - 1
-_NAMED = re.compile(r"[A-Za-z0-9_.-]{1,120}").fullmatch
+_NAMED = partial(re.fullmatch, r"[A-Za-z0-9_.-]{1,120}")
 
 
 class DispatcherState(NamedTuple):

@@ -1,5 +1,4 @@
 """What verification and scrubbing tell: one record a fault, fit for programs. Pure data."""
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 __all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity"]
@@ -53,8 +52,7 @@ KINDS: dict[str, Kind] = {
 SEVERITY: dict[str, Severity] = {name: kind.severity for name, kind in KINDS.items()}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One fault. Offsets are log offsets, except in files that do not belong to the log."""
 
     kind: str                       # a key of KINDS
@@ -62,7 +60,7 @@ class Finding:
     path: str                       # of the file or directory
     offset: int | None = None
     size: int | None = None         # bytes, from offset on
-    count: int = 1                  # how many in a row this stands for
+    count: int = 1                  # type: ignore[assignment]  # how many in a row this stands for
     topic: str | None = None
     queue_id: int | None = None
     queue_offset: int | None = None
@@ -72,7 +70,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields that have a value."""
-        return {k: v for k, v in asdict(self).items() if v is not None and v != ""}
+        return {k: v for k, v in self._asdict().items() if v is not None and v != ""}
 
     def __str__(self) -> str:
         where = "" if self.offset is None else f" at {self.offset}"

@@ -15,9 +15,12 @@ import errno
 import os
 import re
 import struct
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from functools import cache, partial
+from importlib.machinery import PathFinder
 from typing import NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, open_regular
@@ -33,7 +36,7 @@ CHUNK = 4 << 20                 # read at once: some milliseconds
 _HEAD = struct.Struct(">4sIqqIIIq")
 LONGEST = (1 << 31) // BLOCK_SIZE * 4 * 16 + _HEAD.size      # bytes of a manifest that are looked at
 _MAGIC, _VERSION = b"RMQM", 1
-_NAME = re.compile(r"[0-9]{20}").fullmatch
+_NAME = partial(re.fullmatch, r"[0-9]{20}")
 
 Read = Callable[[int, int], bytes]      # (position, size) -> bytes, fewer only at the end of the file
 Pace = Callable[[int], None]            # told the bytes just looked at; may wait, may raise
@@ -72,10 +75,24 @@ def listed(root: str) -> list[int]:
         return []
 
 
-def _crc32c(data: bytes | memoryview) -> int:
-    from crc32c import crc32c  # here, as it loads much that a store without a sealed file has no use for
+@cache
+def crc32c_function() -> Callable[[bytes | memoryview], int]:
+    """crc32c of the package of that name. Its extension is loaded alone: the package asks for its own version, and loads for
+    that what reads mail and archives, which takes longer than the open of a store."""
+    package = None if "crc32c" in sys.modules else PathFinder.find_spec("crc32c")
+    found = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
+    if found and found.loader:
+        module = found.loader.create_module(found)
+        if module is not None:
+            found.loader.exec_module(module)
+            return module.crc32c        # type: ignore[no-any-return]
+    from crc32c import crc32c  # it is there already, or a release keeps it elsewhere
 
-    return crc32c(data)
+    return crc32c
+
+
+def _crc32c(data: bytes | memoryview) -> int:
+    return crc32c_function()(data)
 
 
 def _sums(read: Read, size: int, block_size: int, pace: Pace) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ Names and lengths alone, no file is opened: a look that costs little, also besid
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io.files import ControlFiles
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["files_in", "live_log_findings", "live_row_findings", "missing_directory", "missing_log", "row_findings",
            "twice_findings"]
 
-_NAME = re.compile(r"[0-9]{20}").fullmatch
+_NAME = partial(re.fullmatch, r"[0-9]{20}")
 
 
 def row_findings(places: Places, options: Options) -> list[Finding]:

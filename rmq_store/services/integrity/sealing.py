@@ -35,8 +35,7 @@ class Sealer:
         self._stop = threading.Event()
         self._failed = False
         # Loaded here, not in the thread: by then this process may have dropped its rights, or changed its root.
-        import crc32c  # noqa: F401
-
+        manifest.crc32c_function()
         self.thread = start_thread(self._run, "rmq-manifest")
 
     def stop(self) -> None:

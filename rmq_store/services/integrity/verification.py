@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from rmq_store.base.io._io import IoTable
@@ -492,7 +491,7 @@ class Verification:
             key = (f.kind, f.topic, f.queue_id)
             row = open_rows.get(key)
             if row is not None and row.queue_offset is not None and row.queue_offset + row.count == f.queue_offset:
-                open_rows[key] = replace(row, count=row.count + f.count)
+                open_rows[key] = row._replace(count=row.count + f.count)
             else:
                 if row is not None:
                     yield row

@@ -13,7 +13,6 @@ before a time are delivered, and units of those that were rolled came at a certa
 The service begins with the first timer message, or at open where the store has some. Control plane.
 """
 import os
-import random
 import struct
 import time
 
@@ -146,7 +145,7 @@ class TimerService:
         count, limit = self.wheel.count(time_ms), self._limit
         if count <= limit:
             return
-        if count >= 2 * limit or random.randrange(1000) > 1000 * (count - limit) / (limit + 0.1):
+        if count >= 2 * limit or int.from_bytes(os.urandom(4), "big") % 1000 > 1000 * (count - limit) / (limit + 0.1):
             raise WheelTimerFlowControl(f"{count} timer messages are due in the slot of {time_ms} ms, and "
                                         f"timer_congest_num_each_slot is {limit}: choose another time, or put later")
 

@@ -6,6 +6,7 @@ EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 """
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.access.reader._checked import whole
@@ -25,7 +26,7 @@ TRANSACTION_ID = "__transactionId__"    # in half messages of 5.x
 PUT_AGAIN = "PUT_AGAIN"                 # in an op message, of this library alone: a broker looks at its tag and body
 RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX"))
 
-_TOPIC = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
+_TOPIC = partial(re.fullmatch, r"[%|A-Za-z0-9_-]+")
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _LIGHT = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 _DIGITS_MAX = 19                        # of a number that Java reads

@@ -10,7 +10,6 @@ What is looked at, and what a fault is called, is integrity.verification's, whic
 """
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from rmq_store.services.integrity import manifest
@@ -103,7 +102,7 @@ def _size(path: str) -> int:
 
 def row_of(finding: Finding) -> dict[str, Any]:
     """A finding as a row, without what Spark has no type for."""
-    return {name: value for name, value in asdict(finding).items() if name not in ("expected", "found")}
+    return {name: value for name, value in finding._asdict().items() if name not in ("expected", "found")}
 
 
 def _no_pace(size: int) -> None:

@@ -166,10 +166,10 @@ def _commits(path: str, step: Callable[[int], float]) -> float | None:
 
 
 def _limits(place: str) -> dict[str, int]:
-    block = device.block_device(Path(place))
+    block = device.block_device(place)
     number = None
     with suppress(OSError):
-        number = (block / "dev").read_text().strip() if block is not None else None
+        number = (Path(block) / "dev").read_text().strip() if block is not None else None
     return limits.io_limits(number) if number else {}
 
 
