@@ -21,7 +21,8 @@ from rmq_store.remoting.frame import Frame
 __all__ = ["Access"]
 
 LOOK_S = 1.0            # between two looks whether the file changed
-ACCESS_KEY, SIGNATURE, NOT_SIGNED = "AccessKey", "Signature", frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field; those before do not, and RocketMQ expects that
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 # make, change and delete topics and groups, and change options
 ADMIN = frozenset((17, 25, 200, 207, 215))
@@ -89,13 +90,18 @@ def _signed(rules: Rules, host: str, frame: Frame) -> Account | None:
         raise _refused(f"No acl config for {key:.80}")
     if account.white(host):
         return None
-    content = "".join(frame.ext[name] for name in sorted(frame.ext) if name not in NOT_SIGNED)
-    digest = hmac.new(account.secret_key, content.encode(errors="replace"), "sha1")
-    digest.update(frame.body)
     given = frame.ext.get(SIGNATURE, "").encode(errors="replace")
-    if not hmac.compare_digest(base64.b64encode(digest.digest()), given):
+    if not any(hmac.compare_digest(_signature(account, frame, left_out), given)
+               for left_out in (("", UNIQUE) if UNIQUE in frame.ext else ("",))):
         raise _refused(f"Check signature failed for accessKey={key}")
     return account
+
+
+def _signature(account: Account, frame: Frame, left_out: str) -> bytes:
+    content = "".join(frame.ext[name] for name in sorted(frame.ext) if name not in (SIGNATURE, left_out))
+    digest = hmac.new(account.secret_key, content.encode(errors="replace"), "sha1")
+    digest.update(frame.body)
+    return base64.b64encode(digest.digest())
 
 
 def _check_permissions(account: Account, frame: Frame) -> None:
@@ -120,7 +126,6 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
         yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
     elif code == 36:
         yield RETRY + ext.get("group", ""), SUB
-        yield ext.get("originTopic", ""), PUB
     elif code in (11, 361, 15):
         yield ext.get("topic", ""), SUB
         yield RETRY + ext.get("consumerGroup", ""), SUB

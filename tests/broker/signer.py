@@ -8,9 +8,12 @@ from tests.broker.peer import Peer
 
 
 class Signer(Peer):
+    """unsigned: fields that are sent beside those that the signature covers."""
+
     def __init__(self, address, access_key, secret, serialize=0):
         super().__init__(address, serialize)
         self._access_key, self._secret = access_key, secret
+        self.unsigned = {}
 
     def send(self, code, body=b"", frame_flag=0, **ext):
         """Signature=... in place of the right one."""
@@ -20,4 +23,4 @@ class Signer(Peer):
         signed = {"AccessKey": self._access_key} | ext
         content = "".join(signed[name] for name in sorted(signed)).encode() + body
         signature = base64.b64encode(hmac.new(self._secret.encode(), content, hashlib.sha1).digest()).decode()
-        return super().send(code, body, frame_flag, **({"Signature": signature} | signed))
+        return super().send(code, body, frame_flag, **({"Signature": signature} | signed | self.unsigned))
