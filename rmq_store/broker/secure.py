@@ -83,12 +83,14 @@ class Tls:
     def stop(self) -> None:
         """Cuts every peer off. Idempotent."""
         with self._lock:
-            ended, self._ended = self._ended, True
-            if not ended:
+            self._ended = True
+            if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
         self._thread.join()
-        if not ended:
-            os.close(self._wake)
+        with self._lock:
+            wake, self._wake = self._wake, -1
+        if wake >= 0:
+            os.close(wake)
 
     # ---- certificates
 
@@ -181,6 +183,10 @@ class Tls:
             wanted, inner_wanted = self._move(pipe)
         except (OSError, ValueError, MemoryError) as error:     # it has gone, or sends what is no TLS; or the front has ended
             log.debug("a TLS connection ended: %s", error)
+            self._close(pipe)
+            return
+        except Exception:               # it costs this connection, and no other
+            log.exception("a TLS connection failed")
             self._close(pipe)
             return
         self._watch(pipe, 0, pipe.peer, wanted)
