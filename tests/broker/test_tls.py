@@ -38,9 +38,10 @@ def serve(tmp_path, mode="permissive", **more):
                        **SERVER | {"tls.server.mode": mode} | more)
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with serve(tmp_path) as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """One broker for all tests that need no other options."""
+    with serve(tmp_path_factory.mktemp("tls")) as broker:
         yield broker
 
 
@@ -194,8 +195,8 @@ def test_a_locked_key_whose_password_nobody_is_told(tmp_path):
         assert "tls.server.mode=permissive" in config and "secret" not in config
 
 
-def test_a_fork_does_not_keep_connections(broker):
-    with TlsPeer(broker.address) as peer:
+def test_a_fork_does_not_keep_connections(tmp_path):
+    with serve(tmp_path) as broker, TlsPeer(broker.address) as peer:
         assert peer.put().code == 0
         read, write = os.pipe()
         child = fork()
