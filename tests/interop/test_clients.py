@@ -81,12 +81,13 @@ def guarded(tmp_path):
 
 
 def java_options(monkeypatch, **properties):
+    """warm: see Clients.java."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(f"-D{name}={value}" for name, value in properties.items()))
 
 
 TLS = {"tls.enable": "true", "tls.test.mode.enable": "false", "tls.client.authServer": "true",
        "tls.client.trustCertPath": CERTIFICATES / "ca.pem", "tls.client.certPath": CERTIFICATES / "client.pem",
-       "tls.client.keyPath": CERTIFICATES / "client.key"}
+       "tls.client.keyPath": CERTIFICATES / "client.key", "warm": 20}
 
 
 @pytest.mark.slow           # JVMs, of half a minute each
@@ -131,7 +132,7 @@ def test_java_clients_speak_tls_by_default_settings(tmp_path, version, monkeypat
     """-Dtls.enable=true alone, where the client checks nothing, beside a client without TLS."""
     with serving(tmp_path, "tls.server.mode=permissive", f"tls.server.certPath={CERTIFICATES / 'server.pem'}",
                  f"tls.server.keyPath={CERTIFICATES / 'server.key'}") as addresses:
-        java_options(monkeypatch, **{"tls.enable": "true"})
+        java_options(monkeypatch, **{"tls.enable": "true", "warm": 20})
         scenarios(version, addresses["namesrv"], "push", "retry", "orderly")
         java_options(monkeypatch)
         scenarios(version, addresses["namesrv"], "tags")

@@ -1,6 +1,7 @@
 // Scenarios of real clients against one name server. Each prints a line {"scenario":...,"ok":true|false,"said":"..."}.
 //   java Clients HOST:PORT SCENARIO...
-// System properties: accessKey and secretKey, with which all requests are signed.
+// System properties: accessKey and secretKey, with which all requests are signed; warm, how often to ask for a route before the
+// scenarios begin, until one comes: a JVM that has just begun may need longer for its first TLS handshake than a request may wait.
 // A scenario has topics and groups of its own, so that any number of them runs against one broker, in any order.
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -63,6 +64,19 @@ public class Clients {
     static RPCHook hook() {
         String key = System.getProperty("accessKey");
         return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("secretKey")));
+    }
+
+    static void warm(int times) throws Exception {
+        DefaultMQProducer producer = producer("warm-p");
+        for (int i = 0; i < times; i++) {
+            try {
+                producer.fetchPublishMessageQueues("TBW102");
+                break;
+            } catch (Exception error) {
+                Thread.sleep(100);
+            }
+        }
+        producer.shutdown();
     }
 
     static DefaultMQProducer producer(String group) throws Exception {
@@ -434,6 +448,7 @@ public class Clients {
 
     public static void main(String[] arguments) throws Exception {
         names = arguments[0];
+        if (Integer.getInteger("warm", 0) > 0) warm(Integer.getInteger("warm"));
         Map<String, Scenario> scenarios = new TreeMap<>();
         scenarios.put("push", Clients::push);
         scenarios.put("tags", Clients::tags);
