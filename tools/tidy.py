@@ -66,7 +66,7 @@ ROOMS = {
     "remoting": ("frames of RocketMQ remoting, and a loop that serves them", "whoever serves"),
     "network": ("a broker's network thread: frames without the GIL", "network; whoever serves"),
     "namesrv": ("a name server: routes of topics", "whoever serves"),
-    "broker": ("a broker: processors by request code, and what they share", "front, workers, held requests, keeper"),
+    "broker": ("a broker: processors by request code, and what they share", "front, workers, held requests, keeper, TLS, HTTP"),
     "pytest_plugin": ("a store and a broker for tests", "callers"),
     "upkeep/moving": ("copy, export, import, backup, restore", "callers"),
     "upkeep/doctor": ("what a machine can do, and what that means for a store", "callers"),

@@ -41,13 +41,13 @@ static int watch(rmq_net *net, int fd, int what) {
 
 /* ---- connections that come */
 
-static void open_connection(rmq_net *net, int fd, int listener, const rmq_address *peer) {
+rmq_connection *net_open(rmq_net *net, int fd, int listener, const rmq_address *peer) {
     int on = 1;
     rmq_connection *c = net->unused_count > 0 ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         rmq_count(&net->counts.refused, 1);
         close(fd);
-        return;
+        return NULL;
     }
     uint32_t slot = net->unused[net->unused_count - 1];
     c->net = net;
@@ -62,13 +62,14 @@ static void open_connection(rmq_net *net, int fd, int listener, const rmq_addres
     if (epoll_ctl(net->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
         close(fd);
         free(c);
-        return;
+        return NULL;
     }
     net->unused_count--;
     net->slots[slot] = c;
     rmq_publish32(&net->fds[slot], fd);
     rmq_count(&net->counts.accepted, 1);
     rmq_count(&net->counts.connections, 1);
+    return c;
 }
 
 /* Listeners stay readable while there is no descriptor or memory: this thread would spin. */
@@ -83,7 +84,7 @@ static void accept_some(rmq_net *net, int listener) {
         socklen_t size = sizeof peer;
         int fd = accept4(net->listeners[listener], &peer.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            open_connection(net, fd, listener, &peer);
+            net_open(net, fd, listener, &peer);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(net);
@@ -249,6 +250,8 @@ int rmq_net_listen(rmq_net *net, int listener) {
     net->listeners[net->listening] = listener;
     return net->listening++;
 }
+
+void rmq_net_tls(rmq_net *net, int mode) { net->tls = mode; }
 
 int rmq_net_start(rmq_net *net) {
     int rc = rmq_thread_start(&net->thread, run, net, "rmq-network");

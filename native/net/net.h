@@ -4,7 +4,7 @@
 #include "rmq_net.h"
 #include "rmq_wake.h"
 
-enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14 };
+enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16 };
 #define SECOND INT64_C(1000000000)
 
 struct rmq_connection {
@@ -26,7 +26,9 @@ struct rmq_connection {
     char held_up;               /* too many answers are unread: whole frames wait in `in` */
     char dead, ending;          /* closed at once; closed when everything is sent */
     char marked, listed;        /* to be settled; in the list of those */
-    rmq_address peer;
+    char begun;                 /* it is known whether it begins as TLS does */
+    char adopted;               /* `local` is not that of the socket */
+    rmq_address peer, local;
 };
 
 typedef struct outside {        /* from other threads */
@@ -34,6 +36,7 @@ typedef struct outside {        /* from other threads */
     uint64_t connection;
     size_t size;
     int drop;
+    int fd;                     /* to adopt: then the data are an rmq_opened; -1: none */
     unsigned char data[];
 } outside;
 
@@ -42,7 +45,7 @@ struct rmq_net {
     rmq_service service;
     rmq_net_counts counts;
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
-    int stop, started, stopped;
+    int stop, started, stopped, tls;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t buffered, stalled, unread;      /* unread: bytes of answers that sockets have not taken, of all connections */
     rmq_connection **slots;
@@ -64,6 +67,8 @@ struct rmq_net {
     unsigned char chunk[READ_SIZE];
 };
 
+/* ---- net.c */
+rmq_connection *net_open(rmq_net *net, int fd, int listener, const rmq_address *peer);     /* NULL: it is closed */
 /* ---- net_connection.c */
 void connection_readable(rmq_connection *c);
 void connection_retry(rmq_connection *c);       /* stalled: asks again */
@@ -73,6 +78,7 @@ void connection_free(rmq_connection *c);
 /* ---- net_queue.c */
 rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size);
 void queue_farewell(rmq_connection *c);
+int queue_give(rmq_connection *c, int fd);      /* 0, or -1: nobody takes it */
 void queue_outside(rmq_net *net);
 void queue_free(rmq_net *net);
 #endif

@@ -1,5 +1,6 @@
 /* One connection of the network thread: what comes is cut into frames, what goes is written as far as the socket takes it. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -253,10 +254,28 @@ static unsigned char *room_to_read(rmq_connection *c, size_t *room) {
     return c->in + c->in_size;
 }
 
+/* The first byte tells a TLS handshake from a frame, which begins with a length below 16 MiB. A peer of the former kind leaves
+ * with all its bytes: the socket goes on under another descriptor. Returns whether frames are to be read. */
+static int begins_with_frame(rmq_connection *c) {
+    rmq_net *net = c->net;
+    unsigned char first;
+    if (c->begun || net->tls == RMQ_TLS_OFF || recv(c->fd, &first, 1, MSG_PEEK) != 1) return 1;
+    c->begun = 1;
+    if (first == TLS_HANDSHAKE) {
+        int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0) epoll_ctl(net->epoll, EPOLL_CTL_DEL, c->fd, NULL);     /* the close would leave it watched */
+        if (fd >= 0 && queue_give(c, fd) < 0) close(fd);
+    } else if (net->tls != RMQ_TLS_ONLY) {
+        return 1;
+    }
+    fail(c);
+    return 0;
+}
+
 void connection_readable(rmq_connection *c) {
     rmq_net *net = c->net;
     size_t room, done;
-    if (c->dead || c->stalled || c->ending || rmq_connection_slow(c)) return;
+    if (c->dead || c->stalled || c->ending || rmq_connection_slow(c) || !begins_with_frame(c)) return;
     unsigned char *to = room_to_read(c, &room);
     ssize_t n = to ? recv(c->fd, to, room, 0) : -1;
     if (n < 0 && to && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;

@@ -22,23 +22,44 @@ static void append(rmq_connection *c, rmq_item *item) {
     net->passed_bytes += item->size;
 }
 
+static rmq_opened facts(const rmq_connection *c) {
+    rmq_opened said = {.peer = c->peer, .local = c->local, .listener = c->listener};
+    socklen_t size = sizeof said.local;
+    if (!c->adopted) getsockname(c->fd, &said.local.any, &size);
+    return said;
+}
+
 /* The first frame of a connection has its OPENED before it; its CLOSED is made then, so that it cannot fail later. */
 static rmq_item *opened(rmq_connection *c) {
-    rmq_opened said = {.peer = c->peer, .listener = c->listener};
-    socklen_t size = sizeof said.local;
-    getsockname(c->fd, &said.local.any, &size);
+    rmq_opened said = facts(c);
     if ((c->farewell = item_new(c, RMQ_CLOSED, NULL, 0)) == NULL) return NULL;
     return item_new(c, RMQ_OPENED, &said, sizeof said);
+}
+
+/* This thread alone adds: what was free stays free. */
+static int full(rmq_net *net, int32_t size) {
+    rmq_mutex_lock(&net->passed_lock);
+    int no_room = net->passed_count >= net->limits.passed
+                  || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes);
+    rmq_mutex_unlock(&net->passed_lock);
+    return no_room;
+}
+
+int queue_give(rmq_connection *c, int fd) {
+    rmq_given given = {.from = facts(c), .fd = fd};
+    rmq_item *item = full(c->net, (int32_t)sizeof given) ? NULL : item_new(c, RMQ_TLS, &given, sizeof given);
+    if (item == NULL) return -1;
+    rmq_mutex_lock(&c->net->passed_lock);
+    append(c, item);
+    rmq_mutex_unlock(&c->net->passed_lock);
+    rmq_event_wake(&c->net->passed);
+    return 0;
 }
 
 rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
     rmq_net *net = c->net;
     rmq_item *first = NULL;
-    rmq_mutex_lock(&net->passed_lock);
-    int full = net->passed_count >= net->limits.passed
-               || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes);
-    rmq_mutex_unlock(&net->passed_lock);
-    if (full) return RMQ_LATER;         /* this thread alone adds: what was free stays free */
+    if (full(net, size)) return RMQ_LATER;
     if (c->farewell == NULL && (first = opened(c)) == NULL) return RMQ_BAD;
     rmq_item *item = item_new(c, RMQ_FRAME, frame, (size_t)size);
     if (item == NULL) {
@@ -91,10 +112,10 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
 void rmq_net_served(rmq_net *net) { rmq_add(&net->served, 1); }
 int rmq_connection_settled(const rmq_connection *c) { return rmq_load(&c->net->served) >= c->passed; }
 
-static int from_outside(rmq_net *net, uint64_t connection, const void *data, size_t n, int drop) {
+static int from_outside(rmq_net *net, uint64_t connection, const void *data, size_t n, int drop, int fd) {
     outside *o = malloc(sizeof *o + n);
     if (o == NULL) return -ENOMEM;
-    *o = (outside){.connection = connection, .size = n, .drop = drop};
+    *o = (outside){.connection = connection, .size = n, .drop = drop, .fd = fd};
     if (n) memcpy(o->data, data, n);
     rmq_mutex_lock(&net->outside_lock);
     int first = net->outside_first == NULL;
@@ -106,9 +127,35 @@ static int from_outside(rmq_net *net, uint64_t connection, const void *data, siz
 }
 
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n) {
-    return from_outside(net, connection, data, n, 0);
+    return from_outside(net, connection, data, n, 0, -1);
 }
-int rmq_net_drop(rmq_net *net, uint64_t connection) { return from_outside(net, connection, NULL, 0, 1); }
+int rmq_net_drop(rmq_net *net, uint64_t connection) { return from_outside(net, connection, NULL, 0, 1, -1); }
+int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from) {
+    return from_outside(net, 0, from, sizeof *from, 0, fd);
+}
+
+static void adopt(rmq_net *net, const outside *o) {
+    rmq_opened from;
+    memcpy(&from, o->data, sizeof from);
+    rmq_connection *c = net_open(net, o->fd, from.listener, &from.peer);
+    if (c == NULL) return;
+    c->local = from.local;
+    c->adopted = c->begun = 1;
+}
+
+static void send_outside(rmq_net *net, const outside *o) {
+    rmq_connection *c = rmq_net_find(net, o->connection);
+    unsigned char *to = c && !c->ending && o->size ? rmq_connection_room(c, o->size) : NULL;
+    if (to) {
+        memcpy(to, o->data, o->size);
+        rmq_connection_filled(c, o->size);
+    }
+    if (to && c->out_size - c->out_from > (size_t)net->limits.unread_most) c->dead = 1;
+    if (c && o->drop) {
+        c->ending = 1;
+        connection_mark(c);
+    }
+}
 
 void queue_outside(rmq_net *net) {
     rmq_mutex_lock(&net->outside_lock);
@@ -118,17 +165,8 @@ void queue_outside(rmq_net *net) {
     rmq_mutex_unlock(&net->outside_lock);
     while (o) {
         outside *next = o->next;
-        rmq_connection *c = rmq_net_find(net, o->connection);
-        unsigned char *to = c && !c->ending && o->size ? rmq_connection_room(c, o->size) : NULL;
-        if (to) {
-            memcpy(to, o->data, o->size);
-            rmq_connection_filled(c, o->size);
-        }
-        if (to && c->out_size - c->out_from > (size_t)net->limits.unread_most) c->dead = 1;
-        if (c && o->drop) {
-            c->ending = 1;
-            connection_mark(c);
-        }
+        if (o->fd >= 0) adopt(net, o);
+        else send_outside(net, o);
         free(o);
         o = next;
     }
@@ -137,10 +175,16 @@ void queue_outside(rmq_net *net) {
 void queue_free(rmq_net *net) {
     for (rmq_item *item = net->passed_first, *next; item; item = next) {
         next = item->next;
+        if (item->kind == RMQ_TLS) {
+            rmq_given given;
+            memcpy(&given, item->data, sizeof given);
+            close(given.fd);
+        }
         free(item);
     }
     for (outside *o = net->outside_first, *next; o; o = next) {
         next = o->next;
+        if (o->fd >= 0) close(o->fd);
         free(o);
     }
 }

@@ -59,6 +59,10 @@ int rmq_net_new(const rmq_net_limits *limits, rmq_net **out);      /* 0 or -errn
 int rmq_net_use(rmq_net *net, const rmq_service *service);
 /* Before the start: the listener, a non-blocking socket, is the network's from now on. Its number, or -errno. */
 int rmq_net_listen(rmq_net *net, int listener);
+/* Before the start: what becomes of a connection that begins as TLS does. RMQ_TLS_OFF: it has sent a frame that is none.
+ * RMQ_TLS_TOO: it is given out as RMQ_TLS, with its bytes unread. RMQ_TLS_ONLY: and others are closed. */
+enum rmq_tls { RMQ_TLS_OFF, RMQ_TLS_TOO, RMQ_TLS_ONLY };
+void rmq_net_tls(rmq_net *net, int mode);
 int rmq_net_start(rmq_net *net);
 /* Joins the thread and closes every socket; lets out those who sleep in rmq_net_take. Idempotent. */
 void rmq_net_stop(rmq_net *net);
@@ -67,13 +71,17 @@ void rmq_net_child(rmq_net *net);       /* in a child of fork: closes its copies
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
 
 /* ---- any thread */
-enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED };
+enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS };
 /* What was passed on. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED comes after the
  * last, for each connection that was OPENED. */
 typedef struct rmq_opened {
     rmq_address peer, local;
     int listener;
 } rmq_opened;
+typedef struct rmq_given {      /* the data of RMQ_TLS */
+    rmq_opened from;
+    int fd;                     /* the taker's from now on */
+} rmq_given;
 typedef struct rmq_item {
     struct rmq_item *next;
     uint64_t connection;
@@ -90,6 +98,9 @@ int rmq_net_stopped(const rmq_net *net);
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n);
 int rmq_net_drop(rmq_net *net, uint64_t connection);    /* closes it when what was sent before has been written */
 void rmq_net_wake(rmq_net *net);                        /* begins a round */
+/* A connection more: frames come and go through this non-blocking socket, the network's from now on, for the peer of `from`.
+ * 0 or -ENOMEM: then the socket is still the caller's. */
+int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from);
 
 /* ---- the network thread */
 rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection);       /* NULL: it is gone */

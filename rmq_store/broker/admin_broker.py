@@ -3,7 +3,7 @@ import time
 
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processor
-from rmq_store.broker.options import split
+from rmq_store.broker.options import SECRET, split
 from rmq_store.broker.request import Refused, Request, body_of
 from rmq_store.config.load import changed
 from rmq_store.config.options import OPTIONS, Option
@@ -26,7 +26,8 @@ class AdminBroker:
 
     def _config(self, request: Request) -> Frame:
         core = self._core
-        lines = [f"{name}={_text(value)}" for name, value in core.options.table().items() if name != "advertise"]
+        lines = [f"{name}={_text(value)}" for name, value in core.options.table().items()
+                 if name != "advertise" and name not in SECRET]
         lines += [line for option in OPTIONS if (line := _line(option, core.store.options[option.name]))]
         host, _, port = core.address.rpartition(":")
         lines += [f"brokerIP1={host}", f"listenPort={port}", f"storePathRootDir={core.store.path}"]

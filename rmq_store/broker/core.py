@@ -3,6 +3,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
@@ -15,6 +16,9 @@ from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode
 from rmq_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmq_store.broker.access import Access
 
 __all__ = ["BUSY", "Core", "Processor", "Processors"]
 
@@ -40,6 +44,7 @@ class Core:
     processors: "Processors"
     front: NativeFront
     look: Callable[[], None]    # tells the network thread what changed
+    access: "Access | None" = None      # who may send which request; None: everybody may send all
     address: str            # host:port that routes and message ids name
     started_ms: int
 
@@ -110,6 +115,11 @@ class Processors:
         request = Request(connection, frame)
         counted = frame.code if frame.code in self._table else -1
         self._counts[counted] = self._counts.get(counted, 0) + 1
+        if self._core.access is not None:
+            try:
+                self._core.access.check(connection.peer, frame)
+            except Refused as refused:
+                return self._core.dressed(request.answer(refused.code, refused.remark))
         processor, slow = self._table.get(frame.code, (_not_supported, False))
         if not slow:
             return self.run(processor, request)

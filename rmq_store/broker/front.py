@@ -51,6 +51,14 @@ class NativeFront:
         """What the network thread may take as known from the next request on."""
         self._network.publish(topics, subscriptions)
 
+    def tls(self, on_tls: Callable[[int, bytes], object], *, only: bool) -> None:
+        """Before `serve`: who takes connections that begin with a TLS handshake. See network._front.Front.tls."""
+        self._network.tls(on_tls, only=only)
+
+    def adopt(self, fd: int, origin: bytes) -> None:
+        """Serves a connection whose TLS another thread speaks. See network._front.Front.adopt."""
+        self._network.adopt(fd, origin)
+
     def counts(self) -> dict[str, int]:
         """What the network thread has done."""
         return self._network.counts()

@@ -30,7 +30,7 @@ class Known:
         options = core.options
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
                   cluster=options["brokerClusterName"], offsets=self._offsets(),
-                  wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"])
+                  wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"], pass_all=core.access is not None)
         self.keep()
         for table in self._tables:      # a program changes them without a request
             table.listeners.append(self.look)

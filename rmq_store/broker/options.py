@@ -11,7 +11,7 @@ from typing import Any
 from rmq_store.config import values
 from rmq_store.errors import ConfigError
 
-__all__ = ["LIVE", "BrokerOptions", "split"]
+__all__ = ["LIVE", "SECRET", "BrokerOptions", "split"]
 
 # RocketMQ's name -> default. enablePropertyFilter is on here: SQL92 filters work at once.
 DEFAULTS: dict[str, Any] = {
@@ -23,9 +23,15 @@ DEFAULTS: dict[str, Any] = {
     "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
     "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "allowRecallWhenBrokerNotWriteable": True,
     "channelExpiredTimeout": 120_000, "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200,
-    "advertise": ""}
-LIVE = frozenset(DEFAULTS) - {"brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "waitTimeMillsInSendQueue",
-                              "advertise"}
+    "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False, "authorizationEnabled": False,
+    "tls.server.mode": "disabled", "tls.server.certPath": "", "tls.server.keyPath": "", "tls.server.keyPassword": "",
+    "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""}
+SECRET = frozenset(("tls.server.keyPassword",))     # told to nobody
+LIVE = frozenset(DEFAULTS) - {
+    "brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "waitTimeMillsInSendQueue", "advertise", "aclEnable",
+    "aclFile", "authenticationEnabled", "authorizationEnabled"} - {name for name in DEFAULTS if name.startswith("tls.")}
+_CHOICES = {"tls.server.mode": ("disabled", "permissive", "enforcing"),
+            "tls.server.need.client.auth": ("none", "optional", "require")}
 _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNums": (1, 1024),
            "shortPollingTimeMills": (0, 3_600_000), "registerNameServerPeriod": (10_000, 60_000),
            "channelExpiredTimeout": (1000, 86_400_000), "waitTimeMillsInSendQueue": (1, 3_600_000)}
@@ -33,7 +39,7 @@ _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNum
 
 def _snake(name: str) -> str:
     return "".join("_" + letter.lower() if letter.isupper() and at > 0 and not name[at - 1].isupper() else letter
-                   for at, letter in enumerate(name))
+                   for at, letter in enumerate(name)).replace(".", "_")
 
 
 _BY_NAME = {name: name for name in DEFAULTS} | {_snake(name): name for name in DEFAULTS}
@@ -78,6 +84,8 @@ def _checked(name: str, value: object) -> Any:
     default = DEFAULTS[name]
     try:
         if isinstance(default, bool):
+            if values.to_bool(value) and name in ("authenticationEnabled", "authorizationEnabled"):
+                raise ValueError("this broker knows the accounts of plain_acl.yml only: set aclEnable instead")
             return values.to_bool(value)
         if isinstance(default, int):
             low, high = _RANGES[name]
@@ -88,6 +96,8 @@ def _checked(name: str, value: object) -> Any:
     except ValueError as error:
         raise ConfigError(f"option {name} is {value!r}: {error}") from None
     text = str(value).strip()
+    if text not in _CHOICES.get(name, (text,)):
+        raise ConfigError(f"option {name} is {value!r}: give {', '.join(_CHOICES[name])}")
     if name in ("brokerName", "brokerClusterName") and not _NAME(text):
         raise ConfigError(f"option {name} is {value!r}: give up to 127 characters % | A-Z a-z 0-9 _ . -")
     return text

@@ -41,6 +41,8 @@ from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
     from rmq_store.broker.exposing import Exposing
+    from rmq_store.broker.figures import Figures
+    from rmq_store.broker.secure import Tls
 
 __all__ = ["Broker"]
 
@@ -71,6 +73,7 @@ class Broker:
     _routes: Routes | None = None
     _registration: Registration | None = None
     _exposing: "Exposing | None" = None
+    _tls: "Tls | None" = None
     _known: Known | None = None         # set while it opens
     _closed = False
     _closing: threading.Lock
@@ -91,8 +94,8 @@ class Broker:
         `options` names, else at a free one. namesrv_listen: HOST:PORT of the name server that runs in
         this process; None for none. namesrv: "HOST:PORT;HOST:PORT", name servers of others, with which the broker registers.
         advertise: HOST or HOST:PORT that routes give to clients; default: `listen`, or the address on which a client reached
-        the name server if `listen` is a wildcard. metrics_listen: HOST:PORT of Prometheus metrics, which need the extra
-        `metrics`. config: a broker.conf or a TOML file. options: those of MessageStore.open
+        the name server if `listen` is a wildcard. metrics_listen: HOST:PORT of a status page at /, and of Prometheus metrics at
+        /metrics, which need the extra `metrics`. config: a broker.conf or a TOML file. options: those of MessageStore.open
         (docs/options.md) and of the broker (docs/broker.md), by their names here or in RocketMQ. Durability: flush_mode
         decides when a send is answered. Raises what MessageStore.open raises, ConfigError, and OSError for an address that
         cannot be listened on.
@@ -115,6 +118,7 @@ class Broker:
         self._front = core.front = NativeFront(_address(listen, "listen"), self._processors.answer, self._gone)
         try:
             self._listen(namesrv_listen)
+            self._secure(path)
             core.address = self._address_in_records()
             for name in ("brokerIP1", "listenPort", "listen_port"):     # they say where the broker is, and so does store_host
                 others.pop(name, None)
@@ -136,12 +140,38 @@ class Broker:
             raise
         return self
 
+    @property
+    def acl_enabled(self) -> bool:
+        """bool: whether requests need a signature (aclEnable)."""
+        return self._core.access is not None
+
+    def figures(self) -> "Figures":
+        """Each call of the result's `look()` returns what the broker did since the call before it: a Moment with rates a
+        second, connections, held pulls, how far groups are behind, and the p99 of flushes. One thread looks."""
+        from rmq_store.broker.figures import Figures  # for --watch, and programs that ask
+
+        return Figures(self._core)
+
     def _listen(self, namesrv_listen: str | None) -> None:
         self.address, self.namesrv_address = self._front.address, None
         self._listen_fast()
         if namesrv_listen is not None:
             self._routes = Routes(own_entry(self._core, self.address))
             self.namesrv_address = self._front.listen(_address(namesrv_listen, "namesrv_listen"), self._routes_answer)
+
+    def _secure(self, path: str | bytes | os.PathLike[Any]) -> None:
+        """Accounts and TLS, where they are asked for."""
+        options = self._core.options
+        if options["aclEnable"]:
+            from rmq_store.broker.access import Access  # few have accounts
+
+            default = os.path.join(os.fsdecode(path), "config", "plain_acl.yml")
+            self._core.access = Access(options["aclFile"] or default)
+        if options["tls.server.mode"] != "disabled":
+            from rmq_store.broker.secure import Tls  # loads ssl
+
+            self._tls = Tls(options.table(), self._front.adopt)
+            self._front.tls(self._tls.take, only=options["tls.server.mode"] == "enforcing")
 
     def _listen_fast(self) -> None:
         """RocketMQ's second port, which answers all but pulls. A Java slave fetches the topics there."""
@@ -270,6 +300,8 @@ class Broker:
         if hasattr(self, "_sending"):
             self._sending.drain(core.store.options.close_timeout_ms / 1000)
         self._front.stop()
+        if self._tls is not None:
+            self._tls.stop()
         if self._known is not None:
             self._known.stop()
 

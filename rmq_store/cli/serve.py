@@ -42,10 +42,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="the address that routes give to clients (default: the one on which a client reached this "
                         "process)")
     parser.add_argument("--metrics-listen", metavar="HOST:PORT",
-                        help="the address of Prometheus metrics at /metrics; needs rmq_store[metrics]")
+                        help="the address of a status page at /, and of Prometheus metrics at /metrics, which need "
+                        "rmq_store[metrics]")
+    parser.add_argument("--watch", action="store_true",
+                        help="print a line a second: rates, connections, how far groups are behind, and the p99 of flushes")
     parser.add_argument("--ready-file", metavar="PATH",
                         help="a file to write when all listeners accept: {\"listen\": \"HOST:PORT\", \"namesrv\": "
-                        "\"HOST:PORT\", \"metrics\": null}")
+                        "\"HOST:PORT\", \"metrics\": \"HOST:PORT\"}")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         more = {"profile": args.profile} if args.profile else {}
         with Broker.open(args.store, listen=_listen(args), namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
                          metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
-            _warn(broker.address, broker.namesrv_address, broker.metrics_address)
+            _warn(broker)
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}
             if args.ready_file:
                 whole = f"{args.ready_file}.{os.getpid()}"
@@ -75,7 +78,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.say(f"broker listens on {broker.address}{where}")
             if out.as_json:
                 out.line(json.dumps(ready))
-            sys.stdout.flush()
+            out.flush()
+            if args.watch:
+                _watch(broker, out, ended)
             while not ended.wait(3600):
                 pass
     finally:
@@ -83,9 +88,24 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return FINE
 
 
-def _warn(*addresses: str | None) -> None:
-    for address in addresses:
+def _watch(broker: Broker, out: Output, ended: threading.Event) -> None:
+    """A line a second, until the command ends."""
+    from rmq_store.broker.figures import line
+
+    figures = broker.figures()
+    while not ended.wait(1):
+        moment = figures.look()
+        if out.as_json:
+            out.record({"kind": "moment", **moment._asdict()})
+        else:
+            out.line(line(moment))
+        out.flush()
+
+
+def _warn(broker: Broker) -> None:
+    may = "may ask, and needs a signature of plain_acl.yml" if broker.acl_enabled else "may read, write and delete messages"
+    for address, what in ((broker.address, may), (broker.namesrv_address, "may read and change routes"),
+                          (broker.metrics_address, "may read metrics and the status page")):
         host = ip_bytes(address.rpartition(":")[0].strip("[]")) if address else b"\x7f"
         if host[0] != 127 and host != LOOPBACK_V6:
-            print(f"rmqstore serve: {address} is not loopback: everybody who reaches it may read, write and delete messages",
-                  file=sys.stderr)
+            print(f"rmqstore serve: {address} is not loopback: everybody who reaches it {what}", file=sys.stderr)

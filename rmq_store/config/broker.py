@@ -2,12 +2,13 @@
 
 They steer the broker around the store: its network, its clients, its threads, its topics. brokerIP1 and listenPort are not
 among them: together they are the store host that RocketMQ writes into every record (load.py).
-Source: fields of BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig and AuthConfig (4.9.8, 5.3.3 and later).
+Source: fields of BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig and AuthConfig (4.9.8, 5.3.3 and later);
+aclFile is this library's, and tls.* are system properties there.
 """
 
 _NAMES = """
     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond
-    aclCacheMaxNum aclCacheRefreshSecond aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
+    aclCacheMaxNum aclCacheRefreshSecond aclEnable aclFile adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
     allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable authConfigPath authenticationEnabled
     authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
     authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
@@ -60,7 +61,8 @@ _NAMES = """
     socksProxyConfig splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod traceOn traceTopicEnable
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod tls.server.certPath tls.server.keyPassword tls.server.keyPath
+    tls.server.mode tls.server.need.client.auth tls.server.trustCertPath traceOn traceTopicEnable
     transactionMetricFlushInterval transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector usePIDColdCtrStrategy
     useServerSideResetOffset
     useStaticSubscription useTLS userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond

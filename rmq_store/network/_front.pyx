@@ -13,15 +13,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.base.io._sync cimport rmq_load
 
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
-from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, rmq_address, rmq_item, rmq_net, rmq_net_child,
-                                     rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
-                                     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop,
-                                     rmq_net_stopped, rmq_net_take, rmq_net_use, rmq_opened, rmq_service)
+from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address,
+                                     rmq_given, rmq_item, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts,
+                                     rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new,
+                                     rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
+                                     rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
                                          service_stop)
 from rmq_store.network._state cimport Service
@@ -107,7 +109,7 @@ cdef class Front:
     cdef StoreWait _store
     cdef object _offsets            # whose table the service reads
     cdef int64_t _connections_max
-    cdef object _on_close
+    cdef object _on_close, _on_tls
     cdef list _on_request
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
     cdef object _stopping           # Lock
@@ -166,8 +168,8 @@ cdef class Front:
         answered without Python. facts: `offsets`, the rows of the store's ConsumerOffsets, without which offsets are Python's;
         `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
         `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
-        long a send may wait for room, or for Python, before it is answered "busy". The end of the store ends the front. Raises
-        ValueError, StoreClosed, OSError."""
+        long a send may wait for room, or for Python, before it is answered "busy"; `pass_all`: Python answers everything. The
+        end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
         if self._started or self.service != NULL or self._ended():
@@ -178,9 +180,30 @@ cdef class Front:
         self.service = service_new(store, self._connections_max, facts)
         self.service.net = self.net
         service_serve(self.service, &service)
+        if facts.get("pass_all"):
+            service.request = NULL
         rc = rmq_net_use(self.net, &service)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
+
+    def tls(self, on_tls, *, only=False):
+        """Before `serve`: a connection that begins with a TLS handshake is given to on_tls(fd, origin), with all its bytes
+        unread and in a thread that serves; the descriptor is on_tls's from then on. `adopt` takes what becomes of it. only:
+        other connections are closed."""
+        if self._started or self._ended():
+            raise ValueError("a front takes TLS before it serves")
+        self._on_tls = on_tls
+        rmq_net_tls(self.net, RMQ_TLS_ONLY if only else RMQ_TLS_TOO)
+
+    def adopt(self, int fd, bytes origin not None):
+        """Serves the frames of a non-blocking socket as those of the connection that `origin` came with. The descriptor is the
+        front's from now on. Any thread. Raises ValueError when the front has ended, MemoryError; then it is the caller's."""
+        if PyBytes_GET_SIZE(origin) != sizeof(rmq_opened):
+            raise ValueError("origin is that of a call of on_tls")
+        if self._ended():
+            raise ValueError("the front has ended")
+        if rmq_net_adopt(self.net, fd, <const rmq_opened *> PyBytes_AS_STRING(origin)) < 0:
+            raise MemoryError("connection")
 
     def start(self):
         """Begins to accept. `serve` does it too."""
@@ -267,6 +290,7 @@ cdef class Front:
         # None, or a connection and what it is to be sent.
         cdef FrontConnection c
         cdef const rmq_opened *opened
+        cdef rmq_given given
         cdef int kind = item.kind
         cdef int64_t came_ns = item.came_ns
         cdef object number = item.connection
@@ -278,6 +302,10 @@ cdef class Front:
                 c.peer, c.local = _address(&opened.peer), _address(&opened.local)
                 c.on_request = self._on_request[opened.listener]
                 self._connections[number] = c
+                return None
+            if kind == RMQ_TLS:
+                memcpy(&given, item.data, sizeof(rmq_given))
+                self._give(given.fd, PyBytes_FromStringAndSize(<const char *> &given.from_, sizeof(rmq_opened)))
                 return None
             data = PyBytes_FromStringAndSize(<const char *> item.data, item.size) if kind == RMQ_FRAME else None
         finally:
@@ -307,6 +335,15 @@ cdef class Front:
             _log.exception("an answer to %s failed", c.peer)
             c.close()
         return 0
+
+    def _give(self, fd, origin):
+        try:
+            if not rmq_net_stopped(self.net):
+                self._on_tls(fd, origin)
+                return
+        except Exception:
+            _log.exception("a TLS connection failed")
+        os.close(fd)
 
     cdef object _busy(self, frame, int64_t came_ns):
         # The answer to a send that has waited here longer than its client should be kept; None for all others.

@@ -83,13 +83,15 @@ cdef extern from "rmq_net.h" nogil:
     int rmq_net_new(const rmq_net_limits *limits, rmq_net **out)
     int rmq_net_use(rmq_net *net, const rmq_service *service)
     int rmq_net_listen(rmq_net *net, int listener)
+    enum: RMQ_TLS_OFF, RMQ_TLS_TOO, RMQ_TLS_ONLY
+    void rmq_net_tls(rmq_net *net, int mode)
     int rmq_net_start(rmq_net *net)
     void rmq_net_stop(rmq_net *net)
     void rmq_net_free(rmq_net *net)
     void rmq_net_child(rmq_net *net)
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
-    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS
     ctypedef struct rmq_item:
         uint64_t connection
         int64_t came_ns
@@ -98,6 +100,10 @@ cdef extern from "rmq_net.h" nogil:
     ctypedef struct rmq_opened:
         rmq_address peer, local
         int listener
+    ctypedef struct rmq_given:
+        rmq_opened from_ "from"
+        int fd
+    int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from_)
     rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns)
     void rmq_net_served(rmq_net *net)
     bint rmq_net_stopped(const rmq_net *net)

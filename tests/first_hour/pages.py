@@ -34,6 +34,7 @@ NOT_TYPED = {
     ("testing.md", "python"): "they are tests (tests/pytest_plugin/test_plugin.py::test_the_examples_of_the_page)",
     ("watching.md", "from opentelemetry"): "it needs an extra (tests/docs/test_examples.py::test_opentelemetry)",
     ("watching.md", "from prometheus_client"): "it needs an extra (tests/docs/test_examples.py::test_metrics)",
+    ("broker.md", "yaml"): "accounts, not Python (tests/broker/test_acl.py::test_the_example_of_the_page)",
     ("configuration.md", "toml"): "tests/docs/test_examples.py::test_the_profile_is_one",
 }
 

@@ -12,7 +12,8 @@ rmq_prepare_clients "$ver"
 jvm=("${JAVA_CMD[0]}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m "${JAVA_CMD[@]:1}")
 if [ "${1:-}" = --admin ]; then
   shift
-  export ROCKETMQ_HOME="$rmq_cache/home"      # mqadmin reads a file for its log there
+  # mqadmin reads a file for its log there, and conf/tools.yml with the account that it signs for.
+  export ROCKETMQ_HOME="${RMQ_INTEROP_HOME:-$rmq_cache/home}"
   mkdir -p "$ROCKETMQ_HOME/conf"
   for file in logback_tools.xml rmq.tools.logback.xml; do echo '<configuration/>' >"$ROCKETMQ_HOME/conf/$file"; done
   exec "${jvm[@]}" Admin "$@"

@@ -1,5 +1,7 @@
 // Scenarios of real clients against one name server. Each prints a line {"scenario":...,"ok":true|false,"said":"..."}.
 //   java Clients HOST:PORT SCENARIO...
+// System properties: accessKey and secretKey, with which all requests are signed; warm, how often to ask for a route before the
+// scenarios begin, until one comes: a JVM that has just begun may need longer for its first TLS handshake than a request may wait.
 // A scenario has topics and groups of its own, so that any number of them runs against one broker, in any order.
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -11,6 +13,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -19,6 +23,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -32,6 +37,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 public class Clients {
     static String names;
@@ -55,8 +61,26 @@ public class Clients {
         return new String(message.getBody(), StandardCharsets.UTF_8);
     }
 
+    static RPCHook hook() {
+        String key = System.getProperty("accessKey");
+        return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("secretKey")));
+    }
+
+    static void warm(int times) throws Exception {
+        DefaultMQProducer producer = producer("warm-p");
+        for (int i = 0; i < times; i++) {
+            try {
+                producer.fetchPublishMessageQueues("TBW102");
+                break;
+            } catch (Exception error) {
+                Thread.sleep(100);
+            }
+        }
+        producer.shutdown();
+    }
+
     static DefaultMQProducer producer(String group) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, hook());
         producer.setNamesrvAddr(names);
         producer.setInstanceName(group);
         producer.setSendMsgTimeout(20000);         // a machine under load
@@ -65,7 +89,7 @@ public class Clients {
     }
 
     static DefaultMQPushConsumer consumer(String group, String instance) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(names);
         consumer.setInstanceName(group + instance);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -283,7 +307,7 @@ public class Clients {
     }
 
     static void transaction() throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("tx-p");
+        TransactionMQProducer producer = new TransactionMQProducer("tx-p", hook());
         producer.setNamesrvAddr(names);
         producer.setInstanceName("tx-p");
         AtomicInteger checks = new AtomicInteger();
@@ -359,7 +383,7 @@ public class Clients {
         for (int i = 0; i < 10; i++) {
             producer.send(new Message("Lite", "A", bytes("l" + i)));
         }
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("lite-c");
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("lite-c", hook());
         consumer.setNamesrvAddr(names);
         consumer.setInstanceName("lite-c");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -424,6 +448,7 @@ public class Clients {
 
     public static void main(String[] arguments) throws Exception {
         names = arguments[0];
+        if (Integer.getInteger("warm", 0) > 0) warm(Integer.getInteger("warm"));
         Map<String, Scenario> scenarios = new TreeMap<>();
         scenarios.put("push", Clients::push);
         scenarios.put("tags", Clients::tags);

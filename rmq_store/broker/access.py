@@ -1,0 +1,149 @@
+"""Who may send which request: signatures and permissions (RocketMQ: PlainAccessValidator, PlainPermissionChecker).
+
+A request carries AccessKey and Signature. The latter is Base64 of HMAC-SHA1, under the account's secretKey, of the values of
+the other fields in the order of their names, and of the body. `Access.check` is asked before any processor. What it refuses
+gets the answer that RocketMQ gives. Any thread.
+"""
+import base64
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rmq_store.broker.acl_file import PUB, SUB, Account, Rules, acl_files, read_rules
+from rmq_store.broker.codes import RETRY, Code
+from rmq_store.broker.request import Refused, json_body
+from rmq_store.errors import ConfigError
+from rmq_store.remoting.frame import Frame
+
+__all__ = ["Access"]
+
+LOOK_S = 1.0            # between two looks whether the file changed
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field; those before do not, and RocketMQ expects that
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+# make, change and delete topics and groups, and change options
+ADMIN = frozenset((17, 25, 200, 207, 215))
+EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+log = logging.getLogger("rmq_store.broker")
+
+
+class Access:
+    """The rules of a file or a directory, read again when it changes."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ConfigError."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._due = time.monotonic() + LOOK_S
+        self._problem = ""
+        try:
+            self._files = acl_files(path)
+            self._rules = read_rules(self._files)
+        except OSError as error:
+            raise ConfigError(f"aclEnable is on, and {path} cannot be read: {error.strerror}; make the file, or name another "
+                              "by aclFile") from None
+
+    def check(self, peer: str, frame: Frame) -> None:
+        """peer: host:port of the client. Raises Refused."""
+        if time.monotonic() >= self._due:
+            self._look()
+        rules = self._rules
+        host = peer.rpartition(":")[0].strip("[]")
+        if any(white(host) for white in rules.white):
+            return
+        account = _signed(rules, host, frame)
+        if account is not None:
+            _check_permissions(account, frame)
+
+    def _look(self) -> None:
+        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay."""
+        if not self._lock.acquire(blocking=False):
+            return              # another request looks
+        try:
+            self._due = time.monotonic() + LOOK_S
+            files = acl_files(self._path)
+            if files != self._files or self._problem:
+                self._rules, self._files, self._problem = read_rules(files), files, ""
+                log.info("the rules of %s were read again: %d accounts", self._path, len(self._rules.accounts))
+        except (ConfigError, OSError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.error("the ACL rules stay as they were: %s", error)
+        finally:
+            self._lock.release()
+
+
+def _refused(text: str) -> Refused:
+    return Refused(Code.SYSTEM_ERROR, EXCEPTION + text)
+
+
+def _signed(rules: Rules, host: str, frame: Frame) -> Account | None:
+    """The account that signed the request; None where its address alone suffices. Raises Refused."""
+    key = frame.ext.get(ACCESS_KEY)
+    if key is None:
+        raise _refused("No accessKey is configured")
+    account = rules.accounts.get(key)
+    if account is None:
+        raise _refused(f"No acl config for {key:.80}")
+    if account.white(host):
+        return None
+    given = frame.ext.get(SIGNATURE, "").encode(errors="replace")
+    if not any(hmac.compare_digest(_signature(account, frame, left_out), given)
+               for left_out in (("", UNIQUE) if UNIQUE in frame.ext else ("",))):
+        raise _refused(f"Check signature failed for accessKey={key}")
+    return account
+
+
+def _signature(account: Account, frame: Frame, left_out: str) -> bytes:
+    content = "".join(frame.ext[name] for name in sorted(frame.ext) if name not in (SIGNATURE, left_out))
+    digest = hmac.new(account.secret_key, content.encode(errors="replace"), "sha1")
+    digest.update(frame.body)
+    return base64.b64encode(digest.digest())
+
+
+def _check_permissions(account: Account, frame: Frame) -> None:
+    needed = list(_resources(frame))
+    if needed == [(TRACE, PUB)]:
+        return
+    if frame.code in ADMIN and not account.admin:
+        raise _refused(f"Need admin permission for request code={frame.code}, but accessKey={account.access_key} is not")
+    if account.admin and account.perms is None:
+        return
+    for resource, perm in needed:
+        if not account.allows(resource, perm):
+            kind, name = ("group", resource[len(RETRY):]) if resource.startswith(RETRY) else ("topic", resource)
+            raise _refused(f"No default permission for {kind}:{name:.255}")
+
+
+def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
+    """(topic, or %RETRY%group, what the request does with it)."""
+    ext, code = frame.ext, frame.code
+    if code in (10, 310, 320):
+        topic = ext.get("topic" if code == 10 else "b", "")
+        yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
+    elif code == 36:
+        yield RETRY + ext.get("group", ""), SUB
+    elif code in (11, 361, 15):
+        yield ext.get("topic", ""), SUB
+        yield RETRY + ext.get("consumerGroup", ""), SUB
+    elif code == 12:
+        yield ext.get("topic", ""), SUB
+    elif code in (35, 38):
+        if code == 38 or ext.get("consumerGroup"):
+            yield RETRY + ext.get("consumerGroup", ""), SUB
+    elif code == 34:
+        yield from _of_heartbeat(frame)
+
+
+def _of_heartbeat(frame: Frame) -> Iterator[tuple[str, int]]:
+    for data in _dicts(json_body(frame.body).get("consumerDataSet")):
+        yield RETRY + str(data.get("groupName") or ""), SUB
+        for subscription in _dicts(data.get("subscriptionDataSet")):
+            yield str(subscription.get("topic") or ""), SUB
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
