@@ -58,6 +58,7 @@ ROOMS = {
     "services/statistics": ("counts, rates, live figures", "callers, publisher"),
     "services/integrity": ("manifests, verify, scrub, repair", "sealer, callers"),
     "services/backup": ("a store read as files, images of it, directories of backups", "callers"),
+    "replication": ("the HA protocol: a master that serves slaves, a slave that follows a master", "HA, control thread"),
     "opened": ("an open store as a whole: opening, what it tells, its control thread, its end", "control thread, publisher"),
     "store": ("MessageStore", "callers"),
     "aio": ("AsyncMessageStore", "event loops"),

@@ -43,6 +43,8 @@ cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
+cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _ZERO = 0
 cdef str _LESS = "store less in properties, more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
@@ -62,7 +64,8 @@ cdef class PutResult:
 
     @property
     def status(self):
-        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT if the device did not confirm in time."""
+        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT if the device did not confirm in time. With role=sync_master also
+        FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE."""
         return _STATUS[self.code]
 
     @property
@@ -147,6 +150,7 @@ cdef class StorePut(StoreCore):
         self.host_v6 = len(self.host) == 20
         self.record_crc = options.record_crc
         self.lights = LightRules(options)
+        self.waits = WAIT_DEVICE if self.sync_mode else 0
         self._properties(&self.plain, None, None, None)
         self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
 
@@ -364,13 +368,40 @@ cdef class StorePut(StoreCore):
             return _OK
         raise self._fence_error() if self.last_fence != 0 else errors.StoreClosed(self.path)
 
+    cdef int _replicated(self, int64_t end) except -1:
+        # Returns a PutStatus.
+        cdef int64_t left = self.replicas.timeout_ns
+        cdef int64_t slice_ns
+        cdef int rc = -ETIMEDOUT
+        while rc == -ETIMEDOUT and left > 0:
+            slice_ns = left if left < SLICE_NS else SLICE_NS
+            self.calls += 1
+            with nogil:
+                rc = self.replicas.wait(self.replicas.of, end, slice_ns)
+            self.calls -= 1
+            left -= slice_ns
+            if rc == -ETIMEDOUT:
+                PyErr_CheckSignals()
+        return _OK if rc == 0 else _SLAVE_TIMEOUT
+
+    cdef int _awaited(self, int64_t end, int wants) except -1:
+        # As RocketMQ: whether there is a slave is asked before the flush, and what slaves say counts for more than it.
+        cdef int code = _OK, replicated = _OK
+        if wants & WAIT_REPLICA and not self.replicas.usable(self.replicas.of, end):
+            wants, replicated = wants & ~WAIT_REPLICA, _NO_SLAVE
+        if wants & WAIT_DEVICE:
+            code = self._durable(end)
+        if wants & WAIT_REPLICA:
+            replicated = self._replicated(end)
+        return code if replicated == _OK else replicated
+
     cdef void _nudge(self) noexcept:
         # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.
         if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
             rmq_event_wake(&self.log.flush_wanted)
 
-    cdef PutResult _put(self, PyObject **v, bint *wants):
-        # Appends; *wants tells whether the caller asked for durability. True beforehand: what put_checks says is done.
+    cdef PutResult _put(self, PyObject **v, int *wants):
+        # Appends; *wants tells what the caller waits for, in WAIT_ bits. Not 0 beforehand: what put_checks says is done.
         cdef RecordArgs a
         cdef Appended out
         cdef One one
@@ -398,16 +429,17 @@ cdef class StorePut(StoreCore):
                 light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)     # held here, as keys are
                 if light is not None:
                     one.light, lit = &(<LightPut> light).light, PLACE_LIGHT
-        wants[0] = self.sync_mode
+        wants[0] = self.waits
         if kept is not None:
             if delay_asked(a.properties, a.properties_size):
                 real = self._topic(topic)
                 topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
-            wants[0] = self.sync_mode and asks_to_wait(&a)
+            if wants[0] != 0 and not asks_to_wait(&a):
+                wants[0] = 0
         if v[WAIT] != <PyObject *> None:
-            wants[0] = checked_wait(<object> v[WAIT])
+            wants[0] = WAIT_DEVICE | self.waits if checked_wait(<object> v[WAIT]) else 0
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
@@ -455,13 +487,13 @@ cdef class StorePut(StoreCore):
         return delays_rewrite(self, topic.name.decode("utf-8"), _integer(queue_id, "queue_id", 0, 0x7FFFFFFF), properties,
                               _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF))
 
-    cdef PutResult _put_checked(self, PyObject **v, bint *wants):
+    cdef PutResult _put_checked(self, PyObject **v, int *wants):
         # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
         cdef PyObject *changed[ARGUMENTS]
         if self.refuses_puts:
             self._refuse_put()
         _kept = hooks_run(self.hooks, self.keyed, v, changed, self.compat5)     # what `changed` points into
-        wants[0] = True
+        wants[0] = 1
         return self._put(changed, wants)
 
 
@@ -470,12 +502,12 @@ cdef class StorePut(StoreCore):
 cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
     cdef StorePut store = <StorePut> me
     cdef PyObject *v[ARGUMENTS]
-    cdef bint wants = False
+    cdef int wants = 0
     cdef PutResult r
     arguments_parse("put", v, args, given, names)
     r = store._put(v, &wants)
     if wants:
-        r.code = store._durable(r.offset + r.size)
+        r.code = store._awaited(r.offset + r.size, wants)
     else:
         store._nudge()
     Py_INCREF(r)
