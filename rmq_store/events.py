@@ -225,7 +225,8 @@ class Event(Enum):
     REPLICA_REFUSED = "replication", _ERROR, "closed the connection of slave %(peer)s of %(path)s: %(reason)s"
     MASTER_FOLLOWED = "replication", _INFO, "%(path)s follows master %(peer)s from offset %(offset)d on"
     MASTER_LOST = "replication", _WARNING, (
-        "%(path)s has no connection to master %(peer)s: %(reason)s; the log here ends at offset %(offset)d; the slave tries again")
+        "%(path)s has no connection to master %(peer)s: %(reason)s; the log here ends at offset %(offset)d; the slave tries "
+        "again")
     MASTER_REFUSED = "replication", _ERROR, "%(path)s does not follow master %(peer)s: %(reason)s"
     REPLICATION_FAILED = "replication", _ERROR, (
         "%(path)s cannot store what master %(peer)s sends, at offset %(offset)d: %(reason)s")

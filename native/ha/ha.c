@@ -185,7 +185,8 @@ int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener,
     for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->fds[i] = -1;
     ha->epoll = epoll_create1(EPOLL_CLOEXEC);
     ha->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event listening = {.events = EPOLLIN, .data.u64 = AT_LISTENER}, wake = {.events = EPOLLIN, .data.u64 = AT_WAKE};
+    struct epoll_event listening = {.events = EPOLLIN, .data.u64 = AT_LISTENER};
+    struct epoll_event wake = {.events = EPOLLIN, .data.u64 = AT_WAKE};
     int rc = 0;
     if (ha->epoll < 0 || ha->wake < 0 || epoll_ctl(ha->epoll, EPOLL_CTL_ADD, listener, &listening) < 0
         || epoll_ctl(ha->epoll, EPOLL_CTL_ADD, ha->wake, &wake) < 0) {

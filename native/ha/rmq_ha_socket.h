@@ -72,7 +72,9 @@ static inline int rmq_ha_connect(const char *host, const char *port, int wake, i
     int rc = getaddrinfo(host, port, &wanted, &found);
     if (rc != 0) return rc == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
     rc = -EHOSTUNREACH;
-    for (struct addrinfo *a = found; a != NULL && rc < 0 && rc != -ECANCELED; a = a->ai_next) rc = rmq_ha_try(a, wake, timeout_ms);
+    for (struct addrinfo *a = found; a != NULL && rc < 0 && rc != -ECANCELED; a = a->ai_next) {
+        rc = rmq_ha_try(a, wake, timeout_ms);
+    }
     freeaddrinfo(found);
     return rc;
 }

@@ -62,8 +62,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
         more = {"profile": args.profile} if args.profile else {}
         with Broker.open(args.store, listen=_listen(args), namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
                          metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
-            _warn(broker.address, broker.namesrv_address, broker.metrics_address)
+            _warn(broker.address, broker.namesrv_address, broker.metrics_address, broker.store.replication().address)
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}
+            if (ha := broker.store.replication().address) is not None:
+                ready["ha"] = ha
             if args.ready_file:
                 whole = f"{args.ready_file}.{os.getpid()}"
                 with open(whole, "w", encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""`rmqstore follow`: a store that follows a master, as a hot standby or a backup that is never old. Ends in order on SIGTERM."""
+"""`rmqstore follow`: a store that follows a master, as a hot standby. Ends in order on SIGTERM."""
 import argparse
 import json
 import os
@@ -13,10 +13,12 @@ __all__ = ["arguments", "run"]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("master", metavar="HOST:PORT", help="the address on which the master listens for slaves (its ha_listen, "
-                        "or haListenPort of a broker)")
-    parser.add_argument("store", type=PATH, metavar="DIR", help="directory of the store that follows; it is made if it does not exist")
-    parser.add_argument("--ready-file", metavar="PATH", help="a file to write when the store follows the master: {\"offset\": N}")
+    parser.add_argument("master", metavar="HOST:PORT", help="the address on which the master listens for slaves (its "
+                        "ha_listen, or haListenPort of a broker)")
+    parser.add_argument("store", type=PATH, metavar="DIR", help="directory of the store that follows; it is made if it does "
+                        "not exist")
+    parser.add_argument("--ready-file", metavar="PATH", help="a file to write when the store follows the master: "
+                        "{\"offset\": N}")
     option_arguments(parser)
 
 

@@ -294,8 +294,8 @@ def _check_together(result: dict[str, Any]) -> None:
         raise ConfigError("role is slave, and no option names its master: give ha_master='host:port' (RocketMQ: "
                           "haMasterAddress), or role='master'")
     if result["role"] == "sync_master" and result["ha_listen"] is None and not result["readonly"]:
-        raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), or "
-                          "role='master'")
+        raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), "
+                          "or role='master'")
     size = values.index_file_size(result["index_slots"], result["index_entries_max"])
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "

@@ -129,9 +129,9 @@ OPTIONS: tuple[Option, ...] = (
            "ids: `ip:port`, for IPv6 `[ip]:port`."),
 
     # replication (docs/replication.md)
-    _choice("role", "master", ("master", "sync_master", "slave"), "`master` takes puts and serves slaves if ha_listen is given. "
-            "`sync_master`: a put also waits until a slave has its message. `slave`: the store follows ha_master, serves reads "
-            "and refuses puts.",
+    _choice("role", "master", ("master", "sync_master", "slave"), "`master` takes puts and serves slaves if ha_listen is "
+            "given. `sync_master`: a put also waits until a slave has its message. `slave`: the store follows ha_master, "
+            "serves reads and refuses puts.",
             {"brokerRole": {"async_master": "master", "sync_master": "sync_master", "slave": "slave"}}),
     Option("ha_listen", "listen", None, "Master: the address on which slaves connect. A port alone means that port of "
            "127.0.0.1; port 0 chooses a free port.", upstream={"haListenPort": None}, none="no slave can connect"),
@@ -143,10 +143,10 @@ OPTIONS: tuple[Option, ...] = (
          "haHousekeepingInterval"),
     _int("ha_transfer_batch_size_bytes", 32 * KIB, "bytes", 512, 4 * MIB - 12, "Bytes of the log in one frame to a slave, at "
          "most.", "haTransferBatchSize"),
-    _int("ha_slave_fallbehind_max_bytes", 256 * MIB, "bytes", 1, 1 << 50, "A slave that lacks more than this does not count "
-         "for role=sync_master.", "haSlaveFallbehindMax"),
-    _int("slave_timeout_ms", 3000, "ms", 1, _HOUR_MS, "With role=sync_master: how long a put waits for a slave. Then it returns "
-         "FLUSH_SLAVE_TIMEOUT.", "slaveTimeout"),
+    _int("ha_slave_fallbehind_max_bytes", 256 * MIB, "bytes", 1, 1 << 50, "A slave that lacks more than this does not "
+         "count for role=sync_master.", "haSlaveFallbehindMax"),
+    _int("slave_timeout_ms", 3000, "ms", 1, _HOUR_MS, "With role=sync_master: how long a put waits for a slave. Then it "
+         "returns FLUSH_SLAVE_TIMEOUT.", "slaveTimeout"),
     _bool("ha_flow_control_enabled", False, "Limit the bytes that a master sends to all its slaves together.",
           "haFlowControlEnable"),
     _int("ha_transfer_rate_max_bytes", 100 * MIB, "bytes", 64 * KIB, 1 << 40, "With ha_flow_control_enabled: the limit for one "

@@ -83,7 +83,8 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False,
         "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
-        "haMaxGapNotInSync": 268_435_456, "enableAutoInSyncReplicas": False, "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
+        "haMaxGapNotInSync": 268_435_456, "enableAutoInSyncReplicas": False,
+        "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
         "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False,
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
         "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",

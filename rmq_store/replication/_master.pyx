@@ -1,7 +1,7 @@
 """The master's side of replication: the HA thread of native/ha over the log of an open store (RocketMQ: DefaultHAService).
 
-Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A second thread
-sleeps on the dispatcher's event, as a futex cannot be waited for beside sockets, and wakes the HA thread.
+Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A second
+thread sleeps on the dispatcher's event, as a futex cannot be waited for beside sockets, and wakes the HA thread.
 """
 import os
 import socket
@@ -20,7 +20,8 @@ from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
 from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_free, rmq_ha_heard,
                                         rmq_ha_limits, rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica,
-                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait, rmq_ha_wake)
+                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait,
+                                        rmq_ha_wake)
 
 cdef int64_t MS = 1_000_000
 cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread

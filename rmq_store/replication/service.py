@@ -23,7 +23,8 @@ __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState"]
 NOTES_MS = 500
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
-_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED = range(15)
+(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE,
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED) = range(15)
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _CAME: lambda path, error, a, b, peer: emit(Event.REPLICA_CAME, path=path, peer=peer, offset=a, max_offset=b),
     _WENT: lambda path, error, a, b, peer: emit(Event.REPLICA_WENT, path=path, peer=peer, offset=a, max_offset=b),
     _SILENT: _refused("it said nothing for ha_housekeeping_interval_ms; it had acknowledged offset %(a)d of %(b)d"),
-    _AHEAD: _refused("it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other messages; "
-                     "make the slave anew from a backup of this master"),
+    _AHEAD: _refused("it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other "
+                     "messages; make the slave anew from a backup of this master"),
     _BEHIND: _refused("it wants the log from offset %(a)d on, and this master has deleted what lies before %(b)d: make the "
                       "slave anew from a backup of this master"),
     _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
@@ -143,8 +144,8 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "and make the slave anew from a backup of the master"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
-    _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the same "
-                     "on both sides"),
+    _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the "
+                     "same on both sides"),
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
                          "%(b)d bytes)"),
     _FAILED: _failed,

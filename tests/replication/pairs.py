@@ -33,6 +33,11 @@ def fill(store: MessageStore, count: int, seed: int = 0, size: int = 900) -> Non
     store.wait_dispatched(30)
 
 
+def joined(leader: MessageStore) -> None:
+    """A slave has said where it begins: an empty one that comes later gets only the last file."""
+    until(lambda: any(r.offset >= 0 for r in leader.replicas()), 20_000)
+
+
 def caught_up(follower: MessageStore, leader: MessageStore) -> None:
     until(lambda: follower.max_log_offset == leader.max_log_offset, 20_000)
     assert follower.wait_dispatched(30)

@@ -1,4 +1,4 @@
-"""Peers that are none: every length, offset and silence ends with a closed connection and a word in the log, and costs nothing."""
+"""Peers that are none: a wrong length or offset, and silence, end with a closed connection and a word in the log."""
 import struct
 from pathlib import Path
 

@@ -6,7 +6,19 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.status import GetStatus
-from tests.replication.pairs import SMALL, caught_up, connected, content_of, fill, master, queues_of, same_log, same_queues, slave
+from tests.replication.pairs import (
+    SMALL,
+    caught_up,
+    connected,
+    content_of,
+    fill,
+    joined,
+    master,
+    queues_of,
+    same_log,
+    same_queues,
+    slave,
+)
 from tests.soon import until
 
 
@@ -14,6 +26,7 @@ from tests.soon import until
                                  {"flush_mode": "sync", "compat": "4.9", "write_path": "pool"}])
 def test_slave_has_what_the_master_has(tmp_path: Path, how: dict) -> None:
     with master(tmp_path / "m", **how) as m, slave(tmp_path / "s", m) as s:
+        joined(m)
         fill(m, 300)
         caught_up(s, m)
         assert same_log(m, s) > 2 * SMALL["segment_size_bytes"]
@@ -87,6 +100,7 @@ def test_empty_slave_begins_with_the_last_file(tmp_path: Path) -> None:
 
 def test_promoted_slave_takes_puts(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
+        joined(m)
         fill(m, 100)
         caught_up(s, m)
         ends = {q: m.max_offset(*q) for q in queues_of(m)}
@@ -116,6 +130,7 @@ def test_logs_that_part(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 def test_slave_that_is_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
+        joined(m)
         fill(m, 100)
         caught_up(s, m)
         end = m.max_log_offset
@@ -142,3 +157,11 @@ def test_names_of_rocketmq(tmp_path: Path) -> None:
         assert reader.replicas() == []
         with pytest.raises(errors.StoreStateError, match="read-only"):
             reader.replication()
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with master(tmp_path / "m") as m:
+        with pytest.raises(OSError, match="Address already in use"):
+            master(tmp_path / "other", ha_listen=m.replication().address)
+    with master(tmp_path / "other") as other:
+        other.put("T", b"x")

@@ -1,8 +1,8 @@
 """The thread that flushes ahead of futures. Contract in _ahead.pxd."""
 from libc.stdint cimport int64_t, uint64_t
 
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_thread_join,
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_thread_join,
                                       rmq_thread_start)
 from rmq_store.log.flush._flush cimport flush_all
 
@@ -27,8 +27,8 @@ cdef void ahead_signal(Ahead *a) noexcept nogil:
 
 
 cdef bint _replicas(Ahead *a) noexcept nogil:
-    # Signals when a slave has acknowledged more of what is wanted, and once more when that has taken too long: whoever waits sees
-    # for himself how his put stands. False: nothing is wanted.
+    # Signals when a slave has acknowledged more of what is wanted, and once more when that has taken too long: whoever waits
+    # looks how his put stands. False: nothing is wanted.
     cdef int64_t wanted = rmq_load(&a.replicate)
     cdef int rc
     if wanted <= a.acked:

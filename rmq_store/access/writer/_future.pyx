@@ -4,9 +4,6 @@ No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler
 main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
 makes one.
 """
-import logging
-import os
-import select
 import threading
 
 cimport cython
@@ -20,12 +17,13 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
-from rmq_store.base.io._sync cimport ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
 
 from rmq_store import errors
+from rmq_store.access.writer.callbacks import Callbacks, call_now
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.base.io.threads import start_thread
 from rmq_store.status import PutStatus
 
 cdef extern from *:
@@ -177,7 +175,7 @@ cdef class PutFuture:
         """Calls callback(future) when the future is done, or at once if it is. The store logs what a callback raises."""
         cdef StorePut s = self._store
         if self._peek() or not (<Completer> s._completer)._call(self, callback):
-            _call_now(callback, self)
+            call_now(callback, self)
 
     def __reduce__(self):
         raise TypeError("a PutFuture cannot be pickled or copied: send its result()")
@@ -277,13 +275,6 @@ cdef int _wake(PutFuture f, done) except -1:
         finally:
             PyContext_Exit(a._context)
     return 0
-
-
-def _call_now(callback, f):
-    try:
-        callback(f)
-    except Exception:
-        logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
 
 
 @cython.final
@@ -424,62 +415,6 @@ cdef class WaitedFutures:
         self._free()
 
 
-class _Callbacks:
-    """The daemon thread that runs callbacks, woken once a flush."""
-
-    def __init__(self, completer):
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.waited = WaitedFutures(completer, self.fd)
-        self.closing = self.closed_here = False
-        self.thread = start_thread(self.run, "rmq-complete")
-
-    def run(self):
-        poll = select.poll()
-        poll.register(self.fd, select.POLLIN)
-        while not self.closing or self.waited.waiting:
-            due = self.waited.overdue_in
-            poll.poll(None if due is None else due * 1000 + 1)
-            self.turn()
-        if self.closed_here:
-            self._let_go()
-
-    def turn(self):
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-        for f, callback in self.waited.take():
-            _call_now(callback, f)
-
-    def wake(self):
-        if self.fd >= 0:
-            os.eventfd_write(self.fd, 1)
-
-    def close(self):
-        """After the last flush. In a callback, which is the thread itself, it only runs the others. Idempotent."""
-        if self.thread is threading.current_thread():
-            self.closing = self.closed_here = True
-            while self.waited.waiting:
-                self.turn()
-        elif self.fd >= 0:
-            self.closing = True
-            self.wake()
-            self.thread.join()
-            self._let_go()
-
-    def _let_go(self):
-        # The thread has ended, or does so now: nobody writes to the descriptor any more.
-        self.waited.close()
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self):
-        # No lock is taken here: it may be in a forked child, where nobody lets go of it.
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
 @cython.final
 @cython.no_gc_clear     # sinks are let go of after a collection has begun
 cdef class Completer:
@@ -505,7 +440,8 @@ cdef class Completer:
     cdef int64_t _patience_ns(self):
         # How long a put may wait before it is late.
         cdef StorePut s = self._store
-        return (s.flush_deadline_ns if s.waits != WAIT_REPLICA else 0) + (s.replicas.timeout_ns if s.waits & WAIT_REPLICA else 0)
+        cdef int64_t of_slaves = s.replicas.timeout_ns if s.waits & WAIT_REPLICA else 0
+        return of_slaves if s.waits == WAIT_REPLICA else s.flush_deadline_ns + of_slaves
 
     cdef int _want(self, int64_t end, int wants) except -1:
         cdef Ahead *a = self._ahead
@@ -571,7 +507,7 @@ cdef class Completer:
         if self._callbacks is None:
             with self._making:      # a close() in a handler comes behind it: it would not see a thread that is being made
                 if self._callbacks is None and not self._closed:
-                    self._callbacks = _Callbacks(self)
+                    self._callbacks = Callbacks(lambda fd: WaitedFutures(self, fd))
         if self._callbacks is None or not self._ahead.running:
             f._settle(None)     # no thread: the caller waits in its place
             return False

@@ -107,8 +107,7 @@ cdef class StorePut(StoreCore):
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag)      # (topic, queue id, properties)
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
-    cdef int _durable(self, int64_t end) except -1
-    cdef int _replicated(self, int64_t end) except -1
+    cdef int _until(self, int64_t end, int what) except -1
     cdef int _awaited(self, int64_t end, int wants) except -1     # a PutStatus
     cdef void _nudge(self) noexcept
     cdef PutResult _put(self, PyObject **v, int *wants)       # the arguments, as _arguments has them
