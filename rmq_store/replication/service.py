@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.config.load import Options
@@ -85,7 +85,7 @@ class Replication:
 
     def state(self) -> ReplicationState:
         master, slave = self.master, self.slave
-        told = slave.state() if slave is not None else {"state": "", "master_offset": None, "received_bytes": 0}
+        told: dict[str, Any] = slave.state() if slave is not None else {"state": "", "master_offset": None, "received_bytes": 0}
         return ReplicationState(self._role, master.address if master is not None else None,
                                 slave.master if slave is not None else None, told["state"], told["master_offset"],
                                 told["received_bytes"], master.sent_bytes() if master is not None else 0)

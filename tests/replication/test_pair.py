@@ -42,7 +42,7 @@ def test_slave_has_what_the_master_has(tmp_path: Path, how: dict) -> None:
 def test_slave_refuses_puts(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
         for put in (lambda: s.put("T", b"x"), lambda: s.put_many("T", [b"x"]), lambda: s.put_async("T", b"x")):
-            with pytest.raises(errors.ServiceNotAvailable, match="is a slave of 127.0.0.1"):
+            with pytest.raises(errors.ServiceNotAvailable, match="is a slave of"):
                 put()
         assert s.max_log_offset == 0
 
@@ -160,8 +160,7 @@ def test_names_of_rocketmq(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
-    with master(tmp_path / "m") as m:
-        with pytest.raises(OSError, match="Address already in use"):
-            master(tmp_path / "other", ha_listen=m.replication().address)
+    with master(tmp_path / "m") as m, pytest.raises(OSError, match="Address already in use"):
+        master(tmp_path / "other", ha_listen=m.replication().address)
     with master(tmp_path / "other") as other:
         other.put("T", b"x")

@@ -5,17 +5,14 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmq_store.base.io.threads import start_thread
-
-if TYPE_CHECKING:
-    from rmq_store.access.writer._future import PutFuture, WaitedFutures
 
 __all__ = ["Callbacks", "call_now"]
 
 
-def call_now(callback: "Callable[[PutFuture], object]", future: "PutFuture") -> None:
+def call_now(callback: Callable[[Any], object], future: Any) -> None:
     """Logs what the callback raises."""
     try:
         callback(future)
@@ -24,9 +21,9 @@ def call_now(callback: "Callable[[PutFuture], object]", future: "PutFuture") -> 
 
 
 class Callbacks:
-    """The daemon thread that runs callbacks, woken once a flush. waited_of(fd): the futures that wait behind an eventfd."""
+    """The daemon thread that runs callbacks, woken once a flush. waited_of(fd): the WaitedFutures behind an eventfd."""
 
-    def __init__(self, waited_of: "Callable[[int], WaitedFutures]") -> None:
+    def __init__(self, waited_of: Callable[[int], Any]) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.waited = waited_of(self.fd)
         self.closing = self.closed_here = False
@@ -47,7 +44,6 @@ class Callbacks:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass
-        callback: Any
         for f, callback in self.waited.take():
             call_now(callback, f)
 
