@@ -26,7 +26,10 @@ LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "
 # Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
 NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
           "rmq_store.base.io._io": ["io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
-                                   "probe_ring.c", "probe.c"]}
+                                   "probe_ring.c", "probe.c"],
+          "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c"]}
+# Headers of one room: no change of them builds the other rooms again.
+OWN = {"rmq_store.network.": "native/net", "rmq_store.replication.": "native/ha"}
 
 DIRECTIVES = {"language_level": 3, "cdivision": True, "embedsignature": True, "boundscheck": DEBUG, "wraparound": DEBUG,
               "nonecheck": DEBUG, "initializedcheck": DEBUG}
@@ -45,7 +48,7 @@ LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 def extension(path):
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
-    own = ["native/net"] if name.startswith("rmq_store.network.") else []      # no change of it builds the other rooms again
+    own = [place for room, place in OWN.items() if name.startswith(room)]
     return Extension(name, [str(path), *native], include_dirs=["native/include", *own, *HEADERS],
                      depends=sorted(str(f) for place in ("native/include", *own) for f in Path(place).glob("*.[ch]")),
                      extra_compile_args=COMPILE, extra_link_args=LINK)

@@ -220,6 +220,20 @@ class Event(Enum):
     STORE_FAILED = "flush", _ERROR, (
         "the %(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: the store takes no more puts and can still "
         "be read; close it and open it again to recover")
+    # replication
+    REPLICATION_LISTENS = "replication", _INFO, "%(path)s: slaves can connect to %(address)s"
+    REPLICA_CAME = "replication", _INFO, (
+        "slave %(peer)s gets the log of %(path)s from offset %(offset)d on; it ends at offset %(max_offset)d")
+    REPLICA_WENT = "replication", _WARNING, (
+        "slave %(peer)s of %(path)s is gone; it had acknowledged offset %(offset)d, and the log ends at offset %(max_offset)d")
+    REPLICA_REFUSED = "replication", _ERROR, "closed the connection of slave %(peer)s of %(path)s: %(reason)s"
+    MASTER_FOLLOWED = "replication", _INFO, "%(path)s follows master %(peer)s from offset %(offset)d on"
+    MASTER_LOST = "replication", _WARNING, (
+        "%(path)s has no connection to master %(peer)s: %(reason)s; the log here ends at offset %(offset)d; the slave tries "
+        "again")
+    MASTER_REFUSED = "replication", _ERROR, "%(path)s does not follow master %(peer)s: %(reason)s"
+    REPLICATION_FAILED = "replication", _ERROR, (
+        "%(path)s cannot store what master %(peer)s sends, at offset %(offset)d: %(reason)s")
     DISPATCHER_STOPPED = "dispatch", _ERROR, (
         "dispatcher %(name)s of %(path)s stopped at offset %(offset)d of the log: %(error)s; the store and other dispatchers "
         "continue, and add_dispatcher starts this one again")

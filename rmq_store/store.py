@@ -53,6 +53,7 @@ from rmq_store.opened.tasks import (
     tasks_of,
 )
 from rmq_store.opened.watch import Watch
+from rmq_store.replication.service import Replication
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.compaction.service import Compactions
 from rmq_store.services.consumer.filters import open_filters
@@ -196,10 +197,11 @@ class MessageStore(StoreServes):
         elif self.options.follow:
             self._watch = Watch(self, [("following the files of another process", LOOK_MS, look_at_files),
                                        *release_task(self.options)])
-        if services and not self.readonly and self.options.delay == "deliver":
+        delivers = services and not self.readonly and self.options.role != "slave"
+        if delivers and self.options.delay == "deliver":
             self._delay = DelayService(self, self._files)
-        self._timer_serves = services
-        if services and not self.readonly and TimerService.wanted(self):
+        self._timer_serves = delivers
+        if delivers and TimerService.wanted(self):
             self._timer = TimerService(self, self._files)
         if self.options.signals:
             close_on_signals()
@@ -213,6 +215,8 @@ class MessageStore(StoreServes):
         open_stores.add(self)
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options))
+        if not self.readonly:
+            self._replication = Replication(self, self.options, services)
         if not self.readonly and self.options.stats_file_interval_ms is not None:
             self._publisher = Publisher(self, self._files)
 
@@ -382,7 +386,7 @@ class MessageStore(StoreServes):
 
     def _shut(self) -> tuple[list[BaseException], str | None]:
         """What failed, and what to warn of. Whatever fails, the other steps are taken: above all the lock is released."""
-        for part in (self._sealer, self._publisher, self._checker, self._dispatchers, self._compactions):
+        for part in (self._sealer, self._publisher, self._checker, self._dispatchers, self._compactions, self._replication):
             if part is not None:
                 part.stop()
         early: list[BaseException] = []
@@ -454,7 +458,7 @@ class MessageStore(StoreServes):
         """After a failed open: nothing was served yet, and nothing is left for a close() to do."""
         open_stores.discard(self)
         later = [getattr(self, name, None) for name in ("_dispatchers", "_compactions")]
-        for part in (self._publisher, self._sealer, self._watch, *later):
+        for part in (self._replication, self._publisher, self._sealer, self._watch, *later):
             if part is not None:
                 part.stop()
         if self._delay is not None:

@@ -15,7 +15,7 @@ COLUMNS_MAX = 128
 # What is longer from before: such a file, or function, may only become shorter.
 LONG_FILES = {
     "rmq_store/access/bulk/_columns.pyx": 590,
-    "rmq_store/access/writer/_future.pyx": 566, "rmq_store/access/writer/_put.pyx": 504, "rmq_store/base/io/_io.pyx": 557,
+    "rmq_store/access/writer/_future.pyx": 535, "rmq_store/base/io/_io.pyx": 557,
     "rmq_store/log/flush/_ring.pyx": 600, "rmq_store/queues/consumequeue/_recover.pyx": 555,
 }
 LONG_FUNCTIONS = {
@@ -58,6 +58,7 @@ ROOMS = {
     "services/statistics": ("counts, rates, live figures", "callers, publisher"),
     "services/integrity": ("manifests, verify, scrub, repair", "sealer, callers"),
     "services/backup": ("a store read as files, images of it, directories of backups", "callers"),
+    "replication": ("the HA protocol: a master that serves slaves, a slave that follows a master", "HA, control thread"),
     "opened": ("an open store as a whole: opening, what it tells, its control thread, its end", "control thread, publisher"),
     "store": ("MessageStore", "callers"),
     "aio": ("AsyncMessageStore", "event loops"),

@@ -105,21 +105,31 @@ class AsyncMessageStore(AsyncFilters):
     async def put_many(self, topic: str, messages: Iterable[Any], *, wait: bool | None = None,
                        **keywords: Any) -> PutManyResult:
         """As MessageStore.put_many. Waits as long as the device takes; asyncio.timeout limits the wait."""
+        if self._slaves(wait):
+            return await in_own_thread(lambda: self.store.put_many(topic, messages, wait=wait, **keywords))
         result = self.store.put_many(topic, messages, wait=False, **keywords)
         await self._durable(wait)
         return result
 
     async def put_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
         """As MessageStore.put_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
+        if self._slaves(wait):
+            return await in_own_thread(lambda: self.store.put_batch(topic, batch, wait=wait, **keywords))
         result = self.store.put_batch(topic, batch, wait=False, **keywords)
         await self._durable(wait)
         return result
 
     async def put_inner_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
         """As MessageStore.put_inner_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
+        if self._slaves(wait):
+            return await in_own_thread(lambda: self.store.put_inner_batch(topic, batch, wait=wait, **keywords))
         result = self.store.put_inner_batch(topic, batch, wait=False, **keywords)
         await self._durable(wait)
         return result
+
+    def _slaves(self, wait: bool | None) -> bool:
+        """Whether several messages may have to wait for a slave."""
+        return wait is not False and self.store.options.role == "sync_master"
 
     async def _durable(self, wait: bool | None) -> None:
         if wait or (wait is None and self.store.options.flush_mode == "sync"):

@@ -14,6 +14,7 @@ from rmq_store.remoting.frame import Frame
 __all__ = ["AdminBroker"]
 
 VERSIONS = {409: "V4_9_8", 479: "V5_3_3"}
+_ROLES = {"master": "ASYNC_MASTER", "sync_master": "SYNC_MASTER", "slave": "SLAVE"}
 _POOLS = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue", "endTransactionQueue")
 
 
@@ -51,7 +52,7 @@ class AdminBroker:
         waiting = str(core.workers.waiting)
         info = store.runtime_info() | {
             "brokerVersionDesc": VERSIONS[core.version], "brokerVersion": str(core.version),
-            "bootTimestamp": str(core.started_ms), "brokerActive": "true", "brokerRole": "ASYNC_MASTER",
+            "bootTimestamp": str(core.started_ms), "brokerActive": "true", "brokerRole": _ROLES[core.store.options.role],
             "startAcceptSendRequestTimeStamp": "0", "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
             "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
         for pool in _POOLS:
@@ -83,7 +84,9 @@ def _line(option: Option, value: object) -> str:
     name, translation = next(iter(option.upstream.items()))
     if translation is not None:
         found = next((text for text, own in translation.items() if own == value), "")
-        return f"{name}={found.upper() if '_' in found else found}" if found else ""
+        return f"{name}={found.upper() if '_' in found or name == 'brokerRole' else found}" if found else ""
     if option.kind in ("levels", "hours"):
         return ""
+    if option.kind == "listen":
+        value = str(value).rpartition(":")[2]
     return f"{name}={_text(value)}"

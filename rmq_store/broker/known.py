@@ -78,6 +78,8 @@ class Known:
 
     def _topics(self) -> Iterator[tuple[str, int, int, int]]:
         allowed = self._core.options["brokerPermission"]
+        if self._core.store.options.role == "sync_master":
+            allowed &= PERM_READ                # a send whose answer waits for a slave is Python's
         for topic in self._core.topics.snapshot().values():
             perm = topic.perm & allowed
             if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):

@@ -121,7 +121,8 @@ class Registration:
             wrapper |= {"topicQueueMappingInfoMap": {}, "topicQueueMappingDetailMap": {}, "mappingDataVersion": {
                 "counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}}
         body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
-        ext = self._who() | {"haServerAddr": "", "compressed": "false", "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
+        ext = self._who() | {"haServerAddr": self._core.store.replication().address or "", "compressed": "false",
+                             "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
         return Frame(REGISTER, 1, ext, body, language="JAVA", version=self._core.version)
 
     def _ask(self, server: tuple[str, int], make: Callable[[], Frame]) -> None:

@@ -93,6 +93,8 @@ EXITS: dict[str, dict[int, str]] = {
     "serve": {FINE: "SIGTERM ended the broker, and the store is closed", **_OPENED, CORRUPT: _TABLES,
               CANNOT_OPEN: "an address cannot be listened on, the ready file cannot be written, another process has the store "
               "open for writing, or the kernel refuses"},
+    "follow": {FINE: "SIGTERM ended the command, and the store is closed", **_OPENED,
+               CORRUPT: f"{_SIZES}, or the log of the store and the master's log differ"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "
               "agree with the log; diff: the stores differ; any job: Spark or Java is missing, or Spark failed",
               REFUSED: _REFUSED, CANNOT_OPEN: _NO_STORE, CORRUPT: "audit: the log is damaged; other jobs: the log of the "

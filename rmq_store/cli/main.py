@@ -58,10 +58,11 @@ COMMANDS = {
     "restore": "restore a store from a backup; or list the backups, or check one of them",
     "namesrv": "run a RocketMQ name server, with which brokers register and where clients ask for routes",
     "serve": "run a RocketMQ broker over a store, with a name server in the same process",
+    "follow": "follow a master by RocketMQ's HA protocol, as a hot standby of its messages",
     "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install 'rmq_store[spark]')",
     "readback": "recover a copy of a store and print all its contents, to compare two stores",
 }
-MODULES = {"import": "importing", "copy": "copying"}       # whose names are taken
+MODULES = {"import": "importing", "copy": "copying", "follow": "standby"}       # whose names are taken
 
 
 class _Help(argparse.HelpFormatter):

@@ -69,6 +69,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
                          metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
             _warn(broker)
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}
+            if (ha := broker.store.replication().address) is not None:
+                ready["ha"] = ha
             if args.ready_file:
                 whole = f"{args.ready_file}.{os.getpid()}"
                 with open(whole, "w", encoding="utf-8") as f:
@@ -105,7 +107,8 @@ def _watch(broker: Broker, out: Output, ended: threading.Event) -> None:
 def _warn(broker: Broker) -> None:
     may = "may ask, and needs a signature of plain_acl.yml" if broker.acl_enabled else "may read, write and delete messages"
     for address, what in ((broker.address, may), (broker.namesrv_address, "may read and change routes"),
-                          (broker.metrics_address, "may read metrics and the status page")):
+                          (broker.metrics_address, "may read metrics and the status page"),
+                          (broker.store.replication().address, "may read all messages")):
         host = ip_bytes(address.rpartition(":")[0].strip("[]")) if address else b"\x7f"
         if host[0] != 127 and host != LOOPBACK_V6:
             print(f"rmqstore serve: {address} is not loopback: everybody who reaches it {what}", file=sys.stderr)

@@ -90,7 +90,8 @@ def _row(option: Option) -> str:
     else:
         span = {"bool": "`true` `false`", "path": "a directory", "paths": "directories, `,` between them",
                 "levels": "levels", "host": "ip:port",
-                "hours": "hours 0 to 23, `;` between them", "names": "names, `,` between them"}[option.kind]
+                "hours": "hours 0 to 23, `;` between them", "names": "names, `,` between them",
+                "listen": "ip:port, or a port", "peer": "host:port"}[option.kind]
     names = " ".join(f"`{u}`" for u in option.upstream) or "-"
     return f"| `{option.name}` | {default} | {span} | {option.change} | {names} | {option.text} |"
 
@@ -122,7 +123,8 @@ __all__ = ["AllOptions", "LiveOptions", "OpenOptions"]
 '''
 _TYPES = {"int": "int | str", "bool": "bool | str", "path": "str | os.PathLike[str]",
           "paths": "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]", "levels": "str | Sequence[int]",
-          "hours": "str | int | Sequence[int]", "host": "str", "names": "str | Sequence[str]"}
+          "hours": "str | int | Sequence[int]", "host": "str", "names": "str | Sequence[str]",
+          "listen": "str | int", "peer": "str"}
 NAMED = ("readonly", "compat", "write_path", "flush_mode", "flush_backend", "store_host")      # by open() itself
 
 

@@ -263,6 +263,8 @@ def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
     sync = result["flush_mode"] == "sync"
     if result["flush_backend"] == "io_uring" and origins["write_path"] == "default":
         result["write_path"], origins["write_path"] = "pool", "derived"     # the only one that it has
+    if result["role"] == "slave" and result["write_path"] != "mmap":
+        result["write_path"], origins["write_path"] = "mmap", "derived"     # as RocketMQ: a slave has no pool
     derived: dict[str, object] = {"segment_prezero": "window" if sync else "off",
                                   "visibility": "durable" if sync and result["compat"] == "5.x" else "committed"}
     if result["retention_hours"] is not None:
@@ -288,6 +290,12 @@ def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
         raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
                           "out; a store that is open for writing shows all its own messages")
+    if result["role"] == "slave" and result["ha_master"] is None and not result["readonly"]:
+        raise ConfigError("role is slave, and no option names its master: give ha_master='host:port' (RocketMQ: "
+                          "haMasterAddress), or role='master'")
+    if result["role"] == "sync_master" and result["ha_listen"] is None and not result["readonly"]:
+        raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), "
+                          "or role='master'")
     size = values.index_file_size(result["index_slots"], result["index_entries_max"])
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "

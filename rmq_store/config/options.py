@@ -45,7 +45,8 @@ class Option(NamedTuple):
             return f"{self.low} to {self.high} {self.unit}"
         return {"bool": "true or false", "path": "a directory", "levels": "levels",
                 "paths": "directories with commas between them", "host": "ip:port",
-                "names": "names with commas between them"}.get(self.kind, self.kind)
+                "names": "names with commas between them", "listen": "ip:port or a port",
+                "peer": "host:port"}.get(self.kind, self.kind)
 
     def _offers(self) -> tuple[str, ...]:
         import importlib.metadata  # who names a choice of ours does not pay for it
@@ -76,7 +77,8 @@ class Option(NamedTuple):
 
 _CONVERT: dict[str, Callable[[object], object]] = {
     "int": values.to_int, "bool": values.to_bool, "path": values.to_path, "paths": values.to_paths, "levels": values.to_levels,
-    "host": values.to_host, "hours": values.to_hours, "names": values.to_names}
+    "host": values.to_host, "hours": values.to_hours, "names": values.to_names,
+    "listen": values.to_listen, "peer": values.to_peer}
 
 
 def _int(name: str, default: int | None, unit: str, low: int, high: int, text: str, *upstream: str,
@@ -125,6 +127,30 @@ OPTIONS: tuple[Option, ...] = (
             offered="rmq_store.flush_backends"),
     Option("store_host", "host", "127.0.0.1:10911", "Address of this store, written into every record and into offset message "
            "ids: `ip:port`, for IPv6 `[ip]:port`."),
+
+    # replication (docs/replication.md)
+    _choice("role", "master", ("master", "sync_master", "slave"), "`master` takes puts and serves slaves if ha_listen is "
+            "given. `sync_master`: a put also waits until a slave has its message. `slave`: the store follows ha_master, "
+            "serves reads and refuses puts.",
+            {"brokerRole": {"async_master": "master", "sync_master": "sync_master", "slave": "slave"}}),
+    Option("ha_listen", "listen", None, "Master: the address on which slaves connect. A port alone means that port of "
+           "127.0.0.1; port 0 chooses a free port.", upstream={"haListenPort": None}, none="no slave can connect"),
+    Option("ha_master", "peer", None, "Slave: the address on which the master listens for slaves.",
+           upstream={"haMasterAddress": None}, none="the store has no master"),
+    _int("ha_send_heartbeat_interval_ms", 5000, "ms", 10, _HOUR_MS, "After this time without bytes to send, a master sends a "
+         "heartbeat and a slave reports its offset.", "haSendHeartbeatInterval"),
+    _int("ha_housekeeping_interval_ms", 20_000, "ms", 10, _HOUR_MS, "A peer that is silent for this long loses its connection.",
+         "haHousekeepingInterval"),
+    _int("ha_transfer_batch_size_bytes", 32 * KIB, "bytes", 512, 4 * MIB - 12, "Bytes of the log in one frame to a slave, at "
+         "most.", "haTransferBatchSize"),
+    _int("ha_slave_fallbehind_max_bytes", 256 * MIB, "bytes", 1, 1 << 50, "A slave that lacks more than this does not "
+         "count for role=sync_master.", "haSlaveFallbehindMax"),
+    _int("slave_timeout_ms", 3000, "ms", 1, _HOUR_MS, "With role=sync_master: how long a put waits for a slave. Then it "
+         "returns FLUSH_SLAVE_TIMEOUT.", "slaveTimeout"),
+    _bool("ha_flow_control_enabled", False, "Limit the bytes that a master sends to all its slaves together.",
+          "haFlowControlEnable"),
+    _int("ha_transfer_rate_max_bytes", 100 * MIB, "bytes", 64 * KIB, 1 << 40, "With ha_flow_control_enabled: the limit for one "
+         "second.", "maxHaTransferByteInSecond"),
 
     # places and sizes of files
     Option("commitlog_path", "paths", None, "Directory of the commit log, or several directories with commas between them "

@@ -84,6 +84,26 @@ class OpenOptions(LiveOptions, total=False):
     transientStorePoolEnable: bool | str
     writeWithoutMmap: bool | str
     flushDiskType: bool | str
+    role: Literal["master", "sync_master", "slave"]
+    brokerRole: bool | str
+    ha_listen: str | int | None
+    haListenPort: str | int
+    ha_master: str | None
+    haMasterAddress: str
+    ha_send_heartbeat_interval_ms: int | str
+    haSendHeartbeatInterval: int | str
+    ha_housekeeping_interval_ms: int | str
+    haHousekeepingInterval: int | str
+    ha_transfer_batch_size_bytes: int | str
+    haTransferBatchSize: int | str
+    ha_slave_fallbehind_max_bytes: int | str
+    haSlaveFallbehindMax: int | str
+    slave_timeout_ms: int | str
+    slaveTimeout: int | str
+    ha_flow_control_enabled: bool | str
+    haFlowControlEnable: bool | str
+    ha_transfer_rate_max_bytes: int | str
+    maxHaTransferByteInSecond: int | str
     commitlog_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     storePathCommitLog: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     commitlog_paths_readonly: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

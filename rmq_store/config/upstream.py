@@ -7,7 +7,7 @@ Source: MessageStoreConfig.java (4.9.8, 5.3.3 and later), with RocketMQ's spelli
 """
 from collections.abc import Mapping
 
-_NO_REPLICATION = "this store does not replicate"
+_NO_REPLICATION = "this store speaks the classic HA protocol only"
 _NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
 _NO_TIMER = "there is no timer wheel"
 _ONE_COMPACTION = "one thread compacts"
@@ -23,7 +23,7 @@ _REFUSED: Mapping[str, Mapping[str, object]] = {
         "combineAssignOffsetCQType": "default"},
     _NO_COLD_DATA: {"coldDataFlowControlEnable": False},
     _NO_REPLICATION: {
-        "brokerRole": "ASYNC_MASTER", "haMasterAddress": "", "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
+        "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
         "allAckInSyncStateSet": False, "enableDLegerCommitLog": False, "enableControllerMode": False, "asyncLearner": False},
 }
 
@@ -83,10 +83,8 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
         "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False,
         "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
-        "haListenPort": 10_912, "haSendHeartbeatInterval": 5000,
-        "haHousekeepingInterval": 20_000, "haTransferBatchSize": 32_768, "haSlaveFallbehindMax": 268_435_456,
-        "haMaxGapNotInSync": 268_435_456, "slaveTimeout": 3000, "enableAutoInSyncReplicas": False, "haFlowControlEnable": False,
-        "maxHaTransferByteInSecond": 104_857_600, "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
+        "haMaxGapNotInSync": 268_435_456, "enableAutoInSyncReplicas": False,
+        "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
         "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False,
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",
         "isEnableBatchPush": False, "enableBatchPush": False, "storePathDLedgerCommitLog": "", "storePathEpochFile": "",

@@ -166,6 +166,26 @@ def ip_text(address: bytes) -> str:
     return str(ipaddress.IPv6Address(address))
 
 
+def to_listen(value: object) -> str | None:
+    """`ip:port`, as to_host; a port alone is one of 127.0.0.1."""
+    text = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    return to_host(f"127.0.0.1:{text}" if re.fullmatch(r"[0-9]{1,5}", text) else text)
+
+
+def to_peer(value: object) -> str | None:
+    """`host:port` of a machine to connect to, by name or address; empty: None."""
+    if not isinstance(value, str):
+        raise ValueError("expected 'host:port'")
+    text = value.strip()
+    host, _, port = text.rpartition(":")
+    if not text:
+        return None
+    if (not re.fullmatch(r"[A-Za-z0-9._-]{1,250}|\[[0-9A-Fa-f:.]{2,45}\]", host) or not re.fullmatch(r"[0-9]{1,5}", port)
+            or not 1 <= int(port) <= 65535):
+        raise ValueError("expected 'host:port' with a port of 1 to 65535")
+    return text
+
+
 def to_host(value: object) -> str:
     """`ip:port`, IPv6 as `[ip]:port`; returned as given."""
     if not isinstance(value, str):

@@ -13,6 +13,7 @@ from rmq_store.base.machine.stacks import dump_threads
 from rmq_store.config.values import path_list
 from rmq_store.errors import ForkedProcess, StoreStateError
 from rmq_store.log.recovery.places import Places
+from rmq_store.replication.service import Replica, Replication, ReplicationState
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import DelayService, delay_levels
@@ -36,6 +37,7 @@ class StoreReports(StoreFollow):
     cut_bytes: int = 0
     _files: ControlFiles
     _delay: DelayService | None = None
+    _replication: Replication | None = None
     _rates: Rates
     _windows: Windows
     _consuming: Consuming
@@ -65,6 +67,21 @@ class StoreReports(StoreFollow):
             "running_flags": [flag.name for flag in RunningFlags(self._running_flags())],
             "durations": {name: durations(h) for name, h in self.histograms().items()}}
         return cast(StoreStats, found)
+
+    def replicas(self) -> list[Replica]:
+        """The slaves that are connected to this store, which serves them if it was opened with ha_listen. Each has its address,
+        the offset that it has acknowledged, and its lag in bytes and ms. RocketMQ: HAService.getRuntimeInfo."""
+        self._check_open()
+        return self._replication.replicas() if self._replication is not None else []
+
+    def replication(self) -> ReplicationState:
+        """Returns this store's part in replication: where it listens for slaves, or whether and how far it follows its master.
+        Raises StoreStateError for a store that is open read-only."""
+        self._check_open()
+        if self._replication is None:
+            raise StoreStateError(f"the store at {self.path} is open read-only and takes no part in replication: open it for "
+                                  "writing")
+        return self._replication.state()
 
     def histograms(self) -> dict[str, Histogram]:
         """Returns copies of the histograms of durations since the opening, in ns. lock: how long an append waited for the put

@@ -13,6 +13,7 @@ from rmq_store.filter._bitmap import FilterTable
 from rmq_store.log.recovery.places import Places
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
+from rmq_store.replication.service import NOTES_MS
 from rmq_store.services.cleaning._clean import release_idle
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
@@ -31,11 +32,13 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
                          ("counting rates", 1000, _take_rates), ("reading counters", SAMPLE_MS, _read_counters),
                          ("looking for the files of the log", CHECK_MS, _check_log)]
     tasks += release_task(options)
-    if services and options.delay == "deliver":
+    tasks.append(("logging what happens in replication", NOTES_MS, _say_replication))
+    delivers = services and options.role != "slave"     # a slave stores what its master delivers
+    if delivers and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
-    if services and options.timer_wheel_enable:
+    if delivers and options.timer_wheel_enable:
         tasks.append(("writing timer wheel and log", options.timer_flush_interval_ms, _write_timers))
-    if services:
+    if delivers:
         tasks.append(("writing op messages", options.transaction_op_interval_ms, _tend_transactions))
     if Cleaner.wanted(options):
         tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
@@ -52,6 +55,11 @@ def release_task(options: Options) -> list[Task]:
 
 def _release_idle(store: StoreServes, stop: threading.Event) -> None:
     release_idle(store, store.options.map_release_reserve_files)
+
+
+def _say_replication(store: StoreServes, stop: threading.Event) -> None:
+    if store._replication is not None:
+        store._replication.say()
 
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:

@@ -37,6 +37,7 @@ RUNS = {
     ("namesrv", 3): "--listen 203.0.113.1:0",
     ("serve", 2): "gap --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0",
     ("serve", 3): "good --listen 203.0.113.1:0", ("serve", 4): "wrong_size --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0",
+    ("follow", 2): "127.0.0.1:1 gap", ("follow", 3): f"127.0.0.1:1 good/{FIRST}", ("follow", 4): "127.0.0.1:1 wrong_size",
     ("topics", 0): "list good", ("topics", 1): "list good -t none", ("topics", 2): "list gap", ("topics", 3): "list NEW",
     ("topics", 4): "list wrong_size",
     ("groups", 0): "list good", ("groups", 1): "list good -g none", ("groups", 2): "list gap", ("groups", 3): "list NEW",
@@ -71,6 +72,7 @@ ELSEWHERE = {
     ("doctor", 0): __name__, ("doctor", 1): __name__, ("repair", 4): __name__, ("readback", 1): __name__,
     ("advise", 0): "tests/diagnosis/test_advise.py", ("bench", 1): "tests/cli/test_bench.py",
     ("namesrv", 0): "tests/namesrv/test_namesrv.py", ("serve", 0): "tests/broker/test_serving.py",
+    ("follow", 0): "tests/replication/test_command.py",
     ("spark", 0): "tests/spark/test_cli.py", ("spark", 1): "tests/spark/test_cli.py", ("spark", 2): __name__,
     ("spark", 3): __name__, ("spark", 4): "tests/spark/test_snapshot.py",
 }

@@ -94,9 +94,12 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"store_host": "localhost:1"}, "numeric address"),
     ({"store_host": "1.2.3.4:65536"}, "0 to 65535"),
     ({"index_slots": 100_000_000, "index_entries_max": 100_000_000}, "make an index file of"),
-    ({"haListenPort": "abc"}, "expected a whole number"),
-    ({"brokerRole": "SLAVE"}, "option brokerRole is 'SLAVE', which is not supported: this store does not replicate: leave "
-                              "the option out, or give ASYNC_MASTER"),
+    ({"haListenPort": "abc"}, "expected 'ip:port'"),
+    ({"haMasterAddress": "nowhere"}, "expected 'host:port' with a port of 1 to 65535"),
+    ({"brokerRole": "SLAVE"}, "give ha_master='host:port'"),
+    ({"haSendHeartbeatInterval": "abc"}, "expected a whole number"),
+    ({"inSyncReplicas": 2}, "option inSyncReplicas is 2, which is not supported: this store speaks the classic HA protocol "
+                            "only: leave the option out, or give 1"),
     ({"readOnlyCommitLogStorePaths": "/x,,/y"}, "expected a path"),
     ({"totalReplicas": "many"}, "expected a whole number"),
     ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one option"),
@@ -137,11 +140,11 @@ def test_sync_flush_prezeroes_unless_told_otherwise():
 
 def test_names_without_effect_are_taken_and_said(caplog):
     caplog.set_level(logging.WARNING, logger="rmq_store")
-    assert resolve(None, {"haListenPort": "10912", "timerWarmEnable": False}) == resolve()
+    assert resolve(None, {"haMaxGapNotInSync": "268435456", "timerWarmEnable": False}) == resolve()
     assert not caplog.records
-    resolve(None, {"haListenPort": 1, "rocksdbCompressionType": "zstd"})
+    resolve(None, {"haMaxGapNotInSync": 1, "rocksdbCompressionType": "zstd"})
     assert [r.message for r in caplog.records] == [
-        "options of keyword have no effect here: haListenPort=1 (this store does not replicate); "
+        "options of keyword have no effect here: haMaxGapNotInSync=1 (this store speaks the classic HA protocol only); "
         "rocksdbCompressionType=zstd (queues are files)"]
 
 

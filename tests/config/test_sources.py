@@ -81,7 +81,7 @@ def test_the_store_host_of_a_broker_conf(conf, lines, host):
 
 
 @pytest.mark.parametrize(("name", "text", "words"), [
-    ("broker.conf", "brokerRole=SLAVE", "not supported: this store does not replicate"),
+    ("broker.conf", "enableControllerMode=true", "not supported: this store speaks the classic HA protocol only"),
     ("broker.conf", "flushDiskTyp=SYNC_FLUSH", "did you mean flushDiskType?"),
     ("broker.conf", "maxIndexNum=x", "option maxIndexNum (our index_entries_max) is 'x': expected a whole number (file"),
     ("broker.conf", "a=\\u12", "is not a properties file"),

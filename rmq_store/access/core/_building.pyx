@@ -286,7 +286,8 @@ def start(StoreCore store not None, int checkpoint_fd, times):
     _check_thread(flusher_start(store.flusher), "flush", store.path)
     _check_thread(dispatcher_start(store.dispatcher), "dispatch", store.path)
     _check_thread(checkpointer_start(store.checkpointer), "checkpoint", store.path)
-    with nogil:
-        allocator_settle(store.alloc, row_end(store.row) if store.row.count > 0 else store.log.position, 2000 * MS)
+    if options.role != "slave" or store.row.count > 0:     # where an empty slave begins its master says
+        with nogil:
+            allocator_settle(store.alloc, row_end(store.row) if store.row.count > 0 else store.log.position, 2000 * MS)
     if rmq_load32(&store.alloc.lock_error) != 0 and options.given("segment_mlock"):
         raise lock_error("segment_mlock", 2 * options.segment_size_bytes, -rmq_load32(&store.alloc.lock_error))

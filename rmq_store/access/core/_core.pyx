@@ -94,6 +94,9 @@ cdef class StoreCore:
         # Told apart only once a put was refused: the put path looks at one word.
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
+        if self.options.role == "slave":
+            raise errors.ServiceNotAvailable(f"the store at {self.path} is a slave of {self.options.ha_master}: put to the "
+                                             "master")
         if self.flags & NOT_WRITEABLE:
             raise errors.ServiceNotAvailable(f"the store at {self.path} is not writeable, because set_writeable(False) was "
                                              "called: call set_writeable(True)")
@@ -293,7 +296,8 @@ cdef class StoreCore:
         return log_busy(self.log)
 
     cdef void _check_puts(self) noexcept:
-        self.refuses_puts = self.readonly or self.disk_full or self.flags & (NOT_WRITEABLE | FENCED) != 0
+        self.refuses_puts = (self.readonly or self.disk_full or self.options.role == "slave"
+                             or self.flags & (NOT_WRITEABLE | FENCED) != 0)
         self.put_checks = self.refuses_puts or len(self.hooks) > 0 or self.keyed is not None
 
     def _stats(self):

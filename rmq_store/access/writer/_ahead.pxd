@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
+from rmq_store.access.writer._put cimport Replicas
 from rmq_store.log.commitlog._log cimport Log
 
 cdef struct Sink:
@@ -14,6 +15,10 @@ cdef struct Ahead:
     Log *log
     int64_t wanted              # the log has to become durable up to here
     int64_t told                # the thread only: up to here sinks were signalled
+    Replicas *replicas          # the store's; `of` NULL: nobody waits for slaves
+    int64_t replicate           # a slave has to acknowledge the log up to here
+    int64_t acked               # the thread only: up to here sinks were signalled of that
+    int64_t overdue_ns          # the thread only: how long no slave has acknowledged anything
     rmq_event more
     rmq_mutex lock              # the list of sinks
     Sink *sinks

@@ -1,6 +1,7 @@
 # The arguments of a put, which has seventeen and mostly gets three. Compiled methods hold a reference to each, given or not,
 # which is a seventh of a put; here they are pointers in an array, borrowed from the caller, laid over one of defaults.
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 cdef enum:
     TOPIC, BODY, QUEUE_ID, WAIT,
@@ -10,6 +11,9 @@ cdef enum:
 
 ctypedef PyObject *(*Method)(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL
 
+# An integer in [low, high], and the UTF-8 of a property's value; `name` is for the MessageIllegal that they raise.
+cdef int64_t integer_of(object value, str name, int64_t low, int64_t high) except? -1
+cdef const char *text_of(object value, str name, Py_ssize_t *size) except NULL
 cpdef str joined_keys(object keys)         # KEYS as stored, out of a str or an iterable of str
 cdef bint checked_wait(object wait) except -1
 cdef bytes without_crc(bytes properties)   # without the property __CRC32#

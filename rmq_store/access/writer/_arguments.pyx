@@ -2,8 +2,12 @@
 import sys
 
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
+
+from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX
 
 from rmq_store import errors
 from rmq_store.codec.properties import CRC_PROPERTY as _CRC_PROPERTY, delete_property
@@ -22,6 +26,7 @@ cdef extern from "Python.h":
     void PyType_Modified(PyTypeObject *owner)
     Py_ssize_t PyTuple_GET_SIZE(PyObject *names)
     PyObject *PyTuple_GET_ITEM(PyObject *names, Py_ssize_t i)
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 cdef str _SIGNATURE = (
     "($self, topic, body, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0, born_timestamp=None, "
@@ -139,3 +144,31 @@ cdef void arguments_method(type owner, str name, Method method, str doc) except 
     m.ml_doc = text
     (<dict> (<Type *> owner).tp_dict)[name] = PyDescr_NewMethod(<PyTypeObject *> owner, m)
     PyType_Modified(<PyTypeObject *> owner)
+
+
+cdef int64_t integer_of(object value, str name, int64_t low, int64_t high) except? -1:
+    cdef int overflow = 0
+    cdef int64_t n
+    if not isinstance(value, int):
+        raise errors.MessageIllegal(f"{name} is {value!r}: give an integer")
+    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or n < low or n > high:
+        raise errors.MessageIllegal(errors.exceeds(name, value, f"{low} to {high}", "give a number in that range"))
+    return n
+
+
+cdef const char *text_of(object value, str name, Py_ssize_t *size) except NULL:
+    # UTF-8 of a property value given as a keyword; the two separator bytes cannot be stored inside one.
+    cdef const char *text
+    if not isinstance(value, str):
+        raise errors.MessageIllegal(f"{name} is a {type(value).__name__}: give a str")
+    try:
+        text = PyUnicode_AsUTF8AndSize(value, size)
+    except UnicodeEncodeError as error:
+        raise errors.MessageIllegal(f"{name} is {value!r}: UTF-8 cannot hold surrogates, remove them") from error
+    if memchr(text, 1, size[0]) != NULL or memchr(text, 2, size[0]) != NULL:
+        raise errors.MessageIllegal(f"{name} is {value!r}: the bytes 0x01 and 0x02 separate properties, remove them")
+    if size[0] > PROPERTIES_SIZE_MAX:
+        raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
+                                                           "shorten it"))
+    return text

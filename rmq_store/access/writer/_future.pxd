@@ -13,9 +13,11 @@ cdef class PutFuture:
     cdef object _waiter         # what a WaitedFutures gives back or resolves
     cdef PutFuture _origin      # a second one who waits stands in the list with a copy
     cdef int64_t _end
+    cdef int _wants             # WAIT_ bits
     cdef int64_t _since         # ns, when the waiting began
 
     cdef bint _peek(self) except -1
+    cdef bint _acknowledged(self)
     cdef int _settle(self, object timeout) except -1
     cdef PutResult _outcome(self, object timeout)
 
@@ -36,7 +38,8 @@ cdef class Completer:
     cdef void *_turn_thread
     cdef bint _closed
 
-    cdef int _want(self, int64_t end) except -1
+    cdef int _want(self, int64_t end, int wants) except -1
+    cdef int64_t _patience_ns(self)
     cdef bint _loop_here(self, Awaited a) except -1
 
 
@@ -67,4 +70,4 @@ cdef class Awaited:
     cdef int _later(self) except -1
 
 
-cdef PutFuture future_new(StorePut store, PutResult result, bint wants)
+cdef PutFuture future_new(StorePut store, PutResult result, int wants)

@@ -4,9 +4,6 @@ No locks that wait, but one for making a thread (io/_lock.pyx): a signal handler
 main thread, also inside these methods. Steps that belong together are compiled code without a call into Python, which the GIL
 makes one.
 """
-import logging
-import os
-import select
 import threading
 
 cimport cython
@@ -19,13 +16,14 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
-from rmq_store.access.writer._put cimport PutResult, StorePut
-from rmq_store.base.io._sync cimport rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.access.writer._put cimport WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
+from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
 
 from rmq_store import errors
+from rmq_store.access.writer.callbacks import Callbacks, call_now
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.base.io.threads import start_thread
 from rmq_store.status import PutStatus
 
 cdef extern from *:
@@ -45,6 +43,8 @@ cdef extern from *:
 
 cdef int64_t SLICE_NS = 100_000_000
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
+cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _running_loop = None    # asyncio.get_running_loop, once a task has waited: most programs have no event loop
 
 
@@ -55,13 +55,18 @@ cdef int _find_running_loop() except -1:
     return 0
 
 
-cdef PutFuture future_new(StorePut store, PutResult result, bint wants):
+cdef PutFuture future_new(StorePut store, PutResult result, int wants):
     cdef PutFuture f = PutFuture.__new__(PutFuture)
     f._result = result
     if wants:
         f._end = result.offset + result.size
-        f._store = store
-        (<Completer> store._completer)._want(f._end)
+        if wants & WAIT_REPLICA and not store.replicas.usable(store.replicas.of, f._end):
+            wants &= ~WAIT_REPLICA
+            result.code = _NO_SLAVE
+        f._wants = wants
+        if wants:
+            f._store = store
+            (<Completer> store._completer)._want(f._end, wants)
     return f
 
 
@@ -78,7 +83,10 @@ cdef class PutFuture:
             return True
         if s.alive[0] != 1:
             raise errors.ForkedProcess(s.path)
-        if (rmq_load(&s.log.flushed) if s.log != NULL else s.last_flushed) >= self._end:
+        if (self._wants & WAIT_DEVICE == 0
+                or (rmq_load(&s.log.flushed) if s.log != NULL else s.last_flushed) >= self._end):
+            if self._wants & WAIT_REPLICA and not self._acknowledged():
+                return False
             self._store = None
             return True
         fence = rmq_load32(&s.log.fence) if s.log != NULL else s.last_fence
@@ -91,6 +99,14 @@ cdef class PutFuture:
         self._store = None
         return True
 
+    cdef bint _acknowledged(self):
+        # By a slave; or none ever will, as the store closes.
+        cdef StorePut s = self._store
+        cdef int rc = s.replicas.wait(s.replicas.of, self._end, 0)
+        if rc == -ECANCELED and self._result is not None:
+            self._result.code = _SLAVE_TIMEOUT
+        return rc != -ETIMEDOUT
+
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
@@ -98,7 +114,7 @@ cdef class PutFuture:
         cdef bint own = False
         if s is None:
             return 0
-        left = s.flush_deadline_ns
+        left = (<Completer> s._completer)._patience_ns()
         if timeout is not None and timeout * 1e9 < left:
             left = <int64_t> (max(timeout, 0) * 1e9)
             own = True
@@ -113,7 +129,10 @@ cdef class PutFuture:
             slice_ns = left if left < SLICE_NS else SLICE_NS
             s.calls += 1
             with nogil:
-                flush_wait(s.log, self._end, slice_ns)
+                if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
+                    flush_wait(s.log, self._end, slice_ns)
+                else:
+                    s.replicas.wait(s.replicas.of, self._end, slice_ns)
             s.calls -= 1
             left -= slice_ns
             PyErr_CheckSignals()
@@ -121,8 +140,10 @@ cdef class PutFuture:
 
     def _late(self):
         """Stored, and not known to be durable: an outcome, too, where there is something that can carry it."""
-        if self._store is not None and self._result is not None:
-            self._result.code = _TIMEOUT
+        cdef StorePut s = self._store
+        if s is not None and self._result is not None:
+            on_disk = self._wants & WAIT_DEVICE == 0 or (s.log != NULL and rmq_load(&s.log.flushed) >= self._end)
+            self._result.code = _SLAVE_TIMEOUT if on_disk else _TIMEOUT
             self._store = None
 
     def done(self):
@@ -154,7 +175,7 @@ cdef class PutFuture:
         """Calls callback(future) when the future is done, or at once if it is. The store logs what a callback raises."""
         cdef StorePut s = self._store
         if self._peek() or not (<Completer> s._completer)._call(self, callback):
-            _call_now(callback, self)
+            call_now(callback, self)
 
     def __reduce__(self):
         raise TypeError("a PutFuture cannot be pickled or copied: send its result()")
@@ -256,13 +277,6 @@ cdef int _wake(PutFuture f, done) except -1:
     return 0
 
 
-def _call_now(callback, f):
-    try:
-        callback(f)
-    except Exception:
-        logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
-
-
 @cython.final
 @cython.no_gc_clear     # to let go of the sink the completer is needed
 cdef class WaitedFutures:
@@ -303,6 +317,7 @@ cdef class WaitedFutures:
             g._store = f._store
             g._result = f._result
             g._end = f._end
+            g._wants = f._wants
         g._waiter = waiter
         g._since = self._now()
         self._waiting.append(g)
@@ -328,7 +343,7 @@ cdef class WaitedFutures:
         cdef int64_t late
         if not before:
             return done
-        late = self._now() - self._completer._store.flush_deadline_ns
+        late = self._now() - self._completer._patience_ns()
         self._waiting = []
         if self._sink != NULL:
             rmq_publish32(&self._sink.armed, 1)
@@ -388,7 +403,7 @@ cdef class WaitedFutures:
         """Seconds until the oldest one is late: float, None where nothing waits."""
         if not self._waiting:
             return None
-        return max(0.0, ((<PutFuture> self._waiting[0])._since + self._completer._store.flush_deadline_ns - self._now()) / 1e9)
+        return max(0.0, ((<PutFuture> self._waiting[0])._since + self._completer._patience_ns() - self._now()) / 1e9)
 
     def close(self):
         """Nothing is told any more."""
@@ -398,62 +413,6 @@ cdef class WaitedFutures:
         if self._completer._turn_waited is self:
             self._completer._turn_thread = NULL
         self._free()
-
-
-class _Callbacks:
-    """The daemon thread that runs callbacks, woken once a flush."""
-
-    def __init__(self, completer):
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.waited = WaitedFutures(completer, self.fd)
-        self.closing = self.closed_here = False
-        self.thread = start_thread(self.run, "rmq-complete")
-
-    def run(self):
-        poll = select.poll()
-        poll.register(self.fd, select.POLLIN)
-        while not self.closing or self.waited.waiting:
-            due = self.waited.overdue_in
-            poll.poll(None if due is None else due * 1000 + 1)
-            self.turn()
-        if self.closed_here:
-            self._let_go()
-
-    def turn(self):
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-        for f, callback in self.waited.take():
-            _call_now(callback, f)
-
-    def wake(self):
-        if self.fd >= 0:
-            os.eventfd_write(self.fd, 1)
-
-    def close(self):
-        """After the last flush. In a callback, which is the thread itself, it only runs the others. Idempotent."""
-        if self.thread is threading.current_thread():
-            self.closing = self.closed_here = True
-            while self.waited.waiting:
-                self.turn()
-        elif self.fd >= 0:
-            self.closing = True
-            self.wake()
-            self.thread.join()
-            self._let_go()
-
-    def _let_go(self):
-        # The thread has ended, or does so now: nobody writes to the descriptor any more.
-        self.waited.close()
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self):
-        # No lock is taken here: it may be in a forked child, where nobody lets go of it.
-        if self.fd >= 0:
-            os.close(self.fd)
 
 
 @cython.final
@@ -469,6 +428,7 @@ cdef class Completer:
     def __init__(self, StorePut store not None):
         self._store = store
         self._ahead.log = store.log
+        self._ahead.replicas = &store.replicas
         self._ahead.told = -1
         self._starting = threading.Lock()
         self._making = StoreLock(store.path, "callbacks")
@@ -477,10 +437,18 @@ cdef class Completer:
         if self._ahead != NULL and not self._ahead.running:
             free(self._ahead)
 
-    cdef int _want(self, int64_t end) except -1:
+    cdef int64_t _patience_ns(self):
+        # How long a put may wait before it is late.
+        cdef StorePut s = self._store
+        cdef int64_t of_slaves = s.replicas.timeout_ns if s.waits & WAIT_REPLICA else 0
+        return of_slaves if s.waits == WAIT_REPLICA else s.flush_deadline_ns + of_slaves
+
+    cdef int _want(self, int64_t end, int wants) except -1:
         cdef Ahead *a = self._ahead
-        if end > a.wanted:
+        if wants & WAIT_DEVICE and end > a.wanted:
             rmq_publish(&a.wanted, end)
+        if wants & WAIT_REPLICA and end > a.replicate:
+            rmq_publish(&a.replicate, end)
         rmq_fence()
         if rmq_load32(&a.asleep) != 0:
             rmq_event_wake(&a.more)
@@ -521,8 +489,9 @@ cdef class Completer:
         cdef PutFuture f = PutFuture.__new__(PutFuture)
         f._result = result
         f._end = end
+        f._wants = WAIT_DEVICE
         f._store = self._store
-        self._want(end)
+        self._want(end, WAIT_DEVICE)
         return f
 
     def flushing(self):
@@ -538,7 +507,7 @@ cdef class Completer:
         if self._callbacks is None:
             with self._making:      # a close() in a handler comes behind it: it would not see a thread that is being made
                 if self._callbacks is None and not self._closed:
-                    self._callbacks = _Callbacks(self)
+                    self._callbacks = Callbacks(lambda fd: WaitedFutures(self, fd))
         if self._callbacks is None or not self._ahead.running:
             f._settle(None)     # no thread: the caller waits in its place
             return False

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from rmq_store.access.writer._arguments cimport checked_wait
 from rmq_store.access.writer._delays cimport delay_asked
-from rmq_store.access.writer._put cimport GIL_RELEASE_BYTES_MIN, Topic, Turn, asks_to_wait, place_locked
+from rmq_store.access.writer._put cimport GIL_RELEASE_BYTES_MIN, Topic, Turn, asks_to_wait, place_locked, wants_of
 from rmq_store.access.writer._put_many cimport PutManyResult, StorePutMany
 from rmq_store.codec._inner cimport INNER_COUNT_MAX
 from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION
@@ -175,7 +175,7 @@ cdef class StorePutInner(StorePutMany):
         cdef bytes data
         cdef int64_t limit
         cdef int32_t number
-        cdef bint wants
+        cdef int wants
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
@@ -204,7 +204,7 @@ cdef class StorePutInner(StorePutMany):
         kept = self._properties(&a, _of_all(elements, given) or None, None, None)
         if (sys_flag & FLAG_TRANSACTION) or (kept is not None and delay_asked(a.properties, a.properties_size)):
             raise errors.MessageIllegal("an inner batch can be neither transactional nor delayed: put such messages one by one")
-        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
+        wants = wants_of(self, wait, self.waits == 0 or asks_to_wait(&a))
         t = self._topic(topic)
         if topic not in self.batch_names:
             raise _no_batch_queues(topic)

@@ -64,7 +64,24 @@ cdef inline bint asks_to_wait(const RecordArgs *a) noexcept nogil:
     return size == 4 and strncasecmp(value, b"true", 4) == 0
 
 
+# What a put waits for: bits.
+cdef enum:
+    WAIT_DEVICE = 1
+    WAIT_REPLICA = 2        # role=sync_master: a slave has acknowledged it
+
+# How to wait for slaves; `of` NULL: there is no such thing here. Filled in by replication/_master.pyx.
+cdef struct Replicas:
+    void *of
+    int64_t timeout_ns
+    bint (*usable)(void *of, int64_t end) noexcept nogil        # a slave is there that is not too far behind `end`
+    int64_t (*acked)(void *of) noexcept nogil                   # the highest offset that a slave has acknowledged
+    # 0; -ETIMEDOUT; -ECANCELED: no slave will acknowledge anything any more. timeout_ns 0: does not wait.
+    int (*wait)(void *of, int64_t end, int64_t timeout_ns) noexcept nogil
+
+
 cdef class StorePut(StoreCore):
+    cdef int waits                  # what a put waits for unless it is told otherwise: WAIT_ bits
+    cdef Replicas replicas
     cdef dict topics
     cdef RecordArgs plain           # a put without optional arguments, but for its body, topic and queue
     cdef bytes host                 # store host: 8 or 20 bytes
@@ -90,10 +107,18 @@ cdef class StorePut(StoreCore):
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag)      # (topic, queue id, properties)
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
-    cdef int _durable(self, int64_t end) except -1
+    cdef int _until(self, int64_t end, int what) except -1
+    cdef int _awaited(self, int64_t end, int wants) except -1     # a PutStatus
     cdef void _nudge(self) noexcept
-    cdef PutResult _put(self, PyObject **v, bint *wants)       # the arguments, as _arguments has them
-    cdef PutResult _put_checked(self, PyObject **v, bint *wants)
+    cdef PutResult _put(self, PyObject **v, int *wants)       # the arguments, as _arguments has them
+    cdef PutResult _put_checked(self, PyObject **v, int *wants)
+
+
+cdef inline int wants_of(StorePut store, object wait, bint asks):
+    # WAIT_ bits for the argument `wait`, a bool or None, of a message whose properties ask to wait.
+    if wait is None:
+        return store.waits if asks else 0
+    return WAIT_DEVICE | store.waits if wait else 0
 
 
 # What is placed in one turn of the put lock.

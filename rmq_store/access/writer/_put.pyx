@@ -11,16 +11,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
+from cpython.unicode cimport PyUnicode_FromObject
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BORN_TIMESTAMP, DELAY, DELAY_LEVEL, DELIVER_AT,
                                                  FLAG, KEYS, LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
                                                  arguments_method, arguments_parse, arguments_plain, checked_wait, delay_given,
-                                                 joined_keys, without_crc)
+                                                 integer_of, joined_keys, text_of,
+                                                 without_crc)
 from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
@@ -43,13 +44,11 @@ cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
+cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _ZERO = 0
 cdef str _LESS = "store less in properties, more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
-
-
-cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 
 @cython.final
@@ -62,7 +61,8 @@ cdef class PutResult:
 
     @property
     def status(self):
-        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT if the device did not confirm in time."""
+        """PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT if the device did not confirm in time. With role=sync_master also
+        FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE."""
         return _STATUS[self.code]
 
     @property
@@ -79,34 +79,6 @@ cdef class PutResult:
 cdef class Topic:
     def __cinit__(self):
         memset(self.inline_queues, 0, sizeof(self.inline_queues))
-
-
-cdef int64_t _integer(object value, str name, int64_t low, int64_t high) except? -1:
-    cdef int overflow = 0
-    cdef int64_t n
-    if not isinstance(value, int):
-        raise errors.MessageIllegal(f"{name} is {value!r}: give an integer")
-    n = PyLong_AsLongLongAndOverflow(value, &overflow)
-    if overflow or n < low or n > high:
-        raise errors.MessageIllegal(errors.exceeds(name, value, f"{low} to {high}", "give a number in that range"))
-    return n
-
-
-cdef const char *_text(object value, str name, Py_ssize_t *size) except NULL:
-    # UTF-8 of a property value given as a keyword; the two separator bytes cannot be stored inside one.
-    cdef const char *text
-    if not isinstance(value, str):
-        raise errors.MessageIllegal(f"{name} is a {type(value).__name__}: give a str")
-    try:
-        text = PyUnicode_AsUTF8AndSize(value, size)
-    except UnicodeEncodeError as error:
-        raise errors.MessageIllegal(f"{name} is {value!r}: UTF-8 cannot hold surrogates, remove them") from error
-    if memchr(text, 1, size[0]) != NULL or memchr(text, 2, size[0]) != NULL:
-        raise errors.MessageIllegal(f"{name} is {value!r}: the bytes 0x01 and 0x02 separate properties, remove them")
-    if size[0] > PROPERTIES_SIZE_MAX:
-        raise errors.PropertiesSizeExceeded(errors.exceeds(f"{name} size", f"{size[0]} bytes", PROPERTIES_SIZE_MAX,
-                                                           "shorten it"))
-    return text
 
 
 cdef int _place_odd(Log *log, Turn *t, int64_t now) noexcept nogil:
@@ -147,6 +119,7 @@ cdef class StorePut(StoreCore):
         self.host_v6 = len(self.host) == 20
         self.record_crc = options.record_crc
         self.lights = LightRules(options)
+        self.waits = WAIT_DEVICE if self.sync_mode else 0
         self._properties(&self.plain, None, None, None)
         self._arguments(&self.plain, _ZERO, _ZERO, None, None, _ZERO, _ZERO)
 
@@ -187,7 +160,7 @@ cdef class StorePut(StoreCore):
         cdef int64_t n = 0
         cdef Queue *q
         if queue_id is not _ZERO:
-            n = _integer(queue_id, "queue_id", 0, 0x7FFFFFFF)
+            n = integer_of(queue_id, "queue_id", 0, 0x7FFFFFFF)
         self._enter()
         if n < QUEUES_INLINE and t.inline_queues[n] != NULL:
             return t.inline_queues[n]
@@ -200,18 +173,18 @@ cdef class StorePut(StoreCore):
                         prepared_transaction_offset) except -1:
         # Everything but body, topic, queue and properties.
         cdef bytes host
-        a.flag = 0 if flag is _ZERO else <int32_t> _integer(flag, "flag", -0x80000000, 0x7FFFFFFF)
-        a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
+        a.flag = 0 if flag is _ZERO else <int32_t> integer_of(flag, "flag", -0x80000000, 0x7FFFFFFF)
+        a.sys_flag = 0 if sys_flag is _ZERO else <int32_t> integer_of(sys_flag, "sys_flag", 0, 0x7FFFFFFF)
         a.sys_flag = plain_flags(a.sys_flag)
-        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> _integer(
+        a.reconsume_times = 0 if reconsume_times is _ZERO else <int32_t> integer_of(
             reconsume_times, "reconsume_times", 0, 0x7FFFFFFF)
         a.prepared_transaction_offset = 0
         if prepared_transaction_offset is not _ZERO:
-            a.prepared_transaction_offset = _integer(prepared_transaction_offset, "prepared_transaction_offset", 0,
+            a.prepared_transaction_offset = integer_of(prepared_transaction_offset, "prepared_transaction_offset", 0,
                                                      0x7FFFFFFFFFFFFFFF)
         a.born_timestamp = 0
         if born_timestamp is not None:
-            a.born_timestamp = _integer(born_timestamp, "born_timestamp", 0, 0x7FFFFFFFFFFFFFFF)
+            a.born_timestamp = integer_of(born_timestamp, "born_timestamp", 0, 0x7FFFFFFFFFFFFFFF)
         a.crc_property = self.record_crc
         host = self.host
         memcpy(a.store_host, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
@@ -238,12 +211,12 @@ cdef class StorePut(StoreCore):
         a.keys_size = 0
         a.trailing_separator = self.compat5
         if tags is not None:
-            a.tags = _text(tags, "tags", &size)
+            a.tags = text_of(tags, "tags", &size)
             a.tags_size = <int32_t> size
             if size == 0:
                 a.tags = NULL
         if keys is not None:
-            a.keys = _text(keys, "keys", &size)
+            a.keys = text_of(keys, "keys", &size)
             a.keys_size = <int32_t> size
             if size == 0:
                 a.keys = NULL
@@ -341,36 +314,51 @@ cdef class StorePut(StoreCore):
             log_dispatch(self.log)
         self.calls -= 1
 
-    cdef int _durable(self, int64_t end) except -1:
-        # Returns a PutStatus. The message is stored: a close() that came between has flushed it, or says why not.
-        cdef int64_t left = self.flush_deadline_ns
+    cdef int _until(self, int64_t end, int what) except -1:
+        # Waits for the device or for a slave, a WAIT_ bit; returns a PutStatus. The message is stored: a close() that came
+        # between has flushed it, or says why not.
+        cdef int64_t left = self.flush_deadline_ns if what == WAIT_DEVICE else self.replicas.timeout_ns
         cdef int64_t slice_ns
         cdef int rc
         while self.log != NULL:
             slice_ns = left if left < SLICE_NS else SLICE_NS
             self.calls += 1
             with nogil:
-                rc = flush_wait(self.log, end, slice_ns)
+                rc = flush_wait(self.log, end, slice_ns) if what == WAIT_DEVICE else self.replicas.wait(
+                    self.replicas.of, end, slice_ns)
             self.calls -= 1
             if rc == 0:
                 return _OK
-            if rc != -ETIMEDOUT:
+            if rc != -ETIMEDOUT and what == WAIT_DEVICE:
                 raise self._fence_error()
             left -= slice_ns
-            if left <= 0:
-                return _TIMEOUT
+            if left <= 0 or rc != -ETIMEDOUT:
+                return _TIMEOUT if what == WAIT_DEVICE else _SLAVE_TIMEOUT
             PyErr_CheckSignals()
+        if what == WAIT_REPLICA:
+            return _SLAVE_TIMEOUT
         if self.last_flushed >= end:
             return _OK
         raise self._fence_error() if self.last_fence != 0 else errors.StoreClosed(self.path)
+
+    cdef int _awaited(self, int64_t end, int wants) except -1:
+        # As RocketMQ: whether there is a slave is asked before the flush, and what slaves say counts for more than it.
+        cdef int code = _OK, replicated = _OK
+        if wants & WAIT_REPLICA and not self.replicas.usable(self.replicas.of, end):
+            wants, replicated = wants & ~WAIT_REPLICA, _NO_SLAVE
+        if wants & WAIT_DEVICE:
+            code = self._until(end, WAIT_DEVICE)
+        if wants & WAIT_REPLICA:
+            replicated = self._until(end, WAIT_REPLICA)
+        return code if replicated == _OK else replicated
 
     cdef void _nudge(self) noexcept:
         # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.
         if self.sync_mode and self.log != NULL and rmq_load32(&self.log.flush_asleep) != 0:
             rmq_event_wake(&self.log.flush_wanted)
 
-    cdef PutResult _put(self, PyObject **v, bint *wants):
-        # Appends; *wants tells whether the caller asked for durability. True beforehand: what put_checks says is done.
+    cdef PutResult _put(self, PyObject **v, int *wants):
+        # Appends; *wants tells what the caller waits for, in WAIT_ bits. Not 0 beforehand: what put_checks says is done.
         cdef RecordArgs a
         cdef Appended out
         cdef One one
@@ -398,16 +386,17 @@ cdef class StorePut(StoreCore):
                 light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)     # held here, as keys are
                 if light is not None:
                     one.light, lit = &(<LightPut> light).light, PLACE_LIGHT
-        wants[0] = self.sync_mode
+        wants[0] = self.waits
         if kept is not None:
             if delay_asked(a.properties, a.properties_size):
                 real = self._topic(topic)
                 topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
-            wants[0] = self.sync_mode and asks_to_wait(&a)
+            if wants[0] != 0 and not asks_to_wait(&a):
+                wants[0] = 0
         if v[WAIT] != <PyObject *> None:
-            wants[0] = checked_wait(<object> v[WAIT])
+            wants[0] = WAIT_DEVICE | self.waits if checked_wait(<object> v[WAIT]) else 0
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
@@ -452,16 +441,16 @@ cdef class StorePut(StoreCore):
         return _result_of(&out, a.size, self.host)
 
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag):
-        return delays_rewrite(self, topic.name.decode("utf-8"), _integer(queue_id, "queue_id", 0, 0x7FFFFFFF), properties,
-                              _integer(sys_flag, "sys_flag", 0, 0x7FFFFFFF))
+        return delays_rewrite(self, topic.name.decode("utf-8"), integer_of(queue_id, "queue_id", 0, 0x7FFFFFFF), properties,
+                              integer_of(sys_flag, "sys_flag", 0, 0x7FFFFFFF))
 
-    cdef PutResult _put_checked(self, PyObject **v, bint *wants):
+    cdef PutResult _put_checked(self, PyObject **v, int *wants):
         # put_checks is set: the put is refused, or asked of the hooks first. They may have closed the store.
         cdef PyObject *changed[ARGUMENTS]
         if self.refuses_puts:
             self._refuse_put()
         _kept = hooks_run(self.hooks, self.keyed, v, changed, self.compat5)     # what `changed` points into
-        wants[0] = True
+        wants[0] = 1
         return self._put(changed, wants)
 
 
@@ -470,12 +459,12 @@ cdef class StorePut(StoreCore):
 cdef PyObject *_put_method(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
     cdef StorePut store = <StorePut> me
     cdef PyObject *v[ARGUMENTS]
-    cdef bint wants = False
+    cdef int wants = 0
     cdef PutResult r
     arguments_parse("put", v, args, given, names)
     r = store._put(v, &wants)
     if wants:
-        r.code = store._durable(r.offset + r.size)
+        r.code = store._awaited(r.offset + r.size, wants)
     else:
         store._nudge()
     Py_INCREF(r)

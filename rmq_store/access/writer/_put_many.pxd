@@ -16,6 +16,6 @@ cdef class PutManyResult:
 
 
 cdef class StorePutMany(StorePut):
-    cdef object _finish_many(self, PutManyResult r, bint wants)
+    cdef object _finish_many(self, PutManyResult r, int wants)
     cdef object _element(self, Piece *p, object element, object topic, bytes common)
     cdef object _ask(self, what, tuple arguments)

@@ -16,7 +16,7 @@ from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._light cimport LightPut, LightQueues, light_append
 from rmq_store.access.writer._mixed cimport Mixed, MixedTurn
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
-                                           place_locked)
+                                           place_locked, wants_of)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_reserve, log_reserve_max
@@ -228,7 +228,8 @@ cdef class StorePutMany(StorePut):
         cdef PutManyResult r
         cdef Many many
         cdef Py_ssize_t i, n, size, largest = 0
-        cdef bint wants, bare
+        cdef int wants
+        cdef bint bare
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
@@ -251,7 +252,7 @@ cdef class StorePutMany(StorePut):
                                               or (self.lights.on and _LIGHT in kept))):
             return self._put_mixed(topic, bodies, queue_id, tags, keys, properties, flag, sys_flag, born_timestamp, born_host,
                                    light_queues, wait)
-        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
+        wants = wants_of(self, wait, self.waits == 0 or asks_to_wait(&a))
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic, a.topic_size, a.queue_id = t.text, t.size, q.queue_id
@@ -288,10 +289,10 @@ cdef class StorePutMany(StorePut):
             r.store_timestamp = out.store_timestamp
         return self._finish_many(r, wants)
 
-    cdef object _finish_many(self, PutManyResult r, bint wants):
+    cdef object _finish_many(self, PutManyResult r, int wants):
         r.code = _OK
         if r.count > 0 and wants:
-            r.code = self._durable(r.end)
+            r.code = self._awaited(r.end, wants)
         else:
             self._nudge()
         return r
@@ -331,7 +332,7 @@ cdef class StorePutMany(StorePut):
             _tell_stored(self, error, r, n)
             raise
         _take_places(r, &turn)
-        return self._finish_many(r, self.sync_mode and mixed.wants if wait is None else wait)
+        return self._finish_many(r, wants_of(self, wait, mixed.wants))
 
     cdef object _ask(self, what, tuple arguments):
         # Of put_many the messages, of put_batch the properties, as the hooks want them; each message has the key it needs.
@@ -390,7 +391,7 @@ cdef class StorePutMany(StorePut):
         cdef Piece *pieces
         cdef Py_ssize_t i, n
         cdef int64_t limit, total = 0
-        cdef bint wants
+        cdef int wants
         self._enter()
         if self.refuses_puts:
             self._refuse_put()
@@ -414,7 +415,7 @@ cdef class StorePutMany(StorePut):
         delayed = kept is not None and delay_asked(a.properties, a.properties_size)
         if (sys_flag & FLAG_TRANSACTION) or delayed:
             raise errors.MessageIllegal("a batch can be neither transactional nor delayed: put such messages one by one")
-        wants = self.sync_mode and asks_to_wait(&a) if wait is None else wait
+        wants = wants_of(self, wait, self.waits == 0 or asks_to_wait(&a))
         t = self._topic(topic)
         q = self._queue(t, queue_id)
         self._arguments(&a, _ZERO, sys_flag, born_timestamp, born_host, reconsume_times, _ZERO)
@@ -454,7 +455,7 @@ cdef class StorePutMany(StorePut):
 cdef PyObject *_put_async(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
     cdef StorePutMany store = <StorePutMany> me
     cdef PyObject *v[ARGUMENTS]
-    cdef bint wants = False
+    cdef int wants = 0
     cdef PutResult r
     arguments_parse("put_async", v, args, given, names)
     r = store._put(v, &wants)

@@ -31,6 +31,8 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  *   unwrap  DIR TOPIC QUEUE                       "messages": what the batches of a queue have, as a client sees it
  *   batch-gets  DIR TOPIC QUEUE OFFSET,MAX ...    "found": bounds of a batch queue and what gets return, see Batches
  *   batch-times DIR TOPIC QUEUE MS ...            "found": queue offsets by store time
+ *   follow  DIR ADDRESS                           the slave DIR (opened with brokerRole=SLAVE) follows this master
+ *   end     DIR                                   "end": of the log; "behind": bytes that are not dispatched
  *   compact DIR                                   compacts every queue that has a compaction log
  *   newest  DIR TOPIC                             "messages": what queue 0 of a compaction topic has
  *   close   DIR                                   shuts the open store DIR down, as a broker does when it stops
@@ -131,6 +133,12 @@ public final class Session {
             case "batch-times":
                 answer.put("found", Batches.times(held(f[1]), f[2], Integer.parseInt(f[3]),
                     java.util.Arrays.copyOfRange(f, 4, f.length)));
+                break;
+            case "follow":
+                held(f[1]).updateHaMasterAddress(f[2]);
+                break;
+            case "end":
+                answer.put("end", held(f[1]).getMaxPhyOffset()).put("behind", held(f[1]).dispatchBehindBytes());
                 break;
             case "compact":
                 Compacted.compact(held(f[1]));

@@ -1,0 +1,305 @@
+/* The master's HA thread: its rounds, its listener, its begin and its end. Contract in rmq_ha.h. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include "ha.h"
+
+enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE, EVENTS = 32 };
+static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
+
+static int64_t mono_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+int64_t rmq_ha_acked(const rmq_ha *ha) { return rmq_load(&ha->acked); }
+int64_t rmq_ha_sent(const rmq_ha *ha) { return rmq_load(&ha->sent); }
+rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha) { return &ha->notes; }
+
+static void signal_thread(rmq_ha *ha) {
+    uint64_t one = 1;
+    ssize_t n = write(ha->wake, &one, 8);       /* fails only by a full counter, which is readable already */
+    (void)n;
+}
+
+void rmq_ha_wake(rmq_ha *ha) {
+    rmq_fence();
+    if (rmq_load32(&ha->asleep)) signal_thread(ha);
+}
+
+/* ---- slaves that come and go */
+
+static void spell(const struct sockaddr_storage *peer, char *out) {
+    char host[INET6_ADDRSTRLEN] = "";
+    if (peer->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)peer;
+        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof host);
+        snprintf(out, RMQ_HA_ADDRESS, "[%s]:%u", host, ntohs(a->sin6_port));
+    } else {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)peer;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
+        snprintf(out, RMQ_HA_ADDRESS, "%s:%u", host, ntohs(a->sin_port));
+    }
+}
+
+static int take(rmq_ha *ha, int fd, const struct sockaddr_storage *peer) {
+    int slot = 0, on = 1;
+    char text[RMQ_HA_ADDRESS];
+    spell(peer, text);
+    while (slot < RMQ_HA_SLAVES && ha->all[slot] != NULL) slot++;
+    if (slot == RMQ_HA_SLAVES) {
+        rmq_ha_say(&ha->notes, RMQ_HA_FULL, 0, RMQ_HA_SLAVES, 0, text);
+        return -1;
+    }
+    replica *r = calloc(1, sizeof *r);
+    if (r == NULL) return -1;
+    r->ha = ha;
+    r->fd = fd;
+    r->slot = slot;
+    r->next = r->frame_size = r->acked = r->mark = -1;
+    r->heard = r->wrote = r->came_ns = r->fresh_ns = ha->now;
+    memcpy(r->peer, text, sizeof text);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)slot};
+    if (epoll_ctl(ha->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        free(r);
+        return -1;
+    }
+    rmq_mutex_lock(&ha->lock);
+    ha->all[slot] = r;
+    ha->fds[slot] = fd;
+    rmq_mutex_unlock(&ha->lock);
+    return 0;
+}
+
+static void watch_listener(rmq_ha *ha, int on) {
+    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.u64 = AT_LISTENER};
+    epoll_ctl(ha->epoll, EPOLL_CTL_MOD, ha->listener, &event);
+    ha->accept_at = on ? 0 : ha->now + PAUSE;
+}
+
+static void accept_some(rmq_ha *ha) {
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        struct sockaddr_storage peer = {0};
+        socklen_t size = sizeof peer;
+        int fd = accept4(ha->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) watch_listener(ha, 0);
+            return;
+        }
+        if (take(ha, fd, &peer) < 0) close(fd);
+    }
+}
+
+static void bury(rmq_ha *ha, replica *r) {
+    rmq_mutex_lock(&ha->lock);
+    ha->all[r->slot] = NULL;
+    ha->fds[r->slot] = -1;
+    rmq_mutex_unlock(&ha->lock);
+    close(r->fd);
+    free(r);
+}
+
+/* After a round: writes, watches, closes. */
+static void settle(rmq_ha *ha, replica *r) {
+    replica_pump(r);
+    replica_look(r);
+    if (!r->dead && ha->now - r->heard >= ha->limits.silence_ns) {
+        replica_fail(r, RMQ_HA_SILENT, r->acked, ha->log.end(ha->log.ctx));
+    }
+    if (r->dead) {
+        bury(ha, r);
+    } else if (r->full != r->watched) {
+        struct epoll_event event = {.events = EPOLLIN | (r->full ? EPOLLOUT : 0U), .data.u64 = (uint64_t)r->slot};
+        r->watched = r->full;
+        if (epoll_ctl(ha->epoll, EPOLL_CTL_MOD, r->fd, &event) < 0) bury(ha, r);
+    }
+}
+
+/* ---- the thread */
+
+static int64_t until_next(rmq_ha *ha) {
+    int64_t least = ha->limits.heartbeat_ns < ha->limits.silence_ns ? ha->limits.heartbeat_ns : ha->limits.silence_ns;
+    int some = 0;
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        replica *r = ha->all[i];
+        if (r == NULL) continue;
+        some = 1;
+        if (r->next >= 0 && !r->full && r->next < ha->log.end(ha->log.ctx)) {
+            return ha->limits.rate ? SECOND / 100 : 0;      /* it has more to get than one turn gives */
+        }
+    }
+    if (ha->accept_at) return PAUSE;
+    return some ? least / 4 < SECOND / 2 ? least / 4 : SECOND / 2 : -1;
+}
+
+static void handle(rmq_ha *ha, const struct epoll_event *event) {
+    uint64_t at = event->data.u64, count;
+    if (at == AT_WAKE) {
+        ssize_t n = read(ha->wake, &count, 8);
+        (void)n;
+    } else if (at == AT_LISTENER) {
+        accept_some(ha);
+    } else if (ha->all[at] != NULL) {
+        if (event->events & EPOLLOUT) ha->all[at]->full = 0;
+        if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) replica_readable(ha->all[at]);
+    }
+}
+
+static void *run(void *arg) {
+    rmq_ha *ha = arg;
+    struct epoll_event events[EVENTS];
+    while (!rmq_load32(&ha->stop)) {
+        rmq_publish32(&ha->asleep, 1);
+        rmq_fence();            /* what comes from here on signals; what came before is seen by until_next */
+        int64_t wait = until_next(ha);
+        int n = epoll_wait(ha->epoll, events, EVENTS, wait < 0 ? -1 : (int)((wait + 999999) / 1000000));
+        rmq_publish32(&ha->asleep, 0);
+        ha->now = mono_ns();
+        for (int i = 0; i < n; i++) handle(ha, &events[i]);
+        if (ha->accept_at && ha->now >= ha->accept_at) watch_listener(ha, 1);
+        for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+            if (ha->all[i] != NULL) settle(ha, ha->all[i]);
+        }
+    }
+    return NULL;
+}
+
+/* ---- life */
+
+int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener, rmq_ha **out) {
+    rmq_ha *ha = calloc(1, sizeof *ha);
+    if (ha == NULL) return -ENOMEM;
+    ha->log = *log;
+    ha->limits = *limits;
+    ha->listener = listener;
+    ha->acked = -1;
+    ha->now = ha->budget_ns = mono_ns();
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->fds[i] = -1;
+    ha->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ha->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event listening = {.events = EPOLLIN, .data.u64 = AT_LISTENER};
+    struct epoll_event wake = {.events = EPOLLIN, .data.u64 = AT_WAKE};
+    int rc = 0;
+    if (ha->epoll < 0 || ha->wake < 0 || epoll_ctl(ha->epoll, EPOLL_CTL_ADD, listener, &listening) < 0
+        || epoll_ctl(ha->epoll, EPOLL_CTL_ADD, ha->wake, &wake) < 0) {
+        rc = -errno;
+    }
+    if (rc < 0) {
+        if (ha->epoll >= 0) close(ha->epoll);
+        if (ha->wake >= 0) close(ha->wake);
+        free(ha);
+        return rc;
+    }
+    *out = ha;
+    return 0;
+}
+
+int rmq_ha_start(rmq_ha *ha) {
+    int rc = rmq_thread_start(&ha->thread, run, ha, "rmq-ha");
+    ha->started = rc == 0;
+    return rc;
+}
+
+static void close_all(rmq_ha *ha) {
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        if (ha->fds[i] >= 0) close(ha->fds[i]);
+        ha->fds[i] = -1;
+    }
+    if (ha->listener >= 0) close(ha->listener);
+    close(ha->epoll);
+    close(ha->wake);
+    ha->listener = -1;
+}
+
+void rmq_ha_stop(rmq_ha *ha) {
+    if (rmq_load32(&ha->stopped)) return;
+    rmq_publish32(&ha->stop, 1);
+    signal_thread(ha);
+    if (ha->started) rmq_thread_join(&ha->thread);
+    rmq_publish32(&ha->stopped, 1);
+    rmq_waiters_pass(&ha->waiting, INT64_MAX);
+    rmq_mutex_lock(&ha->lock);
+    close_all(ha);
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        free(ha->all[i]);
+        ha->all[i] = NULL;
+    }
+    rmq_mutex_unlock(&ha->lock);
+}
+
+void rmq_ha_free(rmq_ha *ha) {
+    rmq_ha_stop(ha);
+    free(ha);
+}
+
+void rmq_ha_child(rmq_ha *ha) {
+    if (!rmq_load32(&ha->stopped)) close_all(ha);
+    ha->stopped = 1;            /* the thread and the lock are the parent's */
+}
+
+/* ---- for those who look */
+
+int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most) {
+    int n = 0;
+    int64_t now = mono_ns();
+    rmq_mutex_lock(&ha->lock);
+    int64_t end = rmq_load32(&ha->stopped) ? 0 : ha->log.end(ha->log.ctx);
+    for (int i = 0; i < RMQ_HA_SLAVES && n < most; i++) {
+        replica *r = ha->all[i];
+        if (r == NULL) continue;
+        rmq_ha_replica *o = &out[n++];
+        memcpy(o->peer, r->peer, sizeof o->peer);
+        o->acked = r->acked;
+        o->lag_bytes = r->acked < 0 || end <= r->acked ? 0 : end - r->acked;
+        o->lag_ms = o->lag_bytes ? (now - r->fresh_ns) / 1000000 : 0;
+        o->sent_bytes = r->sent_bytes;
+        o->connected_ms = (now - r->came_ns) / 1000000;
+    }
+    rmq_mutex_unlock(&ha->lock);
+    return n;
+}
+
+int rmq_ha_usable(rmq_ha *ha, int64_t end) {
+    int usable = 0;
+    rmq_mutex_lock(&ha->lock);
+    for (int i = 0; i < RMQ_HA_SLAVES && !usable; i++) {
+        usable = ha->all[i] != NULL && ha->all[i]->acked >= 0 && end - ha->acked < ha->limits.behind_bytes;
+    }
+    rmq_mutex_unlock(&ha->lock);
+    return usable;
+}
+
+int rmq_ha_wait(rmq_ha *ha, int64_t end, int64_t timeout_ns) {
+    int64_t deadline = 0;
+    rmq_waiter waiter;
+    int listed = 0;
+    for (;;) {
+        int done = rmq_load(&ha->acked) >= end, stopped = rmq_load32(&ha->stopped);
+        if (done || stopped) {
+            if (listed) rmq_waiter_leave(&ha->waiting, &waiter);
+            return done ? 0 : -ECANCELED;
+        }
+        int64_t now = mono_ns();
+        if (deadline == 0) deadline = now + timeout_ns;
+        if (!listed) {
+            if (now >= deadline) return -ETIMEDOUT;
+            rmq_waiter_enter(&ha->waiting, &waiter, end);
+            listed = 1;
+        } else {
+            if (now >= deadline) {
+                rmq_waiter_leave(&ha->waiting, &waiter);
+                return rmq_load(&ha->acked) >= end ? 0 : -ETIMEDOUT;
+            }
+            rmq_waiter_sleep(&ha->waiting, &waiter, deadline - now);
+            listed = 0;
+        }
+    }
+}

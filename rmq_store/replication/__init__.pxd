@@ -1,0 +1,1 @@
+# Replication: master and slave of the HA protocol.

@@ -1,0 +1,236 @@
+"""The master's side of replication: the HA thread of native/ha over the log of an open store (RocketMQ: DefaultHAService).
+
+Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A second
+thread sleeps on the dispatcher's event, as a futex cannot be waited for beside sockets, and wakes the HA thread.
+"""
+import os
+import socket
+import threading
+import weakref
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from rmq_store.access.writer._put cimport WAIT_REPLICA, StorePut
+from rmq_store.base.io._sync cimport (pthread_t, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.log.flush._flush cimport flush_commit, flush_wait
+from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_free, rmq_ha_heard,
+                                        rmq_ha_limits, rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica,
+                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait,
+                                        rmq_ha_wake)
+
+cdef int64_t MS = 1_000_000
+cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread
+_masters = weakref.WeakSet()
+
+
+cdef struct Source:
+    # What the two threads share. Freed when both have ended.
+    Log *log
+    FileRow *row
+    Dispatcher *dispatcher
+    rmq_ha *ha
+    pthread_t thread
+    bint running
+    int stop
+
+
+cdef int64_t _end(void *ctx) noexcept nogil:
+    cdef Log *log = (<Source *> ctx).log
+    return rmq_load(&log.flushed) if log.durable_only else rmq_load(&log.committed)
+
+
+cdef int64_t _begin(void *ctx) noexcept nogil:
+    cdef Source *s = <Source *> ctx
+    cdef int64_t start = row_start(s.row)
+    return start if start >= 0 else rmq_load(&s.log.wrote)
+
+
+cdef int64_t _last_file(void *ctx) noexcept nogil:
+    # A file that has no byte yet which may be sent is not the last one.
+    cdef Source *s = <Source *> ctx
+    cdef int64_t end = _end(ctx)
+    cdef int64_t start = row_end(s.row) - s.row.file_size
+    while start > end:
+        start -= s.row.file_size
+    return max(start, _begin(ctx))
+
+
+cdef const unsigned char *_hold(void *ctx, int64_t offset, int64_t *n, void **held) noexcept nogil:
+    cdef int error = 0
+    cdef LogFile *f = row_find((<Source *> ctx).row, offset, &error)
+    if f == NULL:
+        return NULL
+    held[0] = f
+    n[0] = f.start + f.size - offset
+    return f.map + (offset - f.start)
+
+
+cdef void _release(void *ctx, void *held) noexcept nogil:
+    log_file_release(<LogFile *> held)
+
+
+cdef void *_wake(void *arg) noexcept nogil:
+    cdef Source *s = <Source *> arg
+    cdef int64_t end, told = -1
+    cdef int ticket
+    while rmq_load32(&s.stop) == 0:
+        ticket = rmq_event_ticket(&s.dispatcher.moved)
+        end = _end(s)
+        if end != told:
+            told = end
+            rmq_ha_wake(s.ha)
+        else:
+            rmq_event_wait(&s.dispatcher.moved, ticket, LOOK_NS)
+    return NULL
+
+
+# ---- puts that wait for slaves
+
+cdef bint _usable(void *of, int64_t end) noexcept nogil:
+    return rmq_ha_usable((<Source *> of).ha, end)
+
+
+cdef int64_t _acked(void *of) noexcept nogil:
+    return rmq_ha_acked((<Source *> of).ha)
+
+
+cdef int _wait(void *of, int64_t end, int64_t timeout_ns) noexcept nogil:
+    # What slaves may not have yet is made so: nobody else may be in a hurry.
+    cdef Source *s = <Source *> of
+    if timeout_ns > 0 and rmq_ha_acked(s.ha) < end and rmq_load32(&s.stop) == 0:
+        if _end(s) < end:
+            if s.log.durable_only:
+                flush_wait(s.log, end, timeout_ns)
+            else:
+                flush_commit(s.log, end)
+        rmq_ha_wake(s.ha)
+    return rmq_ha_wait(s.ha, end, timeout_ns)
+
+
+cdef class Master:
+    """Serves slaves of an open store, which stops it before it closes. Listens from the construction on; any thread."""
+
+    cdef Source *source
+    cdef object _stopping       # Lock
+    cdef readonly object address    # "ip:port"
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self._stopping = threading.Lock()
+
+    def __init__(self, StorePut store not None, options):
+        """Raises OSError if the address cannot be had."""
+        cdef rmq_ha_log log
+        cdef rmq_ha_limits limits
+        cdef int rc
+        store._enter()
+        host, _, port = options.ha_listen.rpartition(":")
+        host = host.strip("[]")
+        self.source = <Source *> calloc(1, sizeof(Source))
+        if self.source == NULL:
+            raise MemoryError("replication")
+        self.source.log, self.source.row, self.source.dispatcher = store.log, store.row, store.dispatcher
+        log.ctx, log.end, log.begin, log.last_file = self.source, _end, _begin, _last_file
+        log.hold, log.release = _hold, _release
+        limits.heartbeat_ns = options.ha_send_heartbeat_interval_ms * MS
+        limits.silence_ns = options.ha_housekeeping_interval_ms * MS
+        limits.frame_bytes = options.ha_transfer_batch_size_bytes
+        limits.behind_bytes = options.ha_slave_fallbehind_max_bytes
+        limits.rate = options.ha_transfer_rate_max_bytes if options.ha_flow_control_enabled else 0
+        listener = socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                                        backlog=64)
+        listener.setblocking(False)
+        ip, bound = listener.getsockname()[:2]
+        self.address = f"[{ip}]:{bound}" if ":" in ip else f"{ip}:{bound}"
+        rc = rmq_ha_new(&log, &limits, listener.fileno(), &self.source.ha)
+        if rc < 0:
+            listener.close()
+            raise OSError(-rc, os.strerror(-rc), "the HA thread")
+        listener.detach()
+        _masters.add(self)
+        rc = rmq_ha_start(self.source.ha)
+        if rc >= 0:
+            rc = rmq_thread_start(&self.source.thread, _wake, self.source, b"rmq-ha-wake")
+            self.source.running = rc == 0
+        if rc < 0:
+            self.stop()
+            raise OSError(-rc, os.strerror(-rc), "the HA thread")
+        if options.role == "sync_master":
+            store.replicas.of, store.replicas.timeout_ns = self.source, options.slave_timeout_ms * MS
+            store.replicas.usable, store.replicas.acked, store.replicas.wait = _usable, _acked, _wait
+            store.waits |= WAIT_REPLICA
+
+    def __dealloc__(self):
+        if self.source != NULL:
+            self._free()
+
+    cdef void _free(self):
+        with nogil:
+            _end_threads(self.source)
+            if self.source.ha != NULL:
+                rmq_ha_free(self.source.ha)
+        free(self.source)
+        self.source = NULL
+
+    def stop(self):
+        """Closes every connection and ends both threads. Idempotent. What replicas() says is then empty."""
+        with self._stopping:
+            if self.source != NULL:
+                with nogil:
+                    _end_threads(self.source)
+
+    def replicas(self):
+        """What each slave has said: list of dict."""
+        cdef rmq_ha_replica found[RMQ_HA_SLAVES]
+        cdef int i, n = 0
+        if self.source != NULL and self.source.ha != NULL:
+            with nogil:
+                n = rmq_ha_replicas(self.source.ha, found, RMQ_HA_SLAVES)
+        return [{"address": (<bytes> found[i].peer).decode(), "offset": found[i].acked, "lag_bytes": found[i].lag_bytes,
+                 "lag_ms": found[i].lag_ms, "sent_bytes": found[i].sent_bytes, "connected_ms": found[i].connected_ms}
+                for i in range(n)]
+
+    def acknowledged(self):
+        """The highest offset that a slave has acknowledged, -1: none has: int."""
+        return rmq_ha_acked(self.source.ha) if self.source != NULL and self.source.ha != NULL else -1
+
+    def sent_bytes(self):
+        """Bytes of the log that were sent, to all slaves together: int."""
+        return rmq_ha_sent(self.source.ha) if self.source != NULL and self.source.ha != NULL else 0
+
+    def notes(self):
+        """What happened since the last call: list of (what, error, a, b, peer)."""
+        cdef rmq_ha_note note
+        found = []
+        while self.source != NULL and self.source.ha != NULL and rmq_ha_heard(rmq_ha_notes_of(self.source.ha), &note):
+            found.append((note.what, note.error, note.a, note.b, (<bytes> note.peer).decode()))
+        return found
+
+    def _forked(self):
+        # The threads and their locks did not come along; the sockets did, and a slave must see them closed by its master.
+        if self.source != NULL and self.source.ha != NULL:
+            rmq_ha_child(self.source.ha)
+            self.source = NULL
+
+
+cdef void _end_threads(Source *s) noexcept nogil:
+    rmq_publish32(&s.stop, 1)
+    if s.running:
+        rmq_event_wake(&s.dispatcher.moved)
+        rmq_thread_join(&s.thread)
+        s.running = False
+    if s.ha != NULL:
+        rmq_ha_stop(s.ha)
+
+
+def _in_child():
+    for master in list(_masters):
+        (<Master> master)._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

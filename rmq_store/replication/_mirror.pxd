@@ -1,0 +1,64 @@
+# Applying what a master sends: bytes of its log become whole records at the end of this one. Owner: the slave's thread.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.base.io._sync cimport pthread_t
+from rmq_store.log.commitlog._log cimport Log
+from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.replication._ha cimport RMQ_HA_ADDRESS, rmq_ha_notes
+
+
+cdef enum State:
+    STATE_WAITS = 0             # for a connection
+    STATE_COMPARES = 1
+    STATE_FOLLOWS = 2
+    STATE_REFUSED = 3           # the logs differ
+
+
+cdef struct Mirror:
+    Log *log
+    Dispatcher *dispatcher
+    char[256] host
+    char[8] port
+    char[RMQ_HA_ADDRESS] peer
+    int64_t heartbeat_ms, silence_ms, record_max
+    bint sync_mode
+    int wake, fd, stop
+    pthread_t thread
+    bint running
+    # ---- one connection
+    int64_t frame_at, frame_left    # log offset of the next byte of the frame, and how many are still to come
+    int64_t received            # log offset of the next byte to come
+    int64_t reported_ns
+    int64_t heard_ns
+    unsigned char *input        # IN_SIZE
+    int64_t in_from, in_size
+    unsigned char *part         # a record that is not whole yet
+    int64_t part_size, part_room
+    int64_t filler_left         # bytes behind an end-of-file record that are still to come
+    # ---- told
+    int state                   # atomic, a State
+    int64_t master_end          # atomic: as far as the master is known to have its log; -1: not known
+    int64_t received_bytes      # rmq_count
+    int last_what               # of the last refusal, so that it is said once
+    int64_t last_a
+    rmq_ha_notes notes
+
+
+cdef extern from "rmq_ha_socket.h" nogil:
+    int rmq_ha_connect(const char *host, const char *port, int wake, int64_t timeout_ms)
+    int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
+    int rmq_ha_send(int fd, const void *at, size_t n)
+    int rmq_ha_pause(int wake, int64_t timeout_ms)
+    int rmq_ha_wake_new()
+    void rmq_ha_wake_signal(int wake)
+    void rmq_ha_close(int fd)
+    int64_t rmq_ha_get64(const unsigned char *at)
+    void rmq_ha_put64(unsigned char *at, int64_t v)
+    int32_t rmq_ha_get32(const unsigned char *at)
+
+# Notes why this connection ends, once for each place. Returns -1.
+cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil
+# Bytes of the master's log from m.received on: compared where they are here already, else appended. 0; -1: noted.
+cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil
+# The positions of the log, under the put lock; timestamp 0: no record came.
+cdef void mirror_publish(Log *log, int64_t end, int64_t timestamp) noexcept nogil

@@ -1,0 +1,274 @@
+"""What a slave does with its master's bytes (RocketMQ: DefaultHAClient, CommitLog.appendData). Contract in _mirror.pxd.
+
+Only whole records that say their own place in the log are appended, by position, under the put lock. Nothing is ever cut.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy, memmove
+
+from rmq_store.base.io._io cimport rmq_lost_any
+from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
+from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push
+from rmq_store.codec._layout cimport BLANK_SIZE
+from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, rmq_ha_say)
+
+cdef enum:
+    RECORD_START = 8            # its size and magic code
+
+cdef int64_t WAIT_FILE_NS = 100_000_000
+
+
+cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil:
+    # Said once for each place: a connection is tried again and again.
+    if what != m.last_what or a != m.last_a:
+        rmq_ha_say(&m.notes, what, error, a, b, m.peer)
+    m.last_what, m.last_a = what, a
+    if what != RMQ_HA_LOST:
+        rmq_publish32(&m.state, STATE_REFUSED)
+    return -1
+
+
+# ---- appending what is whole and in its place
+
+cdef int _next_file(Mirror *m) noexcept nogil:
+    # The log continues in a file at its end. 0; -1: stopped or failed.
+    cdef Log *log = m.log
+    cdef LogFile *next
+    cdef int rc
+    while rmq_load32(&m.stop) == 0 and rmq_load32(&log.fence) == 0:
+        next = allocator_take(log.alloc, log.position)
+        if next == NULL:
+            rc = allocator_wait(log.alloc, log.position, WAIT_FILE_NS)
+            if rc < 0 and rc != -ETIMEDOUT:
+                mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
+                rmq_ha_pause(m.wake, 1000)
+            continue
+        log_lock_begin(log)
+        rc = row_push(log.row, next)
+        if rc >= 0:
+            log_file_hold(next)
+            log.tail = next
+            allocator_follow(log.alloc, next)
+        else:
+            log_file_release(next)
+        log_lock_end(log)
+        return 0 if rc >= 0 else mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
+    return -1
+
+
+cdef int _write(Mirror *m, int64_t at, const unsigned char *from_, int64_t n) noexcept nogil:
+    # Into the file, at log offset `at`, which is the log's end or behind it. The put lock is held. 0; -1.
+    cdef Log *log = m.log
+    cdef LogFile *f = log.tail
+    cdef int64_t end = at + n - f.start
+    if end > rmq_load(&f.zeroed_to):
+        allocator_pass(log.alloc, f, end)
+    memcpy(f.map + (at - f.start), from_, n)
+    if rmq_lost_any(&f.lost):
+        log_fence(log, -EIO, FENCE_WRITE)
+        return -1
+    if log.io.map_store != NULL:
+        log.io.map_store(log.io.ctx, f.fd, at - f.start, f.map + (at - f.start), n)
+    return 0
+
+
+cdef void mirror_publish(Log *log, int64_t end, int64_t timestamp) noexcept nogil:
+    log.position = end
+    if timestamp > log.last_timestamp:
+        log.last_timestamp = timestamp
+    rmq_publish(&log.wrote_timestamp, log.last_timestamp)
+    rmq_publish(&log.wrote, end)
+    rmq_publish(&log.committed, end)
+
+
+cdef int _append(Mirror *m, const unsigned char *from_, int64_t n, int64_t records, int64_t timestamp) noexcept nogil:
+    # Whole records, for the log's end, within one file.
+    cdef Log *log = m.log
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&log.fence), log.position, 0)
+    if log.tail == NULL and _next_file(m) < 0:
+        return -1
+    log_lock_begin(log)
+    rc = _write(m, log.position, from_, n)
+    if rc == 0:
+        mirror_publish(log, log.position + n, timestamp)
+        rmq_count(&log.puts, records)
+        rmq_count(&log.put_bytes, n)
+        if log.position == log.tail.start + log.tail.size:      # no store of this format does it; a log may
+            rmq_publish(&log.tail.data_end, log.position)
+            log_file_release(log.tail)
+            log.tail = NULL
+    log_lock_end(log)
+    return rc
+
+
+cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
+    # Bytes behind the end-of-file record, which the master's file has too; the record itself, in `part`, is written last.
+    cdef Log *log = m.log
+    cdef LogFile *f = log.tail
+    cdef int64_t end
+    cdef int rc = 0
+    if f == NULL:
+        return -1
+    end = f.start + f.size
+    log_lock_begin(log)
+    if n > 0:
+        rc = _write(m, end - m.filler_left, from_, n)
+    m.filler_left -= n
+    if rc == 0 and m.filler_left == 0:
+        rc = _write(m, log.position, m.part, BLANK_SIZE)
+        if rc == 0:
+            rmq_publish(&f.data_end, log.position + BLANK_SIZE)
+            log.tail = NULL
+            mirror_publish(log, end, 0)
+            log_file_release(f)
+        m.part_size = 0
+        m.filler_left = -1
+    log_lock_end(log)
+    return rc
+
+
+cdef int64_t _file_end(Mirror *m, int64_t at) noexcept nogil:
+    return at - at % m.log.row.file_size + m.log.row.file_size
+
+
+cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *records, int64_t *timestamp) noexcept nogil:
+    # Bytes of whole records at the beginning of [from_, from_ + n), for the log's end. -1: what is there is no such record.
+    cdef int64_t at = m.log.position, done = 0, left
+    cdef RecordView v
+    cdef RecordStatus status
+    records[0] = 0
+    while n - done >= RECORD_START:
+        left = _file_end(m, at) - at
+        status = record_parse(from_ + done, min(n - done, left), &v)
+        if status == RECORD_BLANK:
+            break
+        if status == RECORD_OK:
+            if v.physical_offset != at:
+                mirror_refuse(m, RMQ_HA_PARTED, 0, at, at)
+                return -1
+            records[0] += 1
+            timestamp[0] = v.store_timestamp
+            done += v.size
+            at += v.size
+            if v.size == left:
+                break
+            continue
+        v.size = rmq_ha_get32(from_ + done)
+        if v.size > n - done and v.size <= left and v.size <= m.record_max and _magic(from_ + done):
+            break           # it is not whole yet
+        mirror_refuse(m, RMQ_HA_NO_RECORD, 0, at, v.size)
+        return -1
+    return done
+
+
+cdef inline bint _magic(const unsigned char *at) noexcept nogil:
+    # record_parse needs more than these bytes.
+    cdef RecordView v
+    cdef unsigned int magic = <unsigned int> rmq_ha_get32(at + 4)
+    return magic == 0xDAA320A7u or magic == 0xDAA320ABu
+
+
+cdef int _begin_blank(Mirror *m, const unsigned char *at) noexcept nogil:
+    # An end-of-file record says how long the rest of the file is.
+    cdef Log *log = m.log
+    cdef int64_t rest = _file_end(m, log.position) - log.position
+    if rmq_ha_get32(at) != rest:
+        return mirror_refuse(m, RMQ_HA_NO_RECORD, 0, log.position, rmq_ha_get32(at))
+    if log.tail == NULL and _next_file(m) < 0:
+        return -1
+    memmove(m.part, at, RECORD_START)
+    m.part_size = RECORD_START
+    m.filler_left = rest - BLANK_SIZE
+    return _fill(m, NULL, 0) if m.filler_left == 0 else 0
+
+
+cdef inline bint _is_blank(const unsigned char *at) noexcept nogil:
+    return <unsigned int> rmq_ha_get32(at + 4) == 0xCBD43194u
+
+
+cdef int _need(Mirror *m, int64_t room) noexcept nogil:
+    cdef unsigned char *more
+    if room > m.part_room:
+        more = <unsigned char *> realloc(m.part, room)
+        if more == NULL:
+            return mirror_refuse(m, RMQ_HA_FAILED, ENOMEM, m.log.position, 0)
+        m.part, m.part_room = more, room
+    return 0
+
+
+cdef int64_t _take_part(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
+    # Completes the record that has begun. Bytes taken, -1.
+    cdef int64_t want = RECORD_START, take, records = 0, timestamp = 0, run
+    if m.part_size >= RECORD_START:
+        want = rmq_ha_get32(m.part)
+    take = min(want - m.part_size, n)
+    if _need(m, want) < 0:
+        return -1
+    memcpy(m.part + m.part_size, from_, take)
+    m.part_size += take
+    if m.part_size < want:
+        return take
+    if want == RECORD_START:
+        if _is_blank(m.part):
+            return take if _begin_blank(m, m.part) == 0 else -1
+    run = _run_of(m, m.part, m.part_size, &records, &timestamp)
+    if run < 0:
+        return -1
+    if run > 0:
+        m.part_size = 0
+        return take if _append(m, m.part, run, records, timestamp) == 0 else -1
+    return take         # its size is known now, and believed
+
+
+cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
+    # Bytes of the log from m.received on.
+    cdef int64_t done, run, records = 0, timestamp = 0
+    while n > 0:
+        if m.received < m.log.position:
+            done = _compare(m, from_, n)
+        elif m.filler_left > 0:
+            done = min(n, m.filler_left)
+            if _fill(m, from_, done) < 0:
+                return -1
+        elif m.part_size > 0 or n < RECORD_START:
+            done = _take_part(m, from_, n)
+        elif _is_blank(from_):
+            done = RECORD_START
+            if _begin_blank(m, from_) < 0:
+                return -1
+        else:
+            done = run = _run_of(m, from_, n, &records, &timestamp)
+            if run > 0 and _append(m, from_, run, records, timestamp) < 0:
+                return -1
+            if run == 0:
+                done = _take_part(m, from_, RECORD_START)
+        if done < 0:
+            return -1
+        from_ += done
+        n -= done
+        m.received += done
+    return 0
+
+
+cdef int64_t _compare(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
+    # What is here already, with what the master has. Bytes compared, -1.
+    cdef int error = 0
+    cdef int64_t i = 0, size
+    cdef LogFile *f = row_find(m.log.row, m.received, &error)
+    cdef const unsigned char *own
+    if f == NULL:
+        return mirror_refuse(m, RMQ_HA_FAILED, -error if error < 0 else EIO, m.received, 0)
+    size = min(n, m.log.position - m.received, f.start + f.size - m.received)
+    own = f.map + (m.received - f.start)
+    if memcmp(own, from_, size) != 0:
+        while own[i] == from_[i]:
+            i += 1
+        log_file_release(f)
+        return mirror_refuse(m, RMQ_HA_PARTED, 0, m.received + i, m.log.position)
+    log_file_release(f)
+    return size

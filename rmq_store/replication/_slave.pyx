@@ -1,0 +1,280 @@
+"""The slave's side of replication: one native thread follows a master (RocketMQ: DefaultHAClient).
+
+A frame has to lie where the last one ended. Where the logs differ, the thread says where, and tries again later. Before a
+connection adds anything, the last bytes that are here are asked for once more, and compared (_mirror.pyx).
+"""
+import os
+import weakref
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memmove, strncpy
+
+from rmq_store.access.core._core cimport StoreCore
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.segment._file cimport row_start
+from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
+from rmq_store.log.flush._flush cimport flush_all
+from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
+                                        rmq_ha_heard, rmq_ha_note, rmq_ha_say)
+from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FOLLOWS, STATE_REFUSED, STATE_WAITS, Mirror, mirror_publish,
+                                            mirror_refuse, mirror_take, rmq_ha_close, rmq_ha_connect, rmq_ha_get32,
+                                            rmq_ha_get64, rmq_ha_pause, rmq_ha_put64, rmq_ha_receive, rmq_ha_send,
+                                            rmq_ha_wake_new, rmq_ha_wake_signal)
+
+cdef enum:
+    HEAD = 12
+    IN_SIZE = 256 << 10
+    OVERLAP = 64 << 10          # bytes of the own log that a connection begins with, to compare
+    FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
+
+cdef int64_t MS = 1_000_000
+cdef int64_t RETRY_FIRST_MS = 100
+_slaves = weakref.WeakSet()
+
+
+cdef inline int64_t _now(Mirror *m) noexcept nogil:
+    return m.log.io.mono_ns(m.log.io.ctx)
+
+
+# ---- one connection
+
+cdef int _report(Mirror *m) noexcept nogil:
+    # What is here, and as durable as this store was asked to make it.
+    cdef unsigned char[8] out
+    cdef int64_t at = m.log.position
+    if m.received < at:
+        at = m.received         # not compared yet
+    elif m.sync_mode and flush_all(m.log) < 0:
+        return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
+    rmq_ha_put64(out, at)
+    m.reported_ns = _now(m)
+    return 0 if rmq_ha_send(m.fd, out, 8) == 0 else -1
+
+
+cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
+    # An empty log begins where the master's last file does. What other threads go by moves in an order in which none of them
+    # ever sees something to do in between.
+    cdef Log *log = m.log
+    if at % log.row.file_size != 0:
+        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, at - at % log.row.file_size)
+    rmq_mutex_lock(&m.dispatcher.round_lock)
+    rmq_publish(&log.dispatched, at)
+    rmq_publish(&log.flushed, at)
+    rmq_publish(&log.reusable, at)
+    log_lock_begin(log)
+    mirror_publish(log, at, 0)
+    log_lock_end(log)
+    rmq_mutex_unlock(&m.dispatcher.round_lock)
+    m.received = at
+    return 0
+
+
+cdef int _frame(Mirror *m) noexcept nogil:
+    # A head is whole: the frame has to lie where the last one ended.
+    cdef const unsigned char *head = m.input + m.in_from
+    cdef int64_t at = rmq_ha_get64(head)
+    cdef int64_t size = rmq_ha_get32(head + 8)
+    cdef Log *log = m.log
+    if at < 0 or size < 0 or size > FRAME_MAX:
+        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
+    if at != m.received and log.position == 0 and log.tail == NULL and m.received == 0:
+        if size == 0:           # nothing to begin with
+            m.in_from += HEAD
+            return 0
+        if _start_at(m, at) < 0:
+            return -1
+    if at != m.received:
+        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
+    if size == 0 and m.received < log.position:
+        return mirror_refuse(m, RMQ_HA_SHORT, 0, m.received, log.position)        # it has no more, and this log has
+    m.in_from += HEAD
+    m.frame_left = size
+    rmq_publish(&m.master_end, at + size)
+    if rmq_load32(&m.state) != STATE_FOLLOWS and m.received >= log.position:
+        _follows(m)
+    return 0
+
+
+cdef void _follows(Mirror *m) noexcept nogil:
+    rmq_publish32(&m.state, STATE_FOLLOWS)
+    m.last_what = -1
+    rmq_ha_say(&m.notes, RMQ_HA_FOLLOWS, 0, m.log.position, rmq_load(&m.master_end), m.peer)
+
+
+cdef int _input(Mirror *m) noexcept nogil:
+    # Everything that has come.
+    cdef int64_t n
+    while True:
+        if m.frame_left == 0:
+            if m.in_size - m.in_from < HEAD:
+                break
+            if _frame(m) < 0:
+                return -1
+            continue
+        n = min(m.frame_left, m.in_size - m.in_from)
+        if n == 0:
+            break
+        if mirror_take(m, m.input + m.in_from, n) < 0:
+            return -1
+        m.in_from += n
+        m.frame_left -= n
+        rmq_count(&m.received_bytes, n)
+    memmove(m.input, m.input + m.in_from, m.in_size - m.in_from)
+    m.in_size -= m.in_from
+    m.in_from = 0
+    return 0
+
+
+cdef int _session(Mirror *m) noexcept nogil:
+    # Until the connection ends, for whatever reason.
+    cdef int64_t now, due, got, end = m.log.position, first = row_start(m.log.row)
+    m.in_from = m.in_size = m.frame_left = m.part_size = 0
+    m.filler_left = -1
+    m.received = end
+    if end > 0 and first >= 0 and first < end:      # within the last file, so that a master which cleans has it as well
+        m.received = max(end - OVERLAP, first, (end - 1) - (end - 1) % m.log.row.file_size, 1)
+    rmq_publish(&m.master_end, -1)
+    rmq_publish32(&m.state, STATE_COMPARES)
+    m.heard_ns = _now(m)
+    if _report(m) < 0:
+        return -1
+    while rmq_load32(&m.stop) == 0:
+        now = _now(m)
+        due = m.reported_ns + m.heartbeat_ms * MS - now
+        if m.heard_ns + m.silence_ms * MS - now < due:
+            due = m.heard_ns + m.silence_ms * MS - now
+        got = rmq_ha_receive(m.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake, due // MS + 1 if due > 0 else 0)
+        if got == -ETIMEDOUT:
+            if _now(m) - m.heard_ns >= m.silence_ms * MS:
+                return mirror_refuse(m, RMQ_HA_LOST, ETIMEDOUT, m.log.position, 0)
+            if _now(m) - m.reported_ns >= m.heartbeat_ms * MS and _report(m) < 0:
+                return -1
+            continue
+        if rmq_load32(&m.stop) != 0:
+            return 0
+        if got <= 0:
+            return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, 0)
+        m.heard_ns = _now(m)
+        m.in_size += got
+        now = m.received
+        if _input(m) < 0:
+            return -1
+        if m.received != now and m.received >= m.log.position and rmq_load32(&m.state) != STATE_FOLLOWS:
+            _follows(m)
+        if m.received != now and _report(m) < 0:
+            return -1
+    return 0
+
+
+cdef void *_run(void *arg) noexcept nogil:
+    cdef Mirror *m = <Mirror *> arg
+    cdef int64_t pause = RETRY_FIRST_MS
+    cdef int rc
+    while rmq_load32(&m.stop) == 0:
+        rc = rmq_ha_connect(m.host, m.port, m.wake, m.silence_ms)
+        if rc >= 0:
+            m.fd = rc
+            _session(m)
+            if rmq_load32(&m.state) == STATE_FOLLOWS:
+                pause = RETRY_FIRST_MS
+            rmq_ha_close(m.fd)
+            m.fd = -1
+        elif rmq_load32(&m.stop) == 0:
+            mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
+        if rmq_load32(&m.state) != STATE_REFUSED:
+            rmq_publish32(&m.state, STATE_WAITS)
+        rmq_ha_pause(m.wake, pause)
+        pause = min(2 * pause, m.heartbeat_ms if m.heartbeat_ms > RETRY_FIRST_MS else RETRY_FIRST_MS)
+    return NULL
+
+
+cdef class Slave:
+    """Follows a master from the construction on, until stop(), which the store calls before it closes. Any thread."""
+
+    cdef Mirror *mirror
+    cdef readonly str master
+    cdef object __weakref__
+
+    def __init__(self, StoreCore store not None, options):
+        cdef int rc
+        cdef Mirror *m
+        store._enter()
+        self.master = options.ha_master
+        host, _, port = self.master.rpartition(":")
+        self.mirror = m = <Mirror *> calloc(1, sizeof(Mirror))
+        if m == NULL:
+            raise MemoryError("replication")
+        m.wake = -1
+        m.log, m.dispatcher = store.log, store.dispatcher
+        strncpy(m.host, host.strip("[]").encode(), 255)
+        strncpy(m.port, port.encode(), 7)
+        strncpy(m.peer, self.master.encode()[:RMQ_HA_ADDRESS - 1], RMQ_HA_ADDRESS - 1)
+        m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
+        m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
+        m.sync_mode = store.sync_mode
+        m.fd, m.last_what, m.master_end = -1, -1, -1
+        m.part_room = 64 << 10
+        m.input, m.part = <unsigned char *> malloc(IN_SIZE), <unsigned char *> malloc(m.part_room)
+        m.wake = rmq_ha_wake_new()
+        if m.input == NULL or m.part == NULL or m.wake < 0:
+            raise MemoryError("replication")
+        rc = rmq_thread_start(&m.thread, _run, m, b"rmq-ha-slave")
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), "the HA thread")
+        m.running = True
+        _slaves.add(self)
+
+    def __dealloc__(self):
+        if self.mirror != NULL:
+            with nogil:
+                _end_thread(self.mirror)
+            rmq_ha_close(self.mirror.wake)
+            free(self.mirror.input)
+            free(self.mirror.part)
+            free(self.mirror)
+
+    def stop(self):
+        """Ends the connection and the thread. Idempotent."""
+        if self.mirror != NULL:
+            with nogil:
+                _end_thread(self.mirror)
+
+    def state(self):
+        """dict: state, "waits", "compares", "follows" or "refused"; master_offset, where the master's log ends as far as is
+        known (None: it is not); received_bytes."""
+        if self.mirror == NULL:
+            return {"state": "waits", "master_offset": None, "received_bytes": 0}
+        end = rmq_load(&self.mirror.master_end)
+        return {"state": ("waits", "compares", "follows", "refused")[rmq_load32(&self.mirror.state)],
+                "master_offset": end if end >= 0 else None, "received_bytes": rmq_load(&self.mirror.received_bytes)}
+
+    def notes(self):
+        """What happened since the last call: list of (what, error, a, b, peer)."""
+        cdef rmq_ha_note note
+        found = []
+        while self.mirror != NULL and rmq_ha_heard(&self.mirror.notes, &note):
+            found.append((note.what, note.error, note.a, note.b, (<bytes> note.peer).decode()))
+        return found
+
+    def _forked(self):
+        if self.mirror != NULL:
+            rmq_ha_close(self.mirror.fd)
+            self.mirror = NULL
+
+
+cdef void _end_thread(Mirror *m) noexcept nogil:
+    rmq_publish32(&m.stop, 1)
+    if m.running:
+        rmq_ha_wake_signal(m.wake)
+        rmq_thread_join(&m.thread)
+        m.running = False
+
+
+def _in_child():
+    for slave in list(_slaves):
+        (<Slave> slave)._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

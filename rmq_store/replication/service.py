@@ -1,0 +1,152 @@
+"""What replication an open store takes part in: it serves slaves, follows a master, or neither (RocketMQ: HAService).
+
+Control plane: decides, starts, tells. The bytes are moved by native threads (_master.pyx, _slave.pyx), which leave notes that
+the control thread logs.
+"""
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmq_store.base.io._lock import StoreLock
+from rmq_store.config.load import Options
+from rmq_store.events import Event, emit
+from rmq_store.replication._master import Master
+from rmq_store.replication._slave import Slave
+
+if TYPE_CHECKING:
+    from rmq_store.access.waiting._wait import StoreWait
+
+__all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState"]
+
+NOTES_MS = 500
+
+# The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
+(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE,
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED) = range(15)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A slave that is connected to this master.
+
+    address: "ip:port" of its connection. offset: it has acknowledged every byte of the log below it, -1: nothing yet.
+    lag_bytes, lag_ms: how far, and for how long, it is behind what readers of this master may see. sent_bytes: of the log, over
+    this connection. connected_ms: how long it is connected.
+    """
+
+    address: str
+    offset: int
+    lag_bytes: int
+    lag_ms: int
+    sent_bytes: int
+    connected_ms: int
+
+
+@dataclass(frozen=True)
+class ReplicationState:
+    """The part of a store in replication.
+
+    role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
+    address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
+    master's, "follows" it, or "refused" because the logs differ; "" for a master. master_offset: where the master's log ends,
+    as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
+    """
+
+    role: str
+    address: str | None
+    master: str | None
+    state: str
+    master_offset: int | None
+    received_bytes: int
+    sent_bytes: int
+
+
+class Replication:
+    """Of one open store. Thread-safety: any."""
+
+    def __init__(self, store: "StoreWait", options: Options, services: bool) -> None:
+        """services: False where a tool opens the store. Raises OSError if the address cannot be had."""
+        self._path, self._role = store.path, options.role
+        self._lock = StoreLock(store.path, "replication")
+        self.master: Master | None = None
+        self.slave: Slave | None = None
+        if not services:
+            return
+        if options.role == "slave":
+            self.slave = Slave(store, options)
+        elif options.ha_listen is not None:
+            self.master = Master(store, options)
+            emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
+
+    def replicas(self) -> list[Replica]:
+        return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
+
+    def state(self) -> ReplicationState:
+        master, slave = self.master, self.slave
+        told: dict[str, Any] = slave.state() if slave is not None else {"state": "", "master_offset": None, "received_bytes": 0}
+        return ReplicationState(self._role, master.address if master is not None else None,
+                                slave.master if slave is not None else None, told["state"], told["master_offset"],
+                                told["received_bytes"], master.sent_bytes() if master is not None else 0)
+
+    def say(self) -> None:
+        """Logs what happened since the last call."""
+        with self._lock:
+            for side in (self.master, self.slave):
+                for what, error, a, b, peer in side.notes() if side is not None else ():
+                    _SAY[what](self._path, error, a, b, peer)
+
+    def stop(self) -> None:
+        """Ends every connection. Idempotent."""
+        for side in (self.master, self.slave):
+            if side is not None:
+                side.stop()
+        self.say()
+
+
+def _refused(reason: str) -> Callable[[str, int, int, int, str], None]:
+    def say(path: str, error: int, a: int, b: int, peer: str) -> None:
+        emit(Event.REPLICA_REFUSED, path=path, peer=peer, reason=reason % {"a": a, "b": b})
+    return say
+
+
+def _differs(reason: str) -> Callable[[str, int, int, int, str], None]:
+    def say(path: str, error: int, a: int, b: int, peer: str) -> None:
+        emit(Event.MASTER_REFUSED, path=path, peer=peer, reason=reason % {"a": a, "b": b})
+    return say
+
+
+def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
+    if error != errno.ECANCELED:
+        reason = os.strerror(error) if error else "the master closed the connection"
+        emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
+
+
+def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
+    emit(Event.REPLICATION_FAILED, path=path, peer=peer, offset=a, reason=os.strerror(error))
+
+
+_SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
+    _CAME: lambda path, error, a, b, peer: emit(Event.REPLICA_CAME, path=path, peer=peer, offset=a, max_offset=b),
+    _WENT: lambda path, error, a, b, peer: emit(Event.REPLICA_WENT, path=path, peer=peer, offset=a, max_offset=b),
+    _SILENT: _refused("it said nothing for ha_housekeeping_interval_ms; it had acknowledged offset %(a)d of %(b)d"),
+    _AHEAD: _refused("it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other "
+                     "messages; make the slave anew from a backup of this master"),
+    _BEHIND: _refused("it wants the log from offset %(a)d on, and this master has deleted what lies before %(b)d: make the "
+                      "slave anew from a backup of this master"),
+    _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
+    _FULL: _refused("%(a)d slaves are connected, which is the limit"),
+    _GONE: _refused("it is so slow that what it needs next, offset %(a)d, was deleted; this master begins at %(b)d"),
+    _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
+    _LOST: _lost,
+    _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
+                      "and make the slave anew from a backup of the master"),
+    _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
+                     "lost messages"),
+    _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the "
+                     "same on both sides"),
+    _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
+                         "%(b)d bytes)"),
+    _FAILED: _failed,
+}

@@ -1,0 +1,106 @@
+"""Puts that wait for a slave: what they return, by every way of putting."""
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.aio import AsyncMessageStore
+from rmq_store.status import PutStatus
+from tests.replication.pairs import caught_up, connected, joined, master, same_log, slave
+from tests.soon import until
+
+SYNC = {"role": "sync_master", "slave_timeout_ms": 20_000}
+
+
+def acknowledged(m: MessageStore, end: int) -> bool:
+    return any(r.offset >= end for r in m.replicas())
+
+
+@pytest.mark.parametrize("how", [{}, {"write_path": "pool"}, {"flush_mode": "sync"}])
+def test_a_put_returns_when_a_slave_has_it(tmp_path: Path, how: dict) -> None:
+    with master(tmp_path / "m", **SYNC, **how) as m, slave(tmp_path / "s", m) as s:
+        joined(m)
+        for i in range(30):
+            result = m.put("T", b"%d" % i)
+            assert result.status == PutStatus.PUT_OK
+            assert acknowledged(m, result.offset + result.size)
+            assert s.max_log_offset >= result.offset + result.size
+        many = m.put_many("T", [b"a", b"b"])
+        assert many.status == PutStatus.PUT_OK
+        assert s.max_log_offset == m.max_log_offset
+        assert m.put("T", b"durable too", wait=True).status == PutStatus.PUT_OK
+        futures = [m.put_async("T", b"%d" % i) for i in range(100)]
+        assert {f.result().status for f in futures} == {PutStatus.PUT_OK}
+        assert s.max_log_offset == m.max_log_offset
+        same_log(m, s)
+
+
+def test_no_slave(tmp_path: Path) -> None:
+    with master(tmp_path / "m", **SYNC) as m:
+        assert m.put("T", b"x").status == PutStatus.SLAVE_NOT_AVAILABLE
+        assert m.put_many("T", [b"x"]).status == PutStatus.SLAVE_NOT_AVAILABLE
+        assert m.put_async("T", b"x").result().status == PutStatus.SLAVE_NOT_AVAILABLE
+        assert m.put("T", b"x", wait=False).status == PutStatus.PUT_OK
+        assert m.put("T", b"x", properties={"WAIT": "false"}).status == PutStatus.PUT_OK
+        assert m.put("T", b"x", wait=True).status == PutStatus.SLAVE_NOT_AVAILABLE
+        assert m.max_offset("T", 0) in range(7)
+        with slave(tmp_path / "s", m) as s:
+            joined(m)
+            assert m.put("T", b"x").status == PutStatus.PUT_OK
+            caught_up(s, m)
+
+
+def test_a_slave_that_acknowledges_nothing(tmp_path: Path) -> None:
+    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=50) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        assert m.put("T", b"x").status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        future = m.put_async("T", b"x")
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        told: list[PutStatus] = []
+        m.put_async("T", b"x").add_done_callback(lambda f: told.append(f.result().status))
+        until(lambda: told == [PutStatus.FLUSH_SLAVE_TIMEOUT], 20_000)
+
+
+def test_a_slave_that_is_too_far_behind(tmp_path: Path) -> None:
+    with master(tmp_path / "m", **SYNC, ha_slave_fallbehind_max_bytes=1000) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        m.put("T", b"x" * 2000, wait=False)
+        assert m.put("T", b"x").status == PutStatus.SLAVE_NOT_AVAILABLE
+
+
+def test_close_lets_puts_out(tmp_path: Path) -> None:
+    m = master(tmp_path / "m", **SYNC)
+    with connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        future = m.put_async("T", b"x")
+        m.close()
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert peer.closed_by_peer()
+
+
+def test_tasks_wait_for_a_slave(tmp_path: Path) -> None:
+    async def run(m: MessageStore) -> None:
+        store = AsyncMessageStore(m)
+        results = await asyncio.gather(*(store.put("T", b"%d" % i) for i in range(50)))
+        assert {r.status for r in results} == {PutStatus.PUT_OK}
+        many = await store.put_many("T", [b"a", b"b"])
+        assert many.status == PutStatus.PUT_OK
+        assert acknowledged(m, m.max_log_offset)
+
+    with master(tmp_path / "m", **SYNC) as m, slave(tmp_path / "s", m):
+        joined(m)
+        asyncio.run(run(m))
+
+
+def test_a_slave_on_its_device(tmp_path: Path) -> None:
+    """With flush_mode=sync a slave acknowledges what it has flushed."""
+    with master(tmp_path / "m", **SYNC) as m, slave(tmp_path / "s", m, flush_mode="sync") as s:
+        joined(m)
+        for i in range(20):
+            result = m.put("T", b"%d" % i)
+            assert result.status == PutStatus.PUT_OK
+            assert s.stats()["flushed"] >= result.offset + result.size
