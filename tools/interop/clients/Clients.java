@@ -1,7 +1,7 @@
 // Scenarios of real clients against one name server. Each prints a line {"scenario":...,"ok":true|false,"said":"..."}.
 //   java Clients HOST:PORT SCENARIO...
 // System properties: accessKey and secretKey, with which all requests are signed; warm, how often to ask for a route before the
-// scenarios begin, until one comes: a JVM that has just begun may need longer for its first TLS handshake than a request may wait.
+// scenarios begin, until one comes: the first TLS handshake of a JVM may take longer than a request waits.
 // A scenario has topics and groups of its own, so that any number of them runs against one broker, in any order.
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
