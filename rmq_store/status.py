@@ -47,8 +47,12 @@ class PutStatus(_Status):
     FLUSH_DISK_TIMEOUT = (
         1, "The message is stored, but the device did not confirm it within flush_deadline_ms.",
         "Do not put the message again. Call flush() and wait until it returns, or check the device if this happens often.")
-    FLUSH_SLAVE_TIMEOUT = 2, "The message is stored, but a replica did not confirm it in time."
-    SLAVE_NOT_AVAILABLE = 3, "The message is stored, but no replica was available."
+    FLUSH_SLAVE_TIMEOUT = (
+        2, "The message is stored, but no slave confirmed it within slave_timeout_ms.",
+        "Do not put the message again. A slave gets it when it can; store.replicas() shows how far each slave is.")
+    SLAVE_NOT_AVAILABLE = (
+        3, "The message is stored, but no slave is connected, or every slave is too far behind.",
+        "Do not put the message again. Check the slaves: store.replicas() lists those that are connected.")
     SERVICE_NOT_AVAILABLE = (
         4, "The message is not stored: the store is closed, read-only, full or failed, or refuses this kind of message.",
         "Follow the text of the exception. After a DurabilityError, look for the message before you put it again.")

@@ -54,6 +54,8 @@ def test_it_stays_a_number_with_a_name(status):
 SHOWN_OF = {PutStatus: {
     PutStatus.PUT_OK: "tests/store/test_statuses_returned.py::test_put_ok",
     PutStatus.FLUSH_DISK_TIMEOUT: "tests/fault/test_fence.py::test_a_late_sync_is_a_status_and_the_next_one_covers_it",
+    PutStatus.FLUSH_SLAVE_TIMEOUT: "tests/replication/test_sync_master.py::test_a_slave_that_acknowledges_nothing",
+    PutStatus.SLAVE_NOT_AVAILABLE: "tests/replication/test_sync_master.py::test_no_slave",
     PutStatus.SERVICE_NOT_AVAILABLE: "tests/hooks/test_running_flags.py::refused",
     PutStatus.CREATE_MAPPED_FILE_FAILED: "tests/store/test_statuses_returned.py::test_create_mapped_file_failed",
     PutStatus.MESSAGE_ILLEGAL: "tests/store/test_statuses_returned.py::test_message_illegal",

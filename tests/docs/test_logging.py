@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGE = event_table.PAGE.read_text()
 # Who logs by another way than emit(), and why; the page names them.
 OTHERS = {
-    "access/waiting/listeners.py": "a traceback", "access/writer/_future.pyx": "a traceback",
+    "access/waiting/listeners.py": "a traceback", "access/writer/callbacks.py": "a traceback",
     "upkeep/doctor/advice.py": "it listens",
     "cli/stat.py": "it sets the level", "cli/main.py": "its handler", "pytest_plugin.py": "it listens", "events.py": "emit()",
 }
@@ -52,7 +52,7 @@ def test_every_logger_is_named():
     spoken = {path.relative_to(ROOT / "rmq_store").as_posix() for pattern in ("*.py", "*.pyx")
               for path in (ROOT / "rmq_store").rglob(pattern) if "getLogger(" in path.read_text()}
     assert {name for name in spoken if not name.startswith(("spark/", "broker/", "network/", "remoting/"))} == set(OTHERS)
-    for file in ("access/waiting/listeners.py", "access/writer/_future.pyx"):
+    for file in ("access/waiting/listeners.py", "access/writer/callbacks.py"):
         source = (ROOT / "rmq_store" / file).read_text()
         name, text = re.search(r'getLogger\("([\w.]+)"\)\.exception\("(.*?)"\)', source).groups()
         assert f"`{text}`" in PAGE and f"`{name}`" in section("Lines that are not events")
