@@ -454,8 +454,7 @@ cdef class StoreGet(StoreLook):
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
         result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset
         result.unreadable, result.total_bytes = r.unreadable, r.found_bytes
-        result.disk_messages, result.disk_bytes = r.disk_count, r.disk_bytes
-        result.passed_disk_bytes = r.passed_disk_bytes
+        result.disk_messages, result.disk_bytes, result.passed_disk_bytes = r.disk_count, r.disk_bytes, r.passed_disk_bytes
         if r.status == OFFSET_TOO_SMALL:
             _take_older(self, result, topic, queue_id, &r, wanted)
         return result
