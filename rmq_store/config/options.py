@@ -158,8 +158,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("commitlog_paths_readonly", "paths", "", "Directories of the commit log that get no new files. The files in them "
            "stay part of the log: they are read, written to their end if the log ends there, and cleaned.",
            upstream={"readOnlyCommitLogStorePaths": None}),
-    _bool("commitlog_loss_accepted", False, "Open a store over several directories for writing although the newest files of "
-          "its log are missing. The queue entries that point to these files are cut off."),
+    _bool("commitlog_loss_accepted", False, "Open a store for writing although the newest files of its log, or all of them, "
+          "are missing. The queue entries that point to these files are cut off."),
     _path("consumequeue_path", "Directory of the consume queues."),
     _path("index_path", "Directory of the index files."),
     _int("segment_size_bytes", GIB, "bytes", 4 * KIB, INT_MAX, "Size of a commit-log file. If this option is not given, an "
@@ -298,8 +298,8 @@ OPTIONS: tuple[Option, ...] = (
          "registered.", "filterDataCleanTimeSpan"),
 
     _int("cold_read_bytes_max", None, "bytes", 1, 1 << 50, "How many bytes of older messages (see `memory_ratio_pct`) the "
-         "consumer of one group gets in a second. A read may exceed it, and the group's next reads of older messages then wait "
-         "longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
+         "consumer of one group reads in a second, with those that its SQL92 filter leaves out. A read may exceed it, and the "
+         "group's next reads of older messages then wait longer. Recent messages do not wait.", change=_LIVE, none="no limit"),
     _bool("recover_concurrently", True, "An open examines and mends the queues of a store with more than 500 queues in several "
           "threads.", "recoverConcurrently", group=_SPEED),
     _int("recover_thread_pool_nums", 8, "threads", 1, 1024, "How many threads recover_concurrently uses at most. A number "

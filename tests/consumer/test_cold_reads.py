@@ -88,3 +88,27 @@ def test_what_was_given_back_waits_too_and_is_not_lost(store):
         assert store.offsets.query("G", "T", 0) == 5
         del batch, again
 
+
+def test_what_a_filter_reads_and_leaves_out_counts(store):
+    got = store.get("T", 0, 0, sql="a IS NOT NULL")
+    assert len(got) == got.disk_bytes == 0 and got.passed_disk_bytes == store.max_log_offset > 6000
+    assert store.get("T", 0, 0, tags="none").passed_disk_bytes == 0     # the entries tell
+    store.put("T", b"rare", properties={"a": "1"})
+    assert store.wait_dispatched(30)
+    store.reconfigure(filter_bytes_max=60)          # three entries a read
+    with store.consumer("G", "T", sql="a IS NOT NULL") as c:
+        c._cold = ColdReads(lambda: store.options.cold_read_bytes_max, clock := Clock())
+        polls = 0
+        while (batch := c.poll(3)) is None:
+            assert c.poll(3) is None
+            clock.now += 1
+            polls += 1
+        assert [bytes(m.body) for m in batch] == [b"rare"] and 3 < polls < 20
+        batch.ack()
+
+
+def test_recent_messages_that_a_filter_leaves_out_do_not_count(tmp_path):
+    with MessageStore.open(tmp_path / "s", cold_read_bytes_max=1000, **SMALL) as s:
+        s.put_many("T", [b"x" * 500] * 12)
+        assert s.wait_dispatched(30)
+        assert s.get("T", 0, 0, sql="a = '1'").passed_disk_bytes == 0

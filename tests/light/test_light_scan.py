@@ -48,7 +48,7 @@ def test_scan_of_a_topic_is_what_the_log_has(tmp_path):
 def test_export_and_copy_name_the_topic_that_has_the_messages(root, tmp_path):
     for call in (lambda: export_lines(root, io.BytesIO(), topics=["%LMQ%a"]),
                  lambda: copy_messages(root, tmp_path / "copy", topics=["T", "%LMQ%a"])):
-        with pytest.raises(ConfigError, match="'%LMQ%a' is a light queue, .* as 'T'"):
+        with pytest.raises(ConfigError, match=r"'%LMQ%a' is a light queue, .* as 'T'"):
             call()
     assert not (tmp_path / "copy").exists()
     assert export_lines(root, io.BytesIO(), topics=["T"]).messages == 4

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 from rmq_store.access.reader._look cimport record_next
 from rmq_store.access.reader._message cimport Message
 from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, Found, GetRequest, request_coded, request_full,
-                                               request_passes, request_unmatched)
+                                               request_passed, request_passes, request_unmatched)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      inner_in_place)
@@ -58,6 +58,7 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
                     r.status = MESSAGE_WAS_REMOVING
                 continue
             if r.filter != NULL and not r.unwraps and not request_passes(r, &slot.view):
+                request_passed(r, physical, size)
                 request_unmatched(r)
                 continue
             slot.file = f

@@ -12,7 +12,7 @@ from rmq_store.access.reader._batches cimport scan_batches, unwrapped
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, record_next
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
-from rmq_store.access.reader._request cimport request_coded, request_full, request_passes, request_unmatched
+from rmq_store.access.reader._request cimport request_coded, request_full, request_passed, request_passes, request_unmatched
 from rmq_store.filter._bitmap cimport FilterSet, FilterTable, GroupBits, GroupFilter, bits_missed
 from rmq_store.filter._program cimport SqlFilter, chosen_filter
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
@@ -47,7 +47,8 @@ cdef class GetResult:
     RocketMQ: GetMessageResult. The messages are views: as long as a view lives, it stays valid and its file stays mapped, also
     after the store was closed. Pickled and deep-copied messages have their own memory. disk_messages and disk_bytes count the
     messages that lie further from the end of the log than memory_ratio_pct of the memory. RocketMQ assumes that these are read
-    from the device (checkInDiskByCommitOffset); the page cache may still hold them.
+    from the device (checkInDiskByCommitOffset); the page cache may still hold them. passed_disk_bytes: bytes of such messages
+    that the SQL92 filter read and left out.
     """
 
     cdef readonly int64_t next_offset
@@ -56,6 +57,7 @@ cdef class GetResult:
     cdef readonly int64_t total_bytes
     cdef readonly int64_t disk_messages
     cdef readonly int64_t disk_bytes
+    cdef readonly int64_t passed_disk_bytes
     cdef readonly int64_t unreadable
     cdef readonly list messages
     cdef int code
@@ -207,6 +209,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
                 scanned += 1
                 continue
             if r.filter != NULL and not request_passes(r, &slot.view):
+                request_passed(r, physical, size)
                 request_unmatched(r)
                 skip_below = -1
                 scanned += 1
@@ -232,7 +235,7 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
     r.found_count = 0
     r.found_bytes = 0
     r.unreadable = 0
-    r.bit_map_skips = 0
+    r.bit_map_skips = r.passed_disk_bytes = 0
     r.error, r.next_offset = 0, r.offset
     r.batched = q != NULL and queue_batched(q)
     if _bounds_met(r, q, &at):
@@ -266,6 +269,7 @@ cdef void get_count_disk(GetRequest *r) noexcept nogil:
 cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const GetRequest *r, set wanted) except -1:
     # The log has no more of the queue there: its compaction log may. That has no tags code of its own to look at first.
     cdef Message m
+    cdef int64_t read = 0
     cdef object older = getattr(self, "_older", None)      # of the class that has the services
     if older is None:
         return 0
@@ -275,12 +279,15 @@ cdef int _take_older(StoreGet self, GetResult result, topic, queue_id, const Get
         return 0
     messages, result.next_offset, first, result.unreadable = found
     result.min_offset = min(<int64_t> first, r.min_offset)
+    for m in messages:
+        read += m.v.size
     result.messages = [m for m in messages if (wanted is None or m.tags in wanted)
                        and (r.filter == NULL or request_passes(r, &(<Message> m).v))]
     result.code = FOUND if result.messages else NO_MATCHED_MESSAGE
     for m in result.messages:
         result.total_bytes += m.v.size
     result.disk_messages, result.disk_bytes = len(result.messages), result.total_bytes
+    result.passed_disk_bytes = read - result.total_bytes
     if result.messages:
         self.gets_missed -= 1
         self.gets_found += 1
@@ -447,7 +454,7 @@ cdef class StoreGet(StoreLook):
             result.code = NO_MATCHED_MESSAGE        # equal hash codes, other names
         result.next_offset, result.min_offset, result.max_offset = r.next_offset, r.min_offset, r.max_offset
         result.unreadable, result.total_bytes = r.unreadable, r.found_bytes
-        result.disk_messages, result.disk_bytes = r.disk_count, r.disk_bytes
+        result.disk_messages, result.disk_bytes, result.passed_disk_bytes = r.disk_count, r.disk_bytes, r.passed_disk_bytes
         if r.status == OFFSET_TOO_SMALL:
             _take_older(self, result, topic, queue_id, &r, wanted)
         return result

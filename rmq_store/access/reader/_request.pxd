@@ -38,6 +38,7 @@ cdef struct GetRequest:
     int64_t log_end         # where something was found: of the log, as the get met it
     int64_t disk_count      # of what was found, what is not recent (memory_bytes): RocketMQ's guess that the device has it
     int64_t disk_bytes
+    int64_t passed_disk_bytes   # of what is not recent: what the filter had to read, and left out
     int64_t bit_map_skips   # entries whose bit map said that their message does not fulfil the filter
     int64_t next_offset
     int64_t min_offset
@@ -86,6 +87,12 @@ cdef inline bint request_coded(const GetRequest *r, int64_t code) noexcept nogil
 cdef inline bint request_passes(const GetRequest *r, const RecordView *v) noexcept nogil:
     # Of a request with a filter of the properties.
     return filter_evaluate(r.filter, v.properties, v.properties_size) == FILTER_TRUE
+
+
+cdef inline void request_passed(GetRequest *r, int64_t physical, int64_t size) noexcept nogil:
+    # The filter read this record, and left it out.
+    if physical < r.log_end - r.memory_bytes:
+        r.passed_disk_bytes += size
 
 
 cdef inline void request_unmatched(GetRequest *r) noexcept nogil:

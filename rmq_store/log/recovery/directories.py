@@ -34,7 +34,7 @@ def look_for_directories(places: Places, readonly: bool, follow: bool = False, a
         raise ConfigError(f"commitlog_paths_readonly has every directory of the log ({', '.join(places.commitlogs)}), which "
                           "leaves none for new files: give another one as commitlog_path")
     if not places.several:
-        if not readonly and not accepted and not os.path.isdir(places.commitlog) and _was_used(places):
+        if not readonly and not accepted and _is_gone(places.commitlog) and _was_used(places):
             error = LogDirectoryMissing(places.commitlog, None, "the directory of the commit log, because the store has a "
                                         "checkpoint or queues", "none")
             error.cure = "nothing was changed: " + _ACCEPT_ONE
@@ -56,6 +56,17 @@ def _is_new(places: Places) -> bool:
     files has some."""
     return (not places.missing_links() and not os.path.exists(places.checkpoint) and not os.path.isdir(places.consumequeue)
             and not places.log_files() and all(os.path.isdir(path) for path in places.commitlogs if path not in places.growing))
+
+
+def _is_gone(path: str) -> bool:
+    """Where this process may not look is another matter, with an error of its own."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _was_used(places: Places) -> bool:

@@ -65,7 +65,7 @@ class Block:
 
 def parts_of(places: Places, options: Options) -> list[LogPart]:
     """The files of a log that hold something, oldest first, without those that are made ahead. Raises StoreRefusesToLoad for a
-    file of another length, for a gap and a missing end: a listing beside a writer may show such things once, but not twice the same."""
+    file of another length, a gap and a missing end: a listing beside a writer may show such things once, but not twice."""
     size, said = options.segment_size_bytes, ""
     look_for_directories(places, False)
     times = checkpoint.read(ControlFiles(IoTable()), places.checkpoint)     # before the files: it is never ahead of them

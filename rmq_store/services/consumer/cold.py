@@ -19,7 +19,7 @@ class ColdReads:
         self._at = 0.0
 
     def took(self, count: int) -> bool:
-        """Counts the bytes of old messages that a read returned. Returns whether there were any."""
+        """Counts the bytes of old messages that a read returned, or its filter left out. Returns whether there were any."""
         if count > 0 and (left := self._now()) is not None:
             self._left = left - count
         return count > 0

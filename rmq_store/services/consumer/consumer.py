@@ -336,7 +336,7 @@ class Consumer:
                 if batch is not None:
                     return batch, False
                 self._commit(queue)         # what the filter left out is done
-                if end <= begin:
+                if end <= begin or (queue.cold and self._cold.spent()):
                     break
                 if scan_max is not None:
                     passed += end - begin
@@ -356,8 +356,8 @@ class Consumer:
         result = self._store.get(queue.topic, queue.queue_id, begin, count, self.tags, sql=sql, _scan_max=scan_max)
         took = time.perf_counter_ns() - begun
         end = result.next_offset if limit is None else min(result.next_offset, limit)
+        queue.cold = self._cold.took(result.disk_bytes + result.passed_disk_bytes)
         if result.status == GetStatus.FOUND:
-            queue.cold = self._cold.took(result.disk_bytes)
             messages = list(result)
             last = messages[-1]
             queue.counts.got(queue.queue_id, took, result, self._store.max_log_offset - last.offset - last.size,

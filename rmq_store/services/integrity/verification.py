@@ -137,8 +137,7 @@ class Verification:
         yield from self._open_log()
         yield from self._load_queues()
         yield from () if self.starts or self.live else missing_log(self.places, self.files, self.clean, self._queued_end())
-        if self.options.index_enabled:
-            yield from self._load_index()
+        yield from self._load_index() if self.options.index_enabled else ()
 
     def _finding(self, kind: str, path: str, **more: Any) -> Finding:
         return Finding(kind, SEVERITY[kind], path, **more)
@@ -360,7 +359,8 @@ class Verification:
             finally:
                 self.files.close(fd)
 
-        start = int(os.path.basename(self._log_path(offset)))
+        path = self._log_path(offset)
+        start = int(os.path.basename(path))
         return other_version(read, offset, start + self.options.segment_size_bytes)
 
     def _beyond(self, offset: int) -> bool:
