@@ -7,8 +7,11 @@ import argparse
 from rmq_store.cli.common import NAME, open_store, store_arguments
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
+from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError
 from rmq_store.services.transaction.service import PendingTransaction
+from rmq_store.services.transaction.table import PENDING
+from rmq_store.services.transaction.transaction import Transaction
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,17 @@ def _show(out: Output, row: PendingTransaction) -> None:
                  f"{row.checks} times, half message at offset {row.offset}")
 
 
+def _refuse_lost_lights(commits: list[Transaction], options: Options) -> None:
+    """Once it is committed without them, a message never reaches its light queues."""
+    if options.enable_lmq and options.enable_multi_dispatch:
+        return
+    for transaction in commits:
+        if transaction.state == PENDING and "INNER_MULTI_DISPATCH" in transaction.message.properties:
+            raise ConfigError(f"{transaction.id} names light queues (INNER_MULTI_DISPATCH), and without enable_lmq and "
+                              "enable_multi_dispatch the commit would leave them out: give -o enable_lmq=true -o "
+                              "enable_multi_dispatch=true")
+
+
 def _decide(args: argparse.Namespace, out: Output) -> int:
     if args.group is not None:
         raise ConfigError("--group is for the list: name the transactions to decide by their ids")
@@ -49,6 +63,7 @@ def _decide(args: argparse.Namespace, out: Output) -> int:
     with open_store(args) as store:
         # All ids are looked up before the first decision.
         decided = [(store.transaction_by_id(id), id in args.commit) for id in (*args.commit, *args.rollback)]
+        _refuse_lost_lights([transaction for transaction, commit in decided if commit], store.options)
         for transaction, commit in decided:
             if commit:
                 transaction.commit()

@@ -171,7 +171,7 @@ def test_what_cannot_be_committed_is_refused_at_once(tmp_path):
         assert store.transactions() == [] and store.max_log_offset == 0
         once = store.prepare("T", b"", group="P", properties={"UNIQ_KEY": "U"})
         with pytest.raises(errors.MessageIllegal, match="is pending"):
-            store.prepare("T", b"", group="P", properties=b"UNIQ_KEY\x01U\x02")
+            store.prepare("T", b"other", group="P", properties=b"UNIQ_KEY\x01U\x02")
         once.commit()
         again = store.prepare("T", b"", group="P", properties={"UNIQ_KEY": "U"})
         again.rollback()
@@ -303,3 +303,50 @@ def test_a_second_decision_waits_where_the_first_did_not(tmp_path, decide):
         getattr(transaction, decide)(wait=False)
         getattr(transaction, decide)(wait=True)
         assert store.stats()["flushed"] >= end
+
+
+LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True, "lmq_count_max": 5, "segment_size_bytes": 1 << 20,
+         "index_slots": 100, "index_entries_max": 1000}
+
+
+@pytest.mark.parametrize(("properties", "error"), [
+    ({"INNER_MULTI_DISPATCH": "queue1"}, errors.MessageIllegal),
+    ({"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%a"}, errors.MessageIllegal),
+    ({"INNER_MULTI_DISPATCH": ",".join(f"%LMQ%{i}" for i in range(6))}, errors.LmqConsumeQueueNumExceeded),
+    ({"INNER_MULTI_DISPATCH": "%LMQ%a", "x": "y" * 32480}, errors.PropertiesSizeExceeded)])
+def test_light_queues_that_no_commit_could_store_are_refused_at_once(tmp_path, properties, error):
+    with MessageStore.open(tmp_path, **LIGHT) as store:
+        with pytest.raises(error):
+            store.prepare("T", b"1", group="P", properties=properties)
+        assert store.transactions() == [] and store.stats()["wrote"] == 0
+        largest = store.prepare("T", b"2", group="P", properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "x": "y" * 32400})
+        assert largest.commit().status.stored and store.wait_dispatched(30)
+        assert [bytes(m.body) for m in store.get("%LMQ%a", 0, 0)] == [b"2"]
+
+
+def test_a_producer_that_sends_again_gets_the_transaction_that_it_has(tmp_path):
+    with MessageStore.open(tmp_path, segment_size_bytes=1 << 20, index_slots=100, index_entries_max=1000) as store:
+        key = {"UNIQ_KEY": "K"}
+        first = store.prepare("T", b"1", group="P", properties=key)
+        again = store.prepare("T", b"1", group="P", properties=key, queue_id=1, wait=True)
+        assert again.offset == first.offset and len(store.transactions()) == 1
+        for topic, body, group in (("T", b"2", "P"), ("U", b"1", "P"), ("T", b"1", "Q")):
+            with pytest.raises(errors.MessageIllegal, match="another transaction of that id is pending"):
+                store.prepare(topic, body, group=group, properties=key)
+        again.commit()
+        assert first.state == "committed"
+
+
+def test_of_what_is_decided_no_message_behind_its_end_is_read(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path, segment_size_bytes=1 << 20, index_slots=100, index_entries_max=1000,
+                           compat="4.9") as store:
+        decided = [store.prepare("T", b"1", group="P") for _ in range(2)]
+        names = [transaction.id for transaction in decided]
+        decided[0].commit()
+        decided[1].rollback()
+        store.put_many("T", [b"x"] * 2000)
+        assert store.wait_dispatched(30)
+        read, get = [], store.get
+        monkeypatch.setattr(store, "get", lambda *place: read.append(place) or get(*place))
+        assert [store.transaction_by_id(name).state for name in names] == ["committed", "rolled back"]
+        assert sum(place[0] == "T" for place in read) <= 4

@@ -13,7 +13,7 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, arguments_method, ar
                                                  without_crc)
 from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
-from rmq_store.access.writer._light cimport LightPut, LightQueues, light_append
+from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._mixed cimport Mixed, MixedTurn
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
                                            place_locked, wants_of)
@@ -36,6 +36,7 @@ cdef enum:
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK
 cdef object _ZERO = 0
+cdef int LIGHT_ROOM = len(b"INNER_MULTI_QUEUE_OFFSET") + 2      # with its separators
 cdef bytes _LIGHT = b"INNER_MULTI_DISPATCH\x01"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 cdef tuple _ASKED = ("topic", "queue_id", "tags", "keys", "properties", "flag", "sys_flag", "born_timestamp", "born_host",
@@ -207,6 +208,15 @@ cdef bint _bodies_only(list messages) noexcept:
 
 cdef class StorePutMany(StorePut):
     """The writing half of a store, for many messages."""
+
+    def _light_room(self, str topic, bytes properties):
+        """How many bytes a put of these properties adds for its light queues. Raises what that put would raise for them."""
+        cdef list names = self.lights._wanted(topic, None, properties) if self.lights.on else None
+        if not names:
+            return 0
+        self._enter()
+        self.lights._refuse_many(self.queues, names)
+        return LIGHT_ROOM + NUMBER_SIZE_MAX * len(names)
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,
                  born_timestamp=None, born_host=None, deliver_at=None, delay=None, light_queues=None, wait=None):

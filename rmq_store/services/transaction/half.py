@@ -64,14 +64,20 @@ def half_record(topic: str, body: Any, group: str, unique: str, limits: Limits, 
         found[TRANSACTION_ID] = found["UNIQ_KEY"]
     found |= {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encoded_as_a_broker(found, compat)
-    if len(encoded) + CHECK_ROOM > PROPERTIES_SIZE_MAX:
-        raise PropertiesSizeExceeded(exceeds("size of the encoded properties of a transaction", f"{len(encoded)} bytes",
-                                             PROPERTIES_SIZE_MAX - CHECK_ROOM, "put what is long into the body"))
+    check_room(encoded, 0)
     size = memoryview(body).nbytes + len(topic.encode()) + len(encoded) + _ROUGH_MAX if isinstance(
         body, bytes | bytearray | memoryview) else 0
     if size > limits.record_bytes:
         raise MessageIllegal(exceeds("record size", f"about {size} bytes", limits.record_bytes, "shorten body or properties"))
     return {"topic": HALF_TOPIC, "body": body, "queue_id": 0, "properties": encoded}
+
+
+def check_room(encoded: bytes, light: int) -> None:
+    """For what a check, or a commit with `light` bytes for light queues, adds. Raises PropertiesSizeExceeded."""
+    most = PROPERTIES_SIZE_MAX - CHECK_ROOM - light
+    if len(encoded) > most:
+        raise PropertiesSizeExceeded(exceeds("size of the encoded properties of a transaction", f"{len(encoded)} bytes", most,
+                                             "put what is long into the body"))
 
 
 def _check_target(topic: object, queue_id: object, group: object, limits: Limits) -> None:

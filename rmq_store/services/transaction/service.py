@@ -40,6 +40,7 @@ from rmq_store.services.transaction.table import (
     Half,
     Table,
     committed_among,
+    settled_at,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Transactions:
         self._loaded: Table | None = None
         self._unwritten: list[int] = []     # half queue offsets that are decided, and no op message says so yet
         self._again: list[int] = []         # those of older half messages of open transactions, behind one that is pending
+        self._preparing: set[str] = set()   # ids
         self._odd = 0
 
     # ---- preparing
@@ -99,11 +101,31 @@ class Transactions:
                                 min(options.message_size_max_bytes + 65536, options.segment_size_bytes - 8))
         record = records.half_record(topic, body, group, self._ids.create(), limits, queue_id=queue_id, tags=tags, keys=keys,
                                      properties=properties)
+        records.check_room(record["properties"], store._light_room(topic, record["properties"]))
         found = decode_properties(record["properties"])
+        unique = found["UNIQ_KEY"]
         with self._lock:
-            other = self._table(store).by_id.get(found["UNIQ_KEY"])
+            other = self._table(store).by_id.get(unique)
+            if unique in self._preparing:
+                raise MessageIllegal(f"UNIQ_KEY is {unique!r}: another call prepares a transaction of that id: try again")
+            self._preparing.add(unique)
+        try:
             if other is not None and other.state == PENDING:
-                raise MessageIllegal(f"UNIQ_KEY is {found['UNIQ_KEY']!r}: a transaction of that id is pending, decide it first")
+                return self._prepared_before(store, other, topic, group, body, wait)
+            return self._prepare(store, record, found, wait, fields)
+        finally:
+            self._preparing.discard(unique)
+
+    def _prepared_before(self, store: "StoreWait", half: Half, topic: str, group: str, body: Any, wait: bool | None) -> Half:
+        """A producer whose answer came too late sends its half message again: it gets the transaction that it has."""
+        if ((half.topic, half.group) == (topic, group) and isinstance(body, bytes | bytearray | memoryview)
+                and bytes(self._half_message(store, half).body) == bytes(body)):
+            self._await_device(store, wait)
+            return half
+        raise MessageIllegal(f"UNIQ_KEY is {half.unique!r}: another transaction of that id is pending, decide it first")
+
+    def _prepare(self, store: "StoreWait", record: dict[str, Any], found: Mapping[str, str], wait: bool | None,
+                 fields: dict[str, Any]) -> Half:
         if isinstance(fields.get("sys_flag"), int):     # as a broker: a half message with the bits would get no queue entry
             fields["sys_flag"] &= ~FLAG_TRANSACTION
         result = store.put(**record, **fields, wait=wait)
@@ -223,8 +245,9 @@ class Transactions:
         for waiting, are_again in ((again, True), (offsets, False)):
             for old in (not last_is_old, last_is_old):
                 form: Compat = "4.9" if old else options.compat
+                here = [offset for offset in waiting if (offset in table.old) == old]
                 bodies += [_OpBody(text, settled, are_again) for text, settled in records.op_bodies(
-                    [offset for offset in waiting if (offset in table.old) == old], form, options.transaction_op_size_max_bytes)]
+                    here, form, options.transaction_op_size_max_bytes)]
         return bodies
 
     # ---- what a check does with one
@@ -310,7 +333,7 @@ class Transactions:
             if known is not None and known.unique == half.unique:
                 return known
         half.came(message.queue_offset, message.offset, number_of(message.properties.get(CHECKS)) or 0, message.store_timestamp)
-        found = committed_among(store, [half])
+        found = committed_among(store, [half], settled_at(store, message))
         half.state, half.result = (COMMITTED, found[half]) if found else (ROLLED_BACK, None)
         if not found and store.message_by_unique_key(records.GIVEN_UP_TOPIC, half.id) is not None:
             half.state = GIVEN_UP

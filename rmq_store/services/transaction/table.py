@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of"]
+__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of",
+           "settled_at"]
 
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
@@ -255,8 +256,17 @@ def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> It
         begin = result.next_offset
 
 
-def committed_among(store: "StoreWait", halves: Iterable[Half]) -> dict[Half, "Message"]:
-    """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on."""
+def settled_at(store: "StoreWait", half: "Message") -> int | None:
+    """Log offset of the op message that settles this half message. A commit's record is in front of it. None: there is none."""
+    for op in messages_of(store, OP_TOPIC, 0, _first_behind(store, OP_TOPIC, 0, half.offset)):
+        if PUT_AGAIN not in op.properties and half.queue_offset in op_offsets(op):
+            return op.offset
+    return None
+
+
+def committed_among(store: "StoreWait", halves: Iterable[Half], end: int | None = None) -> dict[Half, "Message"]:
+    """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on, up to
+    log offset `end`."""
     wanted: dict[tuple[str, int], list[Half]] = {}
     for half in halves:
         wanted.setdefault((half.topic, half.queue_id), []).append(half)
@@ -265,6 +275,8 @@ def committed_among(store: "StoreWait", halves: Iterable[Half]) -> dict[Half, "M
         by_place = {offset: half for half in here for _, offset in half.places}
         by_origin = {half.origin: half for half in here}
         for message in messages_of(store, topic, queue_id, _first_behind(store, topic, queue_id, min(by_place))):
+            if end is not None and message.offset > end:
+                break
             if message.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
                 continue
             origin = number_of(message.properties.get(ORIGIN))      # of a half message that a check put again
