@@ -86,7 +86,7 @@ def test_a_readonly_open_says_that_the_log_is_short(tmp_path, caplog):
         max((root / "commitlog").iterdir()).unlink()
     max((root / "commitlog").iterdir()).unlink()
     with MessageStore.open(root, readonly=True, **SIZES):
-        assert "LOG_SHORT" in {getattr(r, "event", "") for r in caplog.records}
+        assert "LOG_FILES_MISSING" in {getattr(r, "event", "") for r in caplog.records}
 
 
 @pytest.mark.parametrize("name", ["opened.opening.load_names", "opened.opening.load_queues", "queues.index.loader._names"])
