@@ -48,7 +48,7 @@ def _refuse_lost_lights(commits: list[Transaction], options: Options) -> None:
     if options.enable_lmq and options.enable_multi_dispatch:
         return
     for transaction in commits:
-        if transaction.state == PENDING and "INNER_MULTI_DISPATCH" in transaction.message.properties:
+        if transaction.state == PENDING and "%LMQ%" in transaction.message.properties.get("INNER_MULTI_DISPATCH", ""):
             raise ConfigError(f"{transaction.id} names light queues (INNER_MULTI_DISPATCH), and without enable_lmq and "
                               "enable_multi_dispatch the commit would leave them out: give -o enable_lmq=true -o "
                               "enable_multi_dispatch=true")
