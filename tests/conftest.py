@@ -37,8 +37,8 @@ LONG = ("interop", "power", "fuzz", "native", "trace", "pytest_plugin", "regress
 
 @pytest.hookimpl(tryfirst=True)     # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder). A worker takes a whole file
-    (--dist loadgroup), and one of them all files of `interop`: they share three JVMs. In CI, see thinned.py."""
+    """The long rooms first, of all others the order stays (pytest-xdist: with --no-loadscope-reorder). A worker takes a whole
+    file (--dist loadgroup), and one of them all files of `interop`: they share three JVMs. In CI, see thinned.py."""
     if os.environ.get("CI"):
         gone = thin(items)
         if gone:

@@ -168,7 +168,6 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
 
 cdef inline bint _magic(const unsigned char *at) noexcept nogil:
     # record_parse needs more than these bytes.
-    cdef RecordView v
     cdef unsigned int magic = <unsigned int> rmq_ha_get32(at + 4)
     return magic == 0xDAA320A7u or magic == 0xDAA320ABu
 

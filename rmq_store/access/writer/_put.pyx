@@ -181,7 +181,7 @@ cdef class StorePut(StoreCore):
         a.prepared_transaction_offset = 0
         if prepared_transaction_offset is not _ZERO:
             a.prepared_transaction_offset = integer_of(prepared_transaction_offset, "prepared_transaction_offset", 0,
-                                                     0x7FFFFFFFFFFFFFFF)
+                                                       0x7FFFFFFFFFFFFFFF)
         a.born_timestamp = 0
         if born_timestamp is not None:
             a.born_timestamp = integer_of(born_timestamp, "born_timestamp", 0, 0x7FFFFFFFFFFFFFFF)

@@ -363,7 +363,7 @@ class Positions:
         file = ConfigFile(files, root, "position-checkpoint")
         file.directory = os.path.join(root, DIRECTORY)
         file.path = os.path.join(file.directory, file.name)
-        return cls(file)
+        return cls(file, {})
 
     @classmethod
     def begin(cls, files: ControlFiles, root: str) -> tuple["Positions", list[str]]:
