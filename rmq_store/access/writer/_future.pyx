@@ -131,7 +131,7 @@ cdef class PutFuture:
             with nogil:
                 if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
                     flush_wait(s.log, self._end, slice_ns)
-                else:
+                elif self._wants & WAIT_REPLICA:
                     s.replicas.wait(s.replicas.of, self._end, slice_ns)
             s.calls -= 1
             left -= slice_ns
