@@ -39,10 +39,12 @@ static void begin(replica *r, int64_t at, int64_t end) {
     }
 }
 
-/* What a slave reports after its first word was given to it before: nobody acknowledges what was not sent. */
+/* What a slave reports after its first word was given to it before: nobody acknowledges what was not sent. Of a frame that is
+ * partly on its way a slave may have stored the first records. */
 static void acknowledge(replica *r, int64_t at) {
-    if (at < 0 || (at > r->next && at > r->acked)) {
-        replica_fail(r, RMQ_HA_BAD, at, r->next);
+    int64_t sent = r->next + (r->frame_size >= 0 && r->frame_sent > HEAD ? r->frame_sent - HEAD : 0);
+    if (at < 0 || (at > sent && at > r->acked)) {
+        replica_fail(r, RMQ_HA_BAD, at, sent);
     } else if (at > r->acked) {
         rmq_mutex_lock(&r->ha->lock);
         r->acked = at;
