@@ -165,8 +165,10 @@ static void *run(void *arg) {
         ha->now = mono_ns();
         for (int i = 0; i < n; i++) handle(ha, &events[i]);
         if (ha->accept_at && ha->now >= ha->accept_at) watch_listener(ha, 1);
+        int first = ha->turn++ % RMQ_HA_SLAVES;     /* with limits.rate they share one budget: each comes first once */
         for (int i = 0; i < RMQ_HA_SLAVES; i++) {
-            if (ha->all[i] != NULL) settle(ha, ha->all[i]);
+            replica *r = ha->all[(first + i) % RMQ_HA_SLAVES];
+            if (r != NULL) settle(ha, r);
         }
     }
     return NULL;
@@ -271,7 +273,7 @@ int rmq_ha_usable(rmq_ha *ha, int64_t end) {
     int usable = 0;
     rmq_mutex_lock(&ha->lock);
     for (int i = 0; i < RMQ_HA_SLAVES && !usable; i++) {
-        usable = ha->all[i] != NULL && ha->all[i]->acked >= 0 && end - ha->acked < ha->limits.behind_bytes;
+        usable = ha->all[i] != NULL && ha->all[i]->acked >= 0 && end - ha->all[i]->acked < ha->limits.behind_bytes;
     }
     rmq_mutex_unlock(&ha->lock);
     return usable;

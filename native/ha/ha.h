@@ -35,6 +35,7 @@ struct rmq_ha {
     int64_t now, accept_at;     /* accept_at: until then none is taken; 0: they are */
     int64_t budget, budget_ns;  /* bytes that may go now, with limits.rate */
     int64_t sent;
+    unsigned turn;
     replica *all[RMQ_HA_SLAVES];
     int fds[RMQ_HA_SLAVES];     /* for children of fork */
     rmq_mutex lock;             /* of the replicas, for those who look */

@@ -58,8 +58,10 @@ static void report(replica *r, int64_t at) {
         acknowledge(r, at);
     } else if (at < 0) {
         replica_fail(r, RMQ_HA_BAD, at, 0);
-    } else {
+    } else {        /* nothing was compared yet: this word says where to begin, and acknowledges nothing */
         begin(r, at, ha->log.end(ha->log.ctx));
+        if (!r->dead) replica_look(r);
+        return;
     }
     if (r->dead) return;
     replica_look(r);
@@ -214,8 +216,9 @@ void replica_pump(replica *r) {
         if (most <= 0) break;
         if (!send_some(r, most)) break;
     }
-    if (!r->dead && !r->full && r->frame_size < 0 && r->ha->now - r->wrote >= r->ha->limits.heartbeat_ns) {
-        r->frame_size = 0;          /* a heartbeat is a frame without bytes */
+    if (!r->dead && !r->full && r->frame_size < 0 && r->next >= r->ha->log.end(r->ha->log.ctx)
+        && r->ha->now - r->wrote >= r->ha->limits.heartbeat_ns) {
+        r->frame_size = 0;          /* a heartbeat is a frame without bytes: there is no more */
         r->frame_sent = 0;
         send_some(r, 1);
     }
