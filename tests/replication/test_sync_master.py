@@ -51,6 +51,31 @@ def test_no_slave(tmp_path: Path) -> None:
             caught_up(s, m)
 
 
+def test_the_first_word_of_a_slave_acknowledges_nothing(tmp_path: Path) -> None:
+    """Nothing was compared yet: its log may be another."""
+    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=500) as m, connected(m) as slow, connected(m) as other:
+        slow.report(0)
+        joined(m)
+        future = m.put_async("T", b"x")
+        other.report(m.max_log_offset)
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+
+
+def test_a_slave_that_went_makes_no_other_usable(tmp_path: Path) -> None:
+    with master(tmp_path / "m", **SYNC, ha_slave_fallbehind_max_bytes=10_000) as m:
+        for _ in range(30):
+            m.put("T", bytes(900), wait=False)
+        with connected(m) as peer:
+            peer.report(m.max_log_offset)
+            peer.report(m.max_log_offset)
+            until(lambda: acknowledged(m, m.max_log_offset))
+        until(lambda: m.replicas() == [])
+        with connected(m) as far_behind:
+            far_behind.report(0)
+            joined(m)
+            assert m.put("T", b"x").status == PutStatus.SLAVE_NOT_AVAILABLE
+
+
 def test_a_slave_that_acknowledges_nothing(tmp_path: Path) -> None:
     with master(tmp_path / "m", role="sync_master", slave_timeout_ms=50) as m, connected(m) as peer:
         peer.report(0)
