@@ -216,7 +216,9 @@ class MessageStore(StoreServes):
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options))
         if not self.readonly:
-            self._replication = Replication(self, self.options, services)
+            self._replication = Replication(self, self.options)
+            if services:
+                self._replication.start(self, self.options)
         if not self.readonly and self.options.stats_file_interval_ms is not None:
             self._publisher = Publisher(self, self._files)
 

@@ -66,14 +66,15 @@ class ReplicationState:
 class Replication:
     """Of one open store. Thread-safety: any."""
 
-    def __init__(self, store: "StoreWait", options: Options, services: bool) -> None:
-        """services: False where a tool opens the store. Raises OSError if the address cannot be had."""
+    def __init__(self, store: "StoreWait", options: Options) -> None:
         self._path, self._role = store.path, options.role
         self._lock = StoreLock(store.path, "replication")
         self.master: Master | None = None
         self.slave: Slave | None = None
-        if not services:
-            return
+
+    def start(self, store: "StoreWait", options: Options) -> None:
+        """The store has this object before its threads run, so that an open that is interrupted here can end them. Raises
+        OSError if the address cannot be had."""
         if options.role == "slave":
             self.slave = Slave(store, options)
         elif options.ha_listen is not None:
