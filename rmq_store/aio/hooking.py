@@ -3,6 +3,7 @@ from typing import Any
 
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.timing import AsyncTimers
+from rmq_store.replication.service import Replica, ReplicationState
 from rmq_store.services.compaction.service import Compacted, CompactionState
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.dispatchers.dispatcher import Dispatch, DispatcherState
@@ -54,6 +55,14 @@ class AsyncHooks(AsyncTimers):
     async def compaction_states(self, topic: str | None = None) -> list[CompactionState]:
         """As MessageStore.compaction_states."""
         return await in_own_thread(lambda: self.store.compaction_states(topic))
+
+    async def replicas(self) -> list[Replica]:
+        """As MessageStore.replicas."""
+        return await in_own_thread(self.store.replicas)
+
+    async def replication(self) -> ReplicationState:
+        """As MessageStore.replication."""
+        return await in_own_thread(self.store.replication)
 
     async def dispatchers(self) -> list[DispatcherState]:
         """As MessageStore.dispatchers."""

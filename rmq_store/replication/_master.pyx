@@ -4,7 +4,6 @@ Slaves get what readers may see: bytes that are committed, and, where only durab
 thread sleeps on the dispatcher's event, as a futex cannot be waited for beside sockets, and wakes the HA thread.
 """
 import os
-import socket
 import threading
 import weakref
 
@@ -12,6 +11,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._put cimport WAIT_REPLICA, StorePut
+from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport (pthread_t, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
@@ -64,6 +64,9 @@ cdef const unsigned char *_hold(void *ctx, int64_t offset, int64_t *n, void **he
     cdef int error = 0
     cdef LogFile *f = row_find((<Source *> ctx).row, offset, &error)
     if f == NULL:
+        return NULL
+    if rmq_lost_any(&f.lost):       # the zeros of a page that could not be read are no messages
+        log_file_release(f)
         return NULL
     held[0] = f
     n[0] = f.start + f.size - offset
@@ -128,6 +131,8 @@ cdef class Master:
         cdef rmq_ha_log log
         cdef rmq_ha_limits limits
         cdef int rc
+        import socket  # no other store pays for it
+
         store._enter()
         host, _, port = options.ha_listen.rpartition(":")
         host = host.strip("[]")

@@ -25,6 +25,7 @@ from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FOLLOWS, STATE
 
 cdef enum:
     HEAD = 12
+    SIZE_AT = 8                 # of the head
     IN_SIZE = 256 << 10
     OVERLAP = 64 << 10          # bytes of the own log that a connection begins with, to compare
     FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
@@ -75,7 +76,7 @@ cdef int _frame(Mirror *m) noexcept nogil:
     # A head is whole: the frame has to lie where the last one ended.
     cdef const unsigned char *head = m.input + m.in_from
     cdef int64_t at = rmq_ha_get64(head)
-    cdef int64_t size = rmq_ha_get32(head + 8)
+    cdef int64_t size = rmq_ha_get32(head + SIZE_AT)
     cdef Log *log = m.log
     if at < 0 or size < 0 or size > FRAME_MAX:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)

@@ -6,8 +6,7 @@ the control thread logs.
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.config.load import Options
@@ -27,8 +26,7 @@ NOTES_MS = 500
  _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED) = range(15)
 
 
-@dataclass(frozen=True)
-class Replica:
+class Replica(NamedTuple):
     """A slave that is connected to this master.
 
     address: "ip:port" of its connection. offset: it has acknowledged every byte of the log below it, -1: nothing yet.
@@ -44,8 +42,7 @@ class Replica:
     connected_ms: int
 
 
-@dataclass(frozen=True)
-class ReplicationState:
+class ReplicationState(NamedTuple):
     """The part of a store in replication.
 
     role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
@@ -138,7 +135,8 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "slave anew from a backup of this master"),
     _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
     _FULL: _refused("%(a)d slaves are connected, which is the limit"),
-    _GONE: _refused("it is so slow that what it needs next, offset %(a)d, was deleted; this master begins at %(b)d"),
+    _GONE: _refused("this master cannot read offset %(a)d, which the slave needs next: cleaning has deleted it if the log "
+                    "begins behind it, at %(b)d"),
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "

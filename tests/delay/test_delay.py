@@ -211,13 +211,14 @@ def test_a_clock_set_forward_delivers(tmp_path):
 def test_a_full_disk_delays_and_loses_nothing(tmp_path):
     clock = Clock()
     with clock.open(tmp_path / "s", segment_size_bytes=8192) as s:
+        s.put("T", b"0" + bytes(3000), delay_level=1)       # there is a file
         clock.io.fail("fallocate", errno=errno.ENOSPC, path="/.alloc/", sticky=True)
-        count = 0
+        count = 1
         with pytest.raises(errors.DiskFull):
             while True:
                 s.put("T", b"%d" % count + bytes(3000), delay_level=1)
                 count += 1
-        assert count > 0 and s.wait_dispatched(60)
+        assert s.wait_dispatched(60)
         clock.set(NOW + 1000)
         while s._delay.timer.state()[3] == 0:       # failed tries
             time.sleep(0.001)

@@ -29,8 +29,11 @@ for limit in range(1, 60):
         if len(os.listdir("/proc/self/task")) != 1 or any(sys.argv[1] in os.path.realpath("/proc/self/fd/" + fd)
                                                           for fd in os.listdir("/proc/self/fd")):
             bad.append([limit, str(e)])
+        last = repr(e)
         continue
     break
+else:
+    raise SystemExit(f"no limit was high enough: {last}")
 result = store.put("T", b"x", wait=True).status.name
 future = store.put_async("T", b"y", wait=True)      # its thread may not be had either: who asks flushes
 future = future.result(30).status.name
