@@ -9,7 +9,6 @@ import re
 # Sizes in RocketMQ's files that limit options. codec/_layout.pxd names them for the code that reads the files, but this room
 # imports no other; tests/codec/test_layout.py compares the two.
 QUEUE_ENTRY_SIZE, BATCH_UNIT_SIZE, INDEX_ENTRY_SIZE = 20, 46, 20
-BATCH_UNIT_SIZE = 46                # of a batch queue
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE = 40, 4
 
 PATHS_MAX = 64
