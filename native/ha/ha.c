@@ -9,29 +9,18 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include "ha.h"
+#include "rmq_epoll.h"
 
 enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE, EVENTS = 32 };
 static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
-
-static int64_t mono_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 int64_t rmq_ha_acked(const rmq_ha *ha) { return rmq_load(&ha->acked); }
 int64_t rmq_ha_sent(const rmq_ha *ha) { return rmq_load(&ha->sent); }
 rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha) { return &ha->notes; }
 
-static void signal_thread(rmq_ha *ha) {
-    uint64_t one = 1;
-    ssize_t n = write(ha->wake, &one, 8);       /* fails only by a full counter, which is readable already */
-    (void)n;
-}
-
 void rmq_ha_wake(rmq_ha *ha) {
     rmq_fence();
-    if (rmq_load32(&ha->asleep)) signal_thread(ha);
+    if (rmq_load32(&ha->asleep)) rmq_eventfd_signal(ha->wake);
 }
 
 /* ---- slaves that come and go */
@@ -162,7 +151,7 @@ static void *run(void *arg) {
         int64_t wait = until_next(ha);
         int n = epoll_wait(ha->epoll, events, EVENTS, wait < 0 ? -1 : (int)((wait + 999999) / 1000000));
         rmq_publish32(&ha->asleep, 0);
-        ha->now = mono_ns();
+        ha->now = rmq_clock_ns();
         for (int i = 0; i < n; i++) handle(ha, &events[i]);
         if (ha->accept_at && ha->now >= ha->accept_at) watch_listener(ha, 1);
         int first = ha->turn++ % RMQ_HA_SLAVES;     /* with limits.rate they share one budget: each comes first once */
@@ -183,7 +172,7 @@ int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener,
     ha->limits = *limits;
     ha->listener = listener;
     ha->acked = -1;
-    ha->now = ha->budget_ns = mono_ns();
+    ha->now = ha->budget_ns = rmq_clock_ns();
     for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->fds[i] = -1;
     ha->epoll = epoll_create1(EPOLL_CLOEXEC);
     ha->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -224,7 +213,7 @@ static void close_all(rmq_ha *ha) {
 void rmq_ha_stop(rmq_ha *ha) {
     if (rmq_load32(&ha->stopped)) return;
     rmq_publish32(&ha->stop, 1);
-    signal_thread(ha);
+    rmq_eventfd_signal(ha->wake);
     if (ha->started) rmq_thread_join(&ha->thread);
     rmq_publish32(&ha->stopped, 1);
     rmq_waiters_pass(&ha->waiting, INT64_MAX);
@@ -251,7 +240,7 @@ void rmq_ha_child(rmq_ha *ha) {
 
 int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most) {
     int n = 0;
-    int64_t now = mono_ns();
+    int64_t now = rmq_clock_ns();
     rmq_mutex_lock(&ha->lock);
     int64_t end = rmq_load32(&ha->stopped) ? 0 : ha->log.end(ha->log.ctx);
     for (int i = 0; i < RMQ_HA_SLAVES && n < most; i++) {
@@ -289,7 +278,7 @@ int rmq_ha_wait(rmq_ha *ha, int64_t end, int64_t timeout_ns) {
             if (listed) rmq_waiter_leave(&ha->waiting, &waiter);
             return done ? 0 : -ECANCELED;
         }
-        int64_t now = mono_ns();
+        int64_t now = rmq_clock_ns();
         if (deadline == 0) deadline = now + timeout_ns;
         if (!listed) {
             if (now >= deadline) return -ETIMEDOUT;

@@ -3,18 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include "ha.h"
-
-static void put64(unsigned char *at, int64_t v) {
-    for (int i = 7; i >= 0; i--, v >>= 8) at[i] = (unsigned char)(v & 0xFF);
-}
-static void put32(unsigned char *at, int64_t v) {
-    for (int i = 3; i >= 0; i--, v >>= 8) at[i] = (unsigned char)(v & 0xFF);
-}
-static int64_t get64(const unsigned char *at) {
-    uint64_t v = 0;
-    for (int i = 0; i < 8; i++) v = v << 8 | at[i];
-    return (int64_t)v;
-}
+#include "rmq_bytes.h"
 
 void replica_fail(replica *r, int what, int64_t a, int64_t b) {
     if (!r->dead) rmq_ha_say(&r->ha->notes, what, 0, a, b, r->peer);
@@ -84,7 +73,7 @@ void replica_readable(replica *r) {
         r->in[r->in_size++] = chunk[i];
         if (r->in_size < 8) continue;
         r->in_size = 0;
-        report(r, get64(r->in));
+        report(r, rmq_get64(r->in));
     }
 }
 
@@ -137,8 +126,8 @@ static int64_t gather(replica *r, parts *p, int64_t most, void **held) {
         int64_t head_sent = p->frames == 0 && r->frame_size >= 0 ? r->frame_sent < HEAD ? r->frame_sent : HEAD : 0;
         int64_t gone = p->frames == 0 ? body_sent : 0;
         unsigned char *head = p->heads[p->frames];
-        put64(head, at);
-        put32(head + 8, size);
+        rmq_put64(head, at);
+        rmq_put32(head + 8, (int32_t)size);
         add(p, head + head_sent, HEAD - head_sent);
         if (size > 0) add(p, from + (at + gone - (of_file - there)), size - gone);
         p->sizes[p->frames++] = size;

@@ -12,28 +12,10 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static inline int64_t rmq_ha_get64(const unsigned char *at) {
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return (int64_t)__builtin_bswap64(v);
-}
-static inline int32_t rmq_ha_get32(const unsigned char *at) {
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return (int32_t)__builtin_bswap32(v);
-}
-static inline void rmq_ha_put64(unsigned char *at, int64_t n) {
-    uint64_t v = __builtin_bswap64((uint64_t)n);
-    memcpy(at, &v, 8);
-}
+#include "rmq_epoll.h"
 
 static inline int rmq_ha_wake_new(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
-static inline void rmq_ha_wake_signal(int wake) {       /* for good: nobody reads it */
-    uint64_t one = 1;
-    ssize_t n = write(wake, &one, 8);
-    (void)n;
-}
+static inline void rmq_ha_wake_signal(int wake) { rmq_eventfd_signal(wake); }     /* for good: nobody reads it */
 static inline void rmq_ha_close(int fd) {
     if (fd >= 0) close(fd);
 }

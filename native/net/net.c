@@ -6,17 +6,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include "net.h"
+#include "rmq_epoll.h"
 
 /* Ids of what is no connection: their slot is one that no connection has. */
 enum { AT_WAKE, AT_SERVICE, AT_LISTENER = AT_SERVICE + RMQ_NET_FDS };
 #define OTHER(n) (UINT64_C(0xFFFFFFFF) | (uint64_t)(n) << 32)
 static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
-
-static int64_t mono_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 int64_t rmq_net_now(const rmq_net *net) { return net->now; }
 int rmq_net_stopped(const rmq_net *net) { return rmq_load32(&net->stopped); }
@@ -28,11 +23,7 @@ rmq_connection *rmq_net_find(rmq_net *net, uint64_t connection) {
     return net->slots[slot]->dead ? NULL : net->slots[slot];
 }
 
-void rmq_net_wake(rmq_net *net) {
-    uint64_t one = 1;
-    ssize_t n = write(net->wake, &one, 8);      /* fails only by a full counter, which is readable already */
-    (void)n;
-}
+void rmq_net_wake(rmq_net *net) { rmq_eventfd_signal(net->wake); }
 
 static int watch(rmq_net *net, int fd, int what) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = OTHER(what)};
@@ -184,10 +175,10 @@ static int patience_ms(const rmq_net *net) {
 static void *run(void *arg) {
     rmq_net *net = arg;
     struct epoll_event events[EVENTS];
-    net->now = mono_ns();
+    net->now = rmq_clock_ns();
     while (!rmq_load32(&net->stop)) {
         int n = epoll_wait(net->epoll, events, EVENTS, patience_ms(net));
-        net->now = mono_ns();
+        net->now = rmq_clock_ns();
         if (net->service.begin) net->service.begin(net->service.ctx);
         for (int i = 0; i < n; i++) serve_event(net, &events[i]);
         if (net->stalled > 0) each_connection(net, retry);

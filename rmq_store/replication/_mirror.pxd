@@ -52,9 +52,6 @@ cdef extern from "rmq_ha_socket.h" nogil:
     int rmq_ha_wake_new()
     void rmq_ha_wake_signal(int wake)
     void rmq_ha_close(int fd)
-    int64_t rmq_ha_get64(const unsigned char *at)
-    void rmq_ha_put64(unsigned char *at, int64_t v)
-    int32_t rmq_ha_get32(const unsigned char *at)
 
 # Notes why this connection ends, once for each place. Returns -1.
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil

@@ -2,7 +2,7 @@
 
 Only whole records that say their own place in the log are appended, by position, under the put lock. Nothing is ever cut.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -10,13 +10,10 @@ from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push
-from rmq_store.codec._layout cimport BLANK_SIZE
-from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse
+from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_HEAD_SIZE
+from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse, rmq_get32
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end
 from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, rmq_ha_say)
-
-cdef enum:
-    RECORD_START = 8            # its size and magic code
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 
@@ -142,7 +139,7 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
     cdef RecordView v
     cdef RecordStatus status
     records[0] = 0
-    while n - done >= RECORD_START:
+    while n - done >= RECORD_HEAD_SIZE:
         left = _file_end(m, at) - at
         status = record_parse(from_ + done, min(n - done, left), &v)
         if status == RECORD_BLANK:
@@ -158,7 +155,7 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
             if v.size == left:
                 break
             continue
-        v.size = rmq_ha_get32(from_ + done)
+        v.size = rmq_get32(from_ + done)
         if v.size > n - done and v.size <= left and v.size <= m.record_max and _magic(from_ + done):
             break           # it is not whole yet
         mirror_refuse(m, RMQ_HA_NO_RECORD, 0, at, v.size)
@@ -168,26 +165,26 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
 
 cdef inline bint _magic(const unsigned char *at) noexcept nogil:
     # record_parse needs more than these bytes.
-    cdef unsigned int magic = <unsigned int> rmq_ha_get32(at + 4)
-    return magic == 0xDAA320A7u or magic == 0xDAA320ABu
+    cdef int32_t magic = rmq_get32(at + RECORD_AT_MAGIC)
+    return magic == MAGIC_V1 or magic == MAGIC_V2
 
 
 cdef int _begin_blank(Mirror *m, const unsigned char *at) noexcept nogil:
     # An end-of-file record says how long the rest of the file is.
     cdef Log *log = m.log
     cdef int64_t rest = _file_end(m, log.position) - log.position
-    if rmq_ha_get32(at) != rest:
-        return mirror_refuse(m, RMQ_HA_NO_RECORD, 0, log.position, rmq_ha_get32(at))
+    if rmq_get32(at) != rest:
+        return mirror_refuse(m, RMQ_HA_NO_RECORD, 0, log.position, rmq_get32(at))
     if log.tail == NULL and _next_file(m) < 0:
         return -1
-    memmove(m.part, at, RECORD_START)
-    m.part_size = RECORD_START
+    memmove(m.part, at, RECORD_HEAD_SIZE)
+    m.part_size = RECORD_HEAD_SIZE
     m.filler_left = rest - BLANK_SIZE
     return _fill(m, NULL, 0) if m.filler_left == 0 else 0
 
 
 cdef inline bint _is_blank(const unsigned char *at) noexcept nogil:
-    return <unsigned int> rmq_ha_get32(at + 4) == 0xCBD43194u
+    return rmq_get32(at + RECORD_AT_MAGIC) == MAGIC_BLANK
 
 
 cdef int _need(Mirror *m, int64_t room) noexcept nogil:
@@ -202,9 +199,9 @@ cdef int _need(Mirror *m, int64_t room) noexcept nogil:
 
 cdef int64_t _take_part(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
     # Completes the record that has begun. Bytes taken, -1.
-    cdef int64_t want = RECORD_START, take, records = 0, timestamp = 0, run
-    if m.part_size >= RECORD_START:
-        want = rmq_ha_get32(m.part)
+    cdef int64_t want = RECORD_HEAD_SIZE, take, records = 0, timestamp = 0, run
+    if m.part_size >= RECORD_HEAD_SIZE:
+        want = rmq_get32(m.part)
     take = min(want - m.part_size, n)
     if _need(m, want) < 0:
         return -1
@@ -212,7 +209,7 @@ cdef int64_t _take_part(Mirror *m, const unsigned char *from_, int64_t n) noexce
     m.part_size += take
     if m.part_size < want:
         return take
-    if want == RECORD_START:
+    if want == RECORD_HEAD_SIZE:
         if _is_blank(m.part):
             return take if _begin_blank(m, m.part) == 0 else -1
     run = _run_of(m, m.part, m.part_size, &records, &timestamp)
@@ -234,10 +231,10 @@ cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept 
             done = min(n, m.filler_left)
             if _fill(m, from_, done) < 0:
                 return -1
-        elif m.part_size > 0 or n < RECORD_START:
+        elif m.part_size > 0 or n < RECORD_HEAD_SIZE:
             done = _take_part(m, from_, n)
         elif _is_blank(from_):
-            done = RECORD_START
+            done = RECORD_HEAD_SIZE
             if _begin_blank(m, from_) < 0:
                 return -1
         else:
@@ -245,7 +242,7 @@ cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept 
             if run > 0 and _append(m, from_, run, records, timestamp) < 0:
                 return -1
             if run == 0:
-                done = _take_part(m, from_, RECORD_START)
+                done = _take_part(m, from_, RECORD_HEAD_SIZE)
         if done < 0:
             return -1
         from_ += done

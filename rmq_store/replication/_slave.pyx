@@ -14,14 +14,14 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport row_start
+from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
 from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
 from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
                                         rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FOLLOWS, STATE_REFUSED, STATE_WAITS, Mirror, mirror_publish,
-                                            mirror_refuse, mirror_take, rmq_ha_close, rmq_ha_connect, rmq_ha_get32,
-                                            rmq_ha_get64, rmq_ha_pause, rmq_ha_put64, rmq_ha_receive, rmq_ha_send,
-                                            rmq_ha_wake_new, rmq_ha_wake_signal)
+                                            mirror_refuse, mirror_take, rmq_ha_close, rmq_ha_connect, rmq_ha_pause,
+                                            rmq_ha_receive, rmq_ha_send, rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
@@ -49,7 +49,7 @@ cdef int _report(Mirror *m) noexcept nogil:
         at = m.received         # not compared yet
     elif m.sync_mode and flush_all(m.log) < 0:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
-    rmq_ha_put64(out, at)
+    rmq_put64(out, at)
     m.reported_ns = _now(m)
     return 0 if rmq_ha_send(m.fd, out, 8) == 0 else -1
 
@@ -75,8 +75,8 @@ cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
 cdef int _frame(Mirror *m) noexcept nogil:
     # A head is whole: the frame has to lie where the last one ended.
     cdef const unsigned char *head = m.input + m.in_from
-    cdef int64_t at = rmq_ha_get64(head)
-    cdef int64_t size = rmq_ha_get32(head + SIZE_AT)
+    cdef int64_t at = rmq_get64(head)
+    cdef int64_t size = rmq_get32(head + SIZE_AT)
     cdef Log *log = m.log
     if at < 0 or size < 0 or size > FRAME_MAX:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)

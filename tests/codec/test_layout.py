@@ -19,9 +19,9 @@ SOURCE = "rmq_store/codec/_layout.pxd"
 # A place in a record, an entry or a header that is written as a number; a magic code; the sizes of entries. Sizes that limit
 # options stand in config/values.py, and a test below compares them.
 LITERALS = {
-    ".pyx": [r"rmq_(?:get|put)(?:16|32|64)\([^,\n]*\+ \d+[,)]", r"\b(?:head|unit|entry|record|u) \+ \d+\b"],
+    ".pyx": [r"rmq_\w*(?:get|put)(?:16|32|64)\([^,\n]*\+ \d+[,)]", r"\b(?:head|unit|entry|record|u) \+ \d+\b"],
     ".py": [r"from_bytes\(\w+\[\d*:\d+\]", r"\b40 \+ 4 \*", r"(?<!\" )(?://|\*) 20\b", r"unpack_from\([^)]*, \d+\)"],
-    "": [r"(?i)0x(?:daa320a[7b]|cbd43194)\b", r"(?:626843481|626843477|875286124)\b", r"0x7FFFFFFF\)?\.to_bytes",
+    "": [r"(?i)0x(?:daa320a[7b]|cbd43194)u?\b", r"(?:626843481|626843477|875286124)\b", r"0x7FFFFFFF\)?\.to_bytes",
          r"\\xda\\xa3\\x20", r"(?i)0x726d715f", r"20 if [^\n]*V6[^\n]* else 8"],
 }
 
@@ -76,6 +76,7 @@ def test_no_other_file_has_a_place_or_a_code_as_a_number():
 
 @pytest.mark.parametrize(("kind", "line"), [
     (".pyx", "    rmq_put32(data + 20, size)"), (".pyx", "code = rmq_get64(u + 12)"), (".pxd", "MAGIC = 0xDAA320A7"),
+    (".pyx", "return magic == 0xDAA320A7u"), (".pyx", "size = rmq_ha_get32(at + 4)"),
     (".py", "if int.from_bytes(head[4:8], 'big') == 5:"), (".py", "size = 40 + 4 * slots + 20 * entries"),
     (".py", "first = start // 20"), (".py", "MAGIC_V1 = -626843481"),
 ])
