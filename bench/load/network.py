@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from bench.load.brokers import compiled
 from bench.load.driver import keep, parser
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch
@@ -53,9 +54,7 @@ def run(program: Path, front: Front, what: str, connections: int, window: int, s
 
 
 def measure(base: Path, seconds: float) -> list[Row]:
-    program = base / "net_load"
-    source = Path(__file__).with_name("net_load.c")
-    subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    program = compiled(base, "net_load")
     stop = threading.Event()
 
     def never_rests() -> None:
