@@ -7,7 +7,7 @@ counts, each broker gets the same sends for --warm seconds, because a JVM compil
 `per_s` are requests that were answered with success, `messages_per_s` the messages of pulls. `cpu_us` is the processor time of
 all threads of the broker for one request, `generator_cpu_us` that of net_load.c, with which the broker shares the processors.
 Case `rest`: `ready_ms` from exec on an empty directory until the broker answers a request, and `rss_mib` a second later. The
-subject `pool` is this library with write_path=pool.
+subject `rmq_store-pool` is this library with write_path=pool.
 
     python -m bench.load.broker --dir DIR --reps 2 --out bench/results/broker.json
 """
@@ -26,6 +26,7 @@ from bench.load.others import repeated
 from rmq_store.bench.runner import scratch, settle
 
 TOPIC, QUEUES, BODY = "T", 8, 1024
+POOL = "rmq_store-pool"
 # what, connections, window
 LOADS = (("pull", 1, 1), ("pull", 16, 4), ("send", 1, 1), ("send", 16, 16), ("send", 64, 32))
 WARM = (("send", 16, 16), ("pull", 16, 4))
@@ -53,7 +54,7 @@ def loaded(program: Path, broker: Running, what: str, connections: int, window: 
 def _opened(subject: str, path: Path) -> Any:
     if subject in brokers.REAL:
         return brokers.real(path, brokers.REAL[subject], mappedFileSizeCommitLog=FILE)
-    return brokers.ours(path, **({"write_path": "pool"} if subject == "pool" else {}))
+    return brokers.ours(path, **({"write_path": "pool"} if subject == POOL else {}))
 
 
 def _rest(subject: str, base: Path, starts: int, pause_s: float) -> list[Row]:
@@ -77,7 +78,7 @@ def one(program: Path, subject: str, base: Path, seconds: float, warm: float) ->
             row = {"case": f"{what}_{connections}x{window}", "subject": subject,
                    **loaded(program, broker, what, connections, window, seconds)}
             rows.append(row)
-            print(f"{subject:13} {row['case']:12} {row['per_s']:9,.0f}/s  p50 {row['p50_us']:6.0f}  p99 {row['p99_us']:7.0f} µs"
+            print(f"{subject:14} {row['case']:12} {row['per_s']:9,.0f}/s  p50 {row['p50_us']:6.0f}  p99 {row['p99_us']:7.0f} µs"
                   f"  CPU {row['cpu_us']:6.2f} µs  generator {row['generator_cpu_us']:5.2f} µs  bad {row['bad']}", flush=True)
     shutil.rmtree(base / "store")
     return rows
@@ -85,12 +86,12 @@ def one(program: Path, subject: str, base: Path, seconds: float, warm: float) ->
 
 def _repetition(program: Path, subject: str, base: Path, args: Any) -> list[Row]:
     with scratch(base) as place:
-        rest = _rest(subject, place, STARTS if subject not in brokers.REAL and not args.quick else 1, min(1.0, args.warm))
+        rest = _rest(subject, place, STARTS if subject == OURS and not args.quick else 1, min(1.0, args.warm))
         return rest + one(program, subject, place, args.seconds, args.warm)
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=2.5, warm=6.0, reps=2, subjects=",".join((OURS, "pool", *brokers.REAL)))
+    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, subjects=",".join((OURS, POOL, *brokers.REAL)))
     args = p.parse_args(argv)
     if args.quick:
         args.seconds, args.warm, args.reps = 0.1, 0.2, 1

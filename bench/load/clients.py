@@ -85,7 +85,7 @@ def _repetition(release: str, real: bool, base: Path, args: Any) -> list[Row]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=2.5, warm=5.0, reps=2, releases=",".join(REAL))
+    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, releases=",".join(REAL))
     args = p.parse_args(argv)
     if args.quick:
         args.seconds, args.warm, args.reps = 0.2, 0.2, 1

@@ -8,7 +8,7 @@ percentile of them.
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,15 +59,18 @@ class Others:
 
     def __init__(self) -> None:
         self._root, self._ended = os.getpid(), threading.Event()
-        self._thread = threading.Thread(target=self._look, name="others")
+        self._thread = threading.Thread(target=self.look, args=(self._ended.wait,), name="others")
         self._slices: list[tuple[float, float]] = []      # seconds, and those that others used of the processors
 
-    def _look(self) -> None:
-        at, busy, own = time.monotonic(), _busy(), _not_others(self._root)
+    _now = staticmethod(time.monotonic)
+
+    def look(self, pause: Callable[[float], bool]) -> None:
+        """A slice after each pause, until one says that it was the last."""
+        at, busy, own = self._now(), _busy(), _not_others(self._root)
         while True:
-            last = self._ended.wait(SLICE_S)
+            last = pause(SLICE_S)
             # A child that is waited for between two looks into /proc is in neither of them, for a moment.
-            now, more, used = time.monotonic(), _busy(), max(own, _not_others(self._root))
+            now, more, used = self._now(), _busy(), max(own, _not_others(self._root))
             self._slices.append((now - at, max(0.0, more - busy - (used - own))))
             at, busy, own = now, more, used
             if last:
@@ -83,7 +86,10 @@ class Others:
 
     @property
     def disturbed(self) -> bool:
+        """Never of what is shorter than a slice: the kernel counts in ticks of 10 ms."""
         figures = self.figures()
+        if sum(seconds for seconds, _ in self._slices) < SLICE_S:
+            return False
         return figures["others_share"] > SHARE_MAX or figures["others_worst"] > WORST_MAX
 
     def figures(self) -> dict[str, float]:
@@ -107,6 +113,6 @@ def repeated(measure: Callable[[], list[Row]], again: bool = True) -> list[Row]:
     return rows
 
 
-def undisturbed(runs: list[Row]) -> list[Row]:
+def undisturbed(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The repetitions that count: those that nobody disturbed, or all where there are none."""
     return [run for run in runs if not run.get("disturbed")] or runs

@@ -216,7 +216,7 @@ def _works(base: Path, args: Any) -> dict[tuple[str, str], Callable[[], list[Row
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=2.5, warm=4.0, mib=800, reps=2, only="")
+    p = parser(__doc__, seconds=2.5, warm=4.0, mib=600, reps=2, only="")
     p.add_argument("--no-real", action="store_true", help="do not start the real pair")
     args = p.parse_args(argv)
     if args.quick:
