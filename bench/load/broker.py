@@ -13,6 +13,7 @@ subject `rmq_store-pool` is this library with write_path=pool.
 """
 import json
 import shutil
+import socket
 import subprocess
 import time
 from functools import partial
@@ -24,6 +25,7 @@ from bench.load.brokers import OURS, NotHere, Running
 from bench.load.driver import keep, parser
 from bench.load.others import repeated
 from rmq_store.bench.runner import scratch, settle
+from rmq_store.remoting.frame import Frame, decode, encode
 
 TOPIC, QUEUES, BODY = "T", 8, 1024
 POOL = "rmq_store-pool"
@@ -32,6 +34,7 @@ LOADS = (("pull", 1, 1), ("pull", 16, 4), ("send", 1, 1), ("send", 16, 16), ("se
 WARM = (("send", 16, 16), ("pull", 16, 4))
 STARTS = 5              # of this library in a repetition; those of a real broker take seconds each
 FILE = 1 << 30
+MAX_OFFSET, QUEUED_S = 30, 60.0
 
 Row = dict[str, Any]
 
@@ -57,6 +60,23 @@ def _opened(subject: str, path: Path) -> Any:
     return brokers.ours(path, **({"write_path": "pool"} if subject == POOL else {}))
 
 
+def _queued(broker: Running, sent: int) -> None:
+    """Waits until the queues have so many messages: a pull of an empty queue would be answered by nothing."""
+    host, port = broker.address.rsplit(":", 1)
+    deadline = time.monotonic() + QUEUED_S
+    with socket.create_connection((host, int(port)), timeout=QUEUED_S) as peer, peer.makefile("rb") as answers:
+        while time.monotonic() < deadline:
+            ends = 0
+            for queue_id in range(QUEUES):
+                peer.sendall(encode(Frame(MAX_OFFSET, queue_id, {"topic": TOPIC, "queueId": str(queue_id)})))
+                size = answers.read(4)
+                ends += int(decode(size + answers.read(int.from_bytes(size, "big"))).ext.get("offset", 0))
+            if ends >= sent:
+                return
+            time.sleep(0.01)
+    raise RuntimeError(f"{sent} messages are not in their queues after {QUEUED_S:.0f} s")
+
+
 def _rest(subject: str, base: Path, starts: int, pause_s: float) -> list[Row]:
     """Starts on empty directories, each a repetition."""
     rows = []
@@ -72,8 +92,9 @@ def one(program: Path, subject: str, base: Path, seconds: float, warm: float) ->
     """All loads of a subject, on one broker. Raises NotHere."""
     rows = []
     with _opened(subject, base / "store") as broker:
-        for load in WARM:
-            loaded(program, broker, *load, warm / len(WARM))
+        sent = loaded(program, broker, *WARM[0], warm / 2)
+        _queued(broker, sent["requests"] - sent["bad"])
+        loaded(program, broker, *WARM[1], warm / 2)
         for what, connections, window in LOADS:
             row = {"case": f"{what}_{connections}x{window}", "subject": subject,
                    **loaded(program, broker, what, connections, window, seconds)}
