@@ -2,9 +2,9 @@
 
 All cases once, then all of them again, --reps times: a machine's speed changes within minutes. Before each run everything
 settles. A rate is until all is flushed and dispatched. The group `at_rate` first measures what each side sustains, then runs
-both at 90 % of the slower one's rate: each put has a due time, and its latency counts from there. bench/load/others.py says when
-a run counts as disturbed; it is then made once more. --out: bench/load/driver.py
-describes the file; a run also holds `latency`, points of its distribution as [share, microseconds].
+both at 90 % of the slower one's rate: each put has a due time, and its latency counts from there. A run that others disturbed
+(bench/load/others.py) is made once more. --out: bench/load/driver.py describes the file; a run also holds `latency`, points of
+its distribution as [share, microseconds].
 
     python -m bench.pairs --group beside --dir DIR --out FILE --reps 3
 """
@@ -72,8 +72,8 @@ class Pairs:
             self.found.add(name, subject, run, latency=latency(run))
             if not run.get("disturbed"):
                 return
-            self._tell(f"  {name}/{subject}: others used {run['others_share']:.0%} of the processors, {run['others_worst']:.0%} "
-                       "for a moment")
+            self._tell(f"  {name}/{subject}: others used {run['others_share']:.0%} of the processors, "
+                       f"{run['others_worst']:.0%} for a moment")
 
     def turns(self, group: cases.Group, place: Place, suffix: str = "") -> None:
         for rep in range(self.args.reps):

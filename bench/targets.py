@@ -110,7 +110,8 @@ NETWORK = (
     _better("broker: processor time of a message in a pull", 0.2, PULL, "cpu_us_per_message", at_least=False),
     _plain("broker: from exec on an empty directory until it answers", "ms", 150, "broker/rest", "ready_ms", at_least=False),
     _plain("broker: memory at rest", "MiB", 40, "broker/rest", "rss_mib", at_least=False),
-    *(line for release in REAL for threads, rate in ((1, 1.5), (16, 1.7), (64, 1.6)) for line in _client(release, threads, rate)),
+    *(line for release in REAL for threads, rate in ((1, 1.5), (16, 1.7), (64, 1.6))
+      for line in _client(release, threads, rate)),
     # 1.00, and what two stores without a broker scatter
     *(_plain(f"put 100 B beside an idle broker of its process ({path})", "x", 1.01, f"embedded/embedded_idle/{path}", "ratio",
              at_least=False) for path in ("mmap", "pool")),
@@ -123,11 +124,12 @@ NETWORK = (
     _plain("replication: a put of the master beside one without a slave", "x", 1.03, "replication/put/slave", "ratio",
            at_least=False),
     _better("replication: put_async, 512 under way, each waits for the slave", 5, "replication/window", "per_s"),
-    _plain("replication: one put that waits for the slave beside a round trip and a put", "x", 1.5, "replication/single", "ratio",
-           at_least=False),
-    _better("replication: processor time of both sides for a MiB", 0.25, "replication/catch_up", "cpu_us_per_mib", at_least=False),
-    _between("replication: a slave that catches up beside a bare copy", 0.8, "replication/catch_up", "replication/catch_up/bare",
-             "mib_per_s", at_least=True),
+    _plain("replication: one put that waits for the slave beside a round trip and a put", "x", 1.5, "replication/single",
+           "ratio", at_least=False),
+    _better("replication: processor time of both sides for a MiB", 0.25, "replication/catch_up", "cpu_us_per_mib",
+            at_least=False),
+    _between("replication: a slave that catches up beside a bare copy", 0.8, "replication/catch_up",
+             "replication/catch_up/bare", "mib_per_s", at_least=True),
     _plain("replication: puts of the master meanwhile", "x", 1.11, "replication/catch_up_puts", "wall_ratio", at_least=False),
 )
 

@@ -58,11 +58,13 @@ def embedding(f: Figures) -> str:
     ratios = [f"{f.get('embedded/embedded_idle', 'ratio', path):.2f}" for path in ("mmap", "pool")]
     scatter = [f"{f.get('embedded/embedded_control', 'ratio', path):.2f}" for path in ("mmap", "pool")]
     return bullets(
-        f"The p99 of a send is {times('send_1x1')} without and with a Python thread of the broker's process that never rests; of a "
-        f"pull, {times('pull_1x1')}. Broker, busy thread and clients share {f.document['machine']['cpus']} cores.",
-        f"The network thread uses {time(cpu)} of processor time for a send when 16 connections have 16 sends under way each.",
-        f"A `put` of 100 bytes beside an idle broker of the same process takes {ratios[0]} of the processor time of a `put` without "
-        f"one over `mmap`, and {ratios[1]} over `pool`. Two stores without a broker differ by {scatter[0]} and {scatter[1]}.")
+        f"""The p99 of a send is {times('send_1x1')} without and with a Python thread of the broker's process that never rests;
+        of a pull, {times('pull_1x1')}. Broker, busy thread and clients share {f.document['machine']['cpus']} cores.""",
+        f"""The network thread uses {time(cpu)} of processor time for a send when 16 connections have 16 sends under way
+        each.""",
+        f"""A `put` of 100 bytes beside an idle broker of the same process takes {ratios[0]} of the processor time of a `put`
+        without one over `mmap`, and {ratios[1]} over `pool`. Two stores without a broker differ by {scatter[0]} and
+        {scatter[1]}.""")
 
 
 def _try(make: Callable[[], str]) -> str:
@@ -83,22 +85,23 @@ def replication(f: Figures) -> str:
 
 
 def lag(f: Figures) -> str:
-    one, cpus = f.get, f.document["machine"]["cpus"]
-    lags = [f"{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its put was "
-            f"due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held "
-            f"{rate(one(case, 'held_per_s'))}." for asked in RATES if (case := f"replication/lag_{asked}")]
-    single = "replication/single"
+    one, single, puts = f.get, "replication/single", "replication/catch_up_puts"
+    lags = [f"""{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its
+            put was due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held
+            {rate(one(case, 'held_per_s'))}.""" for asked in RATES if (case := f"replication/lag_{asked}")]
+    copied = one("replication/catch_up", "mib_per_s") / one("replication/catch_up", "mib_per_s", "bare")
     return bullets(
         *lags,
-        f"A `put` of a master with a slave takes {one('replication/put', 'ratio', 'slave'):.2f} of the processor time of a `put` "
-        f"without replication. With a port on which nobody connects, the value is {one('replication/put', 'ratio', 'nobody'):.2f}.",
-        f"One `put` that waits for the slave takes {time(one(single, 'p50_us'))}: {one(single, 'ratio'):.2f} of the sum of a `put` that "
-        f"does not wait ({time(one(single, 'put_p50_us'))}) and a bare round trip of its bytes ({time(one(single, 'trip_p50_us'))}).",
-        f"A slave catches up at {one('replication/catch_up', 'mib_per_s') / one('replication/catch_up', 'mib_per_s', 'bare'):.2f} of the "
-        f"speed of a bare copy of the same bytes over a socket into a mapped file. Meanwhile, a put of the master takes "
-        f"{_try(lambda: format(one('replication/catch_up_puts', 'wall_ratio'), '.2f'))} of its time before, and "
-        f"{_try(lambda: format(one('replication/catch_up_puts', 'cpu_ratio'), '.2f'))} of its processor time.") + "\n" + paragraph(
-        f"Producer, master, slave and reader shared {cpus} cores.")
+        f"""A `put` of a master with a slave takes {one('replication/put', 'ratio', 'slave'):.2f} of the processor time of a
+        `put` without replication. With a port on which nobody connects, the value is
+        {one('replication/put', 'ratio', 'nobody'):.2f}.""",
+        f"""One `put` that waits for the slave takes {time(one(single, 'p50_us'))}: {one(single, 'ratio'):.2f} of the sum of a
+        `put` that does not wait ({time(one(single, 'put_p50_us'))}) and a bare round trip of its bytes
+        ({time(one(single, 'trip_p50_us'))}).""",
+        f"""A slave catches up at {copied:.2f} of the speed of a bare copy of the same bytes over a socket into a mapped file.
+        Meanwhile, a put of the master takes {_try(lambda: format(one(puts, 'wall_ratio'), '.2f'))} of its time before, and
+        {_try(lambda: format(one(puts, 'cpu_ratio'), '.2f'))} of its processor time.""") + "\n" + paragraph(
+        f"Producer, master, slave and reader share {f.document['machine']['cpus']} cores.")
 
 
 SERVED: dict[str, Callable[[Figures], str]] = {"broker": broker, "clients": clients, "embedding": embedding,

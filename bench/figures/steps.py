@@ -52,16 +52,16 @@ STEPS: tuple[Step, ...] = (
     _driver("timers", 2, "a million timer messages that wait, and a second in which 100,000 are due", "--turns", "3"),
     _driver("compaction", 1, "to feed and to compact a compaction topic, and what puts notice of it"),
     _driver("uring_steps", 0.5, "what each means of io_uring is worth"),
-    _driver("put_lock", 1.3, "mutex, spin and adaptive as the put lock", "--reps", "1"),
+    _driver("put_lock", 1.0, "mutex, spin and adaptive as the put lock", "--reps", "1"),
     _driver("broker", 3.6, "a broker's sends and pulls, its start and its memory, in turns with the real brokers"),
     _driver("clients", 2.8, "synchronous sends of RocketMQ's Java clients, to this library's broker and the real ones"),
     _driver("network", 0.8, "a broker's network thread, alone and beside a Python thread that never rests"),
     _driver("embedded", 0.4, "puts of a process that serves a broker, beside puts of one that does not"),
     _driver("replication", 4.3, "lag, waiting puts and catch-up of a master and its slave, beside the real pair"),
-    Step("micro", 0.4, ("bench.micro",), "single calls beside a yardstick of pure Python"),
     Step("spark", 3.7, ("bench.spark",), "the store in Spark beside Parquet"),
 )
 # Only with --full: hours.
 FULL: tuple[Step, ...] = (
+    Step("micro", 0.4, ("bench.micro",), "single calls beside a yardstick of pure Python; no page has these figures"),
     Step("full", 240, ("bench.suite", "--full"), "every combination of write path, back end, file state, peer and disk"),
 )

@@ -98,8 +98,8 @@ def _stopped(process: "subprocess.Popen[str]") -> None:
 def _broker(command: Sequence[object], port: int, log: Path) -> Iterator[Running]:
     with open(log, "wb") as errors:
         begun = time.time()
-        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                                   text=True)
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=errors, text=True)
     try:
         assert process.stdout is not None
         if command[0] != sys.executable:

@@ -59,7 +59,8 @@ def one(release: str, real: bool, base: Path, seconds: float, warm: float) -> li
             brokers.ours(base / "store", address)
         with made as broker, subprocess.Popen(
                 [str(INTEROP / "clients_with_rocketmq.sh"), "--rocketmq", version, "--sending", address, TOPIC, str(BODY),
-                 str(warm), str(seconds), *map(str, THREADS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+                 str(warm), str(seconds), *map(str, THREADS)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None and client.stderr is not None
             before = 0.0
             for line in client.stdout:

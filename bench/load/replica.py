@@ -41,9 +41,9 @@ def _end(store: MessageStore) -> int:
 class Side:
     """A store, which a slave opens when it begins to follow, and the commands."""
 
-    def __init__(self, role: str, path: Path, options: dict[str, str]) -> None:
+    def __init__(self, role: str, path: Path, options: dict[str, Any]) -> None:
         self.path, self.options, self.slave = path, options, role == "slave"
-        self.store: Any = None if self.slave else MessageStore.open(path, ha_listen="127.0.0.1:0", **options)  # type: ignore[arg-type]
+        self.store: Any = None if self.slave else MessageStore.open(path, ha_listen="127.0.0.1:0", **options)
 
     def ready(self) -> Answer:
         return {"ready": True} | ({} if self.slave else {"address": self.store.replication().address})
@@ -62,7 +62,7 @@ class Side:
         return {"end": _end(self.store)}
 
     def follow(self, address: str) -> Answer:
-        self.store = MessageStore.open(self.path, role="slave", ha_master=address, **self.options)  # type: ignore[arg-type]
+        self.store = MessageStore.open(self.path, role="slave", ha_master=address, **self.options)
         return {}
 
     def reached(self, offset: str) -> Answer:
@@ -177,7 +177,10 @@ def _commands() -> Iterator[list[str]]:
 
 
 def main(argv: list[str]) -> None:
-    side = Side(argv[0], Path(argv[1]), dict(word.split("=", 1) for word in argv[2:]))  # type: ignore[misc]
+    options: dict[str, Any] = {}
+    for name, _, value in (word.partition("=") for word in argv[2:]):
+        options[name] = value
+    side = Side(argv[0], Path(argv[1]), options)
     try:
         print(json.dumps(side.ready()), flush=True)
         for name, *words in _commands():

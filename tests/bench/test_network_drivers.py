@@ -1,4 +1,4 @@
-"""The drivers of brokers and of replication still run, and a repetition that others disturbed is made again. Measures nothing."""
+"""The drivers of brokers and of replication run, and a repetition that others disturbed is made again. Measures nothing."""
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -78,7 +78,8 @@ def test_slices_say_what_others_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("shares", "disturbed"), [([0.05], [None]), ([0.5, 0.05], [1, None]), ([0.5, 0.5, 0.0], [1, 1])])
-def test_a_disturbed_repetition_is_made_again_once(machine: list[float], shares: list[float], disturbed: list[int | None]) -> None:
+def test_a_disturbed_repetition_is_made_again_once(machine: list[float], shares: list[float],
+                                                   disturbed: list[int | None]) -> None:
     machine += shares
     used = shares[0]
     rows = others.repeated(lambda: [{"per_s": 7}])
@@ -109,7 +110,8 @@ def test_a_median_leaves_disturbed_repetitions_out() -> None:
 
 
 def test_the_better_of_the_real_ones_is_the_yardstick() -> None:
-    ours = {"broker/send_64x32": {"per_s": 600.0, "cpu_us": 1.0}, "broker/send_64x32/rocketmq-4.9": {"per_s": 100.0, "cpu_us": 9.0},
+    ours = {"broker/send_64x32": {"per_s": 600.0, "cpu_us": 1.0},
+            "broker/send_64x32/rocketmq-4.9": {"per_s": 100.0, "cpu_us": 9.0},
             "broker/send_64x32/rocketmq-5.x": {"per_s": 50.0, "cpu_us": 6.0}}
     found = {o.text: (o.value, o.met) for o in targets.judge(ours, {}) if o.value is not None}
     assert found["broker: sends of 1 KiB, 64 connections, 32 each"] == (6.0, True)
