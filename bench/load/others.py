@@ -5,8 +5,12 @@ process and its descendants use counts as its own. Threads of the kernel count f
 left to them. The time that a host takes away counts as another's. A burst of 0.2 s hides in the mean of 10 s, and is the 99.9th
 percentile of them.
 """
+import json
 import os
-import threading
+import select
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,10 +36,11 @@ def _processes() -> dict[int, tuple[int, float]]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
-                text = Path("/proc", name, "stat").read_text()
+                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                    text = file.read()
             except OSError:             # it has ended meanwhile
                 continue
-            rest = text[text.rindex(")") + 2:].split()
+            rest = text[text.rindex(b")") + 2:].split(maxsplit=15)
             found[int(name)] = int(rest[1]), sum(map(int, rest[11:15])) * TICK_S
     return found
 
@@ -54,35 +59,41 @@ def _not_others(root: int) -> float:
     return total
 
 
+def slices(root: int, pause: Callable[[float], bool], now: Callable[[], float] = time.monotonic) -> list[tuple[float, float]]:
+    """(seconds, those that others used of the processors) after each pause, until one says that it was the last."""
+    found: list[tuple[float, float]] = []
+    at, busy, own = now(), _busy(), _not_others(root)
+    while True:
+        last = pause(SLICE_S)
+        # A child that is waited for between two looks into /proc is in neither of them, for a moment.
+        then, more, used = now(), _busy(), max(own, _not_others(root))
+        found.append((then - at, max(0.0, more - busy - (used - own))))
+        at, busy, own = then, more, used
+        if last:
+            return found
+
+
 class Others:
-    """`with Others() as others:` around a measurement; then `figures()`. A thread looks at the machine in each slice."""
+    """`with Others() as others:` around a measurement; then `figures()`.
+
+    A process of its own looks at the machine, with the lowest priority: a thread would take turns at the GIL with what is
+    measured here."""
+
+    _process: "subprocess.Popen[str]"
 
     def __init__(self) -> None:
-        self._root, self._ended = os.getpid(), threading.Event()
-        self._thread = threading.Thread(target=self.look, args=(self._ended.wait,), name="others")
-        self._slices: list[tuple[float, float]] = []      # seconds, and those that others used of the processors
-
-    _now = staticmethod(time.monotonic)
-
-    def look(self, pause: Callable[[float], bool]) -> None:
-        """A slice after each pause, until one says that it was the last."""
-        at, busy, own = self._now(), _busy(), _not_others(self._root)
-        while True:
-            last = pause(SLICE_S)
-            # A child that is waited for between two looks into /proc is in neither of them, for a moment.
-            now, more, used = self._now(), _busy(), max(own, _not_others(self._root))
-            self._slices.append((now - at, max(0.0, more - busy - (used - own))))
-            at, busy, own = now, more, used
-            if last:
-                return
+        self._slices: list[tuple[float, float]] = []
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._process = subprocess.Popen([sys.executable, "-S", __file__, str(os.getpid())], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        told = self._process.communicate()[0]
+        self._slices = json.loads(told) if told else []
 
     @property
     def disturbed(self) -> bool:
@@ -116,3 +127,14 @@ def repeated(measure: Callable[[], list[Row]], again: bool = True) -> list[Row]:
 def undisturbed(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The repetitions that count: those that nobody disturbed, or all where there are none."""
     return [run for run in runs if not run.get("disturbed")] or runs
+
+
+def _main(root: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)        # the end of its input ends it, also where the parent is killed
+    os.nice(19)
+    print("ready", flush=True)
+    print(json.dumps(slices(root, lambda seconds: bool(select.select([sys.stdin], [], [], seconds)[0]))))
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

@@ -5,7 +5,7 @@
 The commands and answers are those of tools/interop/src/Replica.java, which is the same of the real store, and these:
     single COUNT                    one put after the other, each waits for its status: {"p50_us":.., "p99_us":..}
     due RATE SECONDS                puts that say when they were due: {"held_per_s":..}
-    lag SECONDS                     a slave reads what `due` puts, and counts from then: {"p50_us":.., "p99_us":..}
+    lag COUNT                       a slave reads so many of what `due` puts, and counts from then: {"p50_us":.., "p99_us":..}
     rounds COUNT PUTS PAUSE         a round is PUTS puts; {"wall_ns":.., "cpu_ns":..} for one put, medians of rounds
     rounds_until_followed PUTS PAUSE    the same until a slave has come, followed and lacks nothing
 """
@@ -26,6 +26,7 @@ TOPIC, BODY, QUEUES = "T", bytes(1024), 4
 SPARE_NS = 100_000      # before a due time at which a producer stops sleeping
 SMALL = bytes(100)      # of rounds
 GET = 32
+LAG_S = 60              # a reader waits no longer
 
 Answer = dict[str, Any]
 
@@ -127,14 +128,14 @@ class Side:
             n += 1
         return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1)}
 
-    def lag(self, seconds: str) -> Answer:
+    def lag(self, count: str) -> Answer:
         """What a reader of the slave feels: the slave's append and dispatch and the wake-up of the reader are in it."""
-        store, clock, times = self.store, time.perf_counter_ns, Histogram()
-        deadline = clock() + int(float(seconds) * 1e9)
+        store, clock, times, most = self.store, time.perf_counter_ns, Histogram(), int(count)
+        deadline = clock() + LAG_S * 1_000_000_000
         while not store.max_offset(TOPIC, 0) and clock() < deadline:
             time.sleep(0.001)
         at = 0
-        while clock() < deadline:
+        while times.count < most and clock() < deadline:
             found = store.get(TOPIC, 0, at, GET, wait=0.05)
             now = clock()
             for message in found:

@@ -36,6 +36,7 @@ WINDOW = 512
 HEAD = 12               # bytes before the log's in a frame of replication
 COUNTED = 0.2           # a JVM compiles during the first part of a catch-up, so no side's counts
 ROUND, PAUSE_S = 5000, 0.05
+MIB_MAX = 900           # in one file of the log
 
 Row = dict[str, Any]
 
@@ -45,19 +46,23 @@ class Side:
 
     def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
         self.process, self._log = process, log
-        self.ready = self._answer()
+        self.ready = self.answer()
         self.address = self.ready.get("address", "")
 
     def ask(self, *words: object) -> Row:
+        self.tell(*words)
+        return self.answer()
+
+    def tell(self, *words: object) -> None:
+        """A command whose answer comes later."""
         assert self.process.stdin is not None
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
-        return self._answer()
 
     def cpu_s(self) -> float:
         return cpu_s(self.process.pid)
 
-    def _answer(self) -> Row:
+    def answer(self) -> Row:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
@@ -108,11 +113,9 @@ def lag(base: Path, args: Any) -> list[Row]:
     rows = []
     for rate in (RATES[:1] if args.quick else RATES):
         with scratch(base) as place, pair(OURS, place) as (master, slave):
-            assert slave.process.stdin is not None
-            slave.process.stdin.write(f"lag {args.seconds + 0.5}\n")
-            slave.process.stdin.flush()
+            slave.tell("lag", int(rate * args.seconds))
             held = master.ask("due", rate, args.seconds)
-            rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **slave._answer()})
+            rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **slave.answer()})
     return rows
 
 
@@ -221,6 +224,8 @@ def main(argv: list[str] | None = None) -> None:
     args = p.parse_args(argv)
     if args.quick:
         args.seconds, args.warm, args.mib, args.reps = 0.3, 0.2, 8, 1
+    if args.mib > MIB_MAX:
+        p.error(f"--mib {args.mib}: at most {MIB_MAX}, because an empty slave begins with the last file of the log")
     rows: list[Row] = []
     missing: dict[tuple[str, str], str] = {}
     with scratch(args.dir) as base:

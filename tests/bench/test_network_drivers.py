@@ -1,5 +1,7 @@
 """The drivers of brokers and of replication run, and a repetition that others disturbed is made again. Measures nothing."""
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Self
 
@@ -68,13 +70,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_slices_say_what_others_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Own work counts as own, also in the moment in which a child that has ended is nowhere in /proc."""
     busy, own, clock = iter([0.0, 1.0, 2.0, 2.9]), iter([0.0, 0.9, 0.4, 0.9]), iter([0.0, 1.0, 2.0, 3.0])
-    found = others.Others()
     monkeypatch.setattr(others, "_busy", lambda: next(busy))
     monkeypatch.setattr(others, "_not_others", lambda root: next(own))
-    monkeypatch.setattr(found, "_now", lambda: next(clock))
     ends = iter([False, False, True])
-    found.look(lambda seconds: next(ends))
-    assert [round(used, 3) for _, used in found._slices] == [0.1, 1.0, 0.9]
+    found = others.slices(1, lambda seconds: next(ends), lambda: next(clock))
+    assert [round(used, 3) for _, used in found] == [0.1, 1.0, 0.9]
+
+
+def test_the_machine_is_watched_from_another_process() -> None:
+    with others.Others() as watched:
+        subprocess.check_call([sys.executable, "-S", "-c", "sum(range(3_000_000))"])
+    assert watched._slices and all(seconds > 0 and used >= 0 for seconds, used in watched._slices)
+    assert watched.figures().keys() == {"others_share", "others_worst"}
 
 
 @pytest.mark.parametrize(("shares", "disturbed"), [([0.05], [None]), ([0.5, 0.05], [1, None]), ([0.5, 0.5, 0.0], [1, 1])])
