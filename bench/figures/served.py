@@ -98,7 +98,7 @@ def lag(f: Figures) -> str:
         f"""One `put` that waits for the slave takes {time(one(single, 'p50_us'))}: {one(single, 'ratio'):.2f} of the sum of a
         `put` that does not wait ({time(one(single, 'put_p50_us'))}) and a bare round trip of its bytes
         ({time(one(single, 'trip_p50_us'))}).""",
-        f"""A slave catches up at {copied:.2f} of the speed of a bare copy of the same bytes over a socket into a mapped file.
+        f"""A slave catches up at {copied:.2f} of the speed of a bare copy of the same bytes over a socket into a file.
         Meanwhile, a put of the master takes {_try(lambda: format(one(puts, 'wall_ratio'), '.2f'))} of its time before, and
         {_try(lambda: format(one(puts, 'cpu_ratio'), '.2f'))} of its processor time.""") + "\n" + paragraph(
         f"Producer, master, slave and reader share {f.document['machine']['cpus']} cores.")

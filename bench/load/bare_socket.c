@@ -4,7 +4,7 @@
  *     bare_socket copy FROM TO MIB      the first MIB of FROM; TO "-": the receiver reads and stores nothing
  *
  * `trip`: BYTES there, 8 bytes back, one at a time, between two processes that both wait in epoll, as the two sides of
- * replication do; prints {"p50_us":..,"p99_us":..}. `copy`: FROM is mapped and sent, TO is a new mapped file; prints
+ * replication do; prints {"p50_us":..,"p99_us":..}. `copy`: FROM is mapped and sent, TO is a new file; prints
  * {"mib":..,"seconds":..,"mib_per_s":..}. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -88,17 +88,12 @@ static int trip(int rounds, size_t bytes) {
 }
 
 static void receive(int fd, const char *to, size_t size) {
-    unsigned char *at = NULL, *buffer = malloc(RECEIVE);
-    if (strcmp(to, "-") != 0) {
-        int file = open(to, O_RDWR | O_CREAT | O_TRUNC, 0644);
-        if (file < 0 || ftruncate(file, (off_t)size) < 0) die(to);
-        at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        if (at == MAP_FAILED) die("mmap");
-    }
+    unsigned char *buffer = malloc(RECEIVE);
+    int file = strcmp(to, "-") == 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     for (size_t come = 0; come < size;) {
-        size_t room = size - come < RECEIVE ? size - come : RECEIVE;
-        ssize_t n = recv(fd, at ? at + come : buffer, room, 0);
+        ssize_t n = recv(fd, buffer, size - come < RECEIVE ? size - come : RECEIVE, 0);
         if (n <= 0) die("recv");
+        if (file >= 0 && write(file, buffer, (size_t)n) != n) die("write");
         come += (size_t)n;
     }
     if (send(fd, "", 1, MSG_NOSIGNAL) != 1) die("send");

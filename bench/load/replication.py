@@ -5,7 +5,7 @@
     single          one put that waits for the slave, beside a put that does not plus a bare round trip of its bytes (`ratio`)
     window          SYNC_MASTER and asynchronous flush, 512 puts under way, in-process on both sides
     catch_up        an empty slave gets a log of --mib: speed, and processor time of both sides for one MiB; `bare` copies the
-                    same bytes over a socket into a mapped file, `bare, not stored` into nothing
+                    same bytes over a socket into a file, `bare, not stored` into nothing
     catch_up_puts   rounds of puts of the master while a slave catches up, beside rounds before it (`wall_ratio`, `cpu_ratio`)
 
 The lag's producer spins until a put is due, so it fills a processor. The network threads, dispatchers and the reader share the
