@@ -2,8 +2,9 @@
 
 All cases once, then all of them again, --reps times: a machine's speed changes within minutes. Before each run everything
 settles. A rate is until all is flushed and dispatched. The group `at_rate` first measures what each side sustains, then runs
-both at 90 % of the slower one's rate: each put has a due time, and its latency counts from there. --out: bench/load/driver.py
-describes the file; a run also holds `latency`, points of its distribution as [share, microseconds].
+both at 90 % of the slower one's rate: each put has a due time, and its latency counts from there. A run that others disturbed
+(bench/load/others.py) is made once more. --out: bench/load/driver.py describes the file; a run also holds `latency`, points of
+its distribution as [share, microseconds].
 
     python -m bench.pairs --group beside --dir DIR --out FILE --reps 3
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 from bench import cases
 from bench.load.driver import Found, parser
+from bench.load.others import Others
 from rmq_store.bench import figures
 from rmq_store.bench.case import WORKLOADS, Case
 from rmq_store.bench.disks import Place, made
@@ -50,20 +52,28 @@ class Pairs:
         if not self.args.quick:
             settle()
         case = (cases.quick(case.complete()) if self.args.quick else case).complete()
-        run = run_case(case, place.path, place.cgroup)
+        with Others() as others:
+            run = run_case(case, place.path, place.cgroup)
         for kind, texts in (("skipped", self.found.missing), ("error", self.found.failed)):
             if kind in run:
                 texts[key] = str(run[kind])
                 self._tell(f"  {key} {kind}: {run[kind]}")
                 return None
-        return run
+        return run | others.figures() | ({"disturbed": 1} if others.disturbed else {})
 
     def keep(self, name: str, subject: str, case: Case, place: Place) -> None:
-        run = self.one(name, subject, case, place)
-        if run is not None:
+        """One repetition. One that other processes disturbed is made once more, and both are kept."""
+        for _ in range(1 if self.args.quick else 2):
+            run = self.one(name, subject, case, place)
+            if run is None:
+                return
             if case.complete().flush_mode == "async" and not case.rate and "sustained_per_s" in run:
                 run["burst_per_s"] = run.pop("msgs_per_s")      # ends with the last put: into memory
             self.found.add(name, subject, run, latency=latency(run))
+            if not run.get("disturbed"):
+                return
+            self._tell(f"  {name}/{subject}: others used {run['others_share']:.0%} of the processors, "
+                       f"{run['others_worst']:.0%} for a moment")
 
     def turns(self, group: cases.Group, place: Place, suffix: str = "") -> None:
         for rep in range(self.args.reps):

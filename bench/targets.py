@@ -8,10 +8,12 @@ is neither this library nor RocketMQ stands behind the case. A line whose figure
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.load.others import undisturbed
 from rmq_store.bench.case import OURS
 from rmq_store.bench.figures import medians
 
@@ -63,6 +65,74 @@ def _plain(text: str, unit: str, limit: float, case: str, key: str, scale: float
 PUT_100, PUT_1024, AT_RATE = "beside/put_100", "beside/put_1024", "at_rate/"
 IDLE = "private memory of an open, idle store beyond its pool"
 
+REAL = ("rocketmq-4.9", "rocketmq-5.x")        # subjects of bench/load/brokers.py
+
+
+def _better(text: str, limit: float, case: str, key: str, at_least: bool = True, who: str = "") -> Target:
+    """Beside the better of the real ones that the run has: the faster where more is better, else the lesser."""
+    def parts(ours: Figures, _: Figures) -> tuple[float, float]:
+        real = []
+        for name in REAL:
+            with suppress(KeyError):
+                real.append(ours[f"{case}/{name}"][key])
+        if not real:
+            raise KeyError(case)
+        return ours[case + who][key], max(real) if at_least else min(real)
+
+    def value(ours: Figures, java: Figures) -> float:
+        mine, theirs = parts(ours, java)
+        return mine / theirs
+    return Target(text, "x", limit, value, at_least, parts)
+
+
+def _between(text: str, limit: float, case: str, other: str, key: str, at_least: bool = False) -> Target:
+    """Two cases of this library."""
+    return Target(text, "x", limit, lambda ours, _: ours[case][key] / ours[other][key], at_least,
+                  lambda ours, _: (ours[case][key], ours[other][key]))
+
+
+def _client(release: str, threads: int, rate: float) -> list[Target]:
+    case, real = f"clients/{release}_{threads}", f"clients/{release}_{threads}/{release}"
+    text = f"Java client of {release}, {threads} threads, synchronous sends of 1 KiB"
+    return [_between(f"{text}: rate", rate, case, real, "per_s", at_least=True),
+            _between(f"{text}: p99", 0.5, case, real, "p99_us")]
+
+
+POOL = "/rmq_store-pool"
+SEND, PULL = "broker/send_64x32", "broker/pull_16x4"
+NETWORK = (
+    _better("broker: sends of 1 KiB, 64 connections, 32 each", 5, SEND, "per_s"),
+    _better("broker: the same over the pool", 5, SEND, "per_s", who=POOL),
+    _plain("broker: sends of 1 KiB", "/s", 300_000, SEND, "per_s"),
+    _plain("broker: the same over the pool", "/s", 300_000, SEND + POOL, "per_s"),
+    _better("broker: pulls of 32, 16 connections, 4 each", 5, PULL, "per_s"),
+    _better("broker: processor time of a send", 0.2, SEND, "cpu_us", at_least=False),
+    _better("broker: processor time of a message in a pull", 0.2, PULL, "cpu_us_per_message", at_least=False),
+    _plain("broker: from exec on an empty directory until it answers", "ms", 150, "broker/rest", "ready_ms", at_least=False),
+    _plain("broker: memory at rest", "MiB", 40, "broker/rest", "rss_mib", at_least=False),
+    *(line for release in REAL for threads, rate in ((1, 1.5), (16, 1.7), (64, 1.6))
+      for line in _client(release, threads, rate)),
+    # 1.00, and what two stores without a broker scatter
+    *(_plain(f"put 100 B beside an idle broker of its process ({path})", "x", 1.01, f"embedded/embedded_idle/{path}", "ratio",
+             at_least=False) for path in ("mmap", "pool")),
+    *(_between(f"network thread, {load}: p99 beside a busy Python thread", 1.2, f"network/{load}_busy/native",
+               f"network/{load}/native", "p99_us") for load in ("send_1x1", "send_16x16", "pull_1x1")),
+    _plain("network thread: processor time of a send, 16 connections, 16 each", "us", 4, "network/send_16x16/native",
+           "cpu_us_rmq-network", at_least=False),
+    *(_plain(f"replication: lag at 100,000 puts a second of 1 KiB, {name}", "us", limit, "replication/lag_100000", key,
+             at_least=False) for name, key, limit in (("median", "p50_us", 200), ("p99", "p99_us", 2000))),
+    _plain("replication: a put of the master beside one without a slave", "x", 1.03, "replication/put/slave", "ratio",
+           at_least=False),
+    _better("replication: put_async, 512 under way, each waits for the slave", 5, "replication/window", "per_s"),
+    _plain("replication: one put that waits for the slave beside a round trip and a put", "x", 1.5, "replication/single",
+           "ratio", at_least=False),
+    _better("replication: processor time of both sides for a MiB", 0.25, "replication/catch_up", "cpu_us_per_mib",
+            at_least=False),
+    _between("replication: a slave that catches up beside a bare copy", 0.8, "replication/catch_up",
+             "replication/catch_up/bare", "mib_per_s", at_least=True),
+    _plain("replication: puts of the master meanwhile", "x", 1.11, "replication/catch_up_puts", "wall_ratio", at_least=False),
+)
+
 TARGETS = (
     _plain("put 100 B, no properties: median of a call", "ns", 150, PUT_100, "median_ns", at_least=False),
     _plain("put 100 B, tags and one key: median of a call", "ns", 200, "alone/put_100_tagged", "median_ns", at_least=False),
@@ -101,18 +171,20 @@ TARGETS = (
     _plain(f"{IDLE} (1 GiB in it, pool)", "MiB", 32, "idle/idle_log/pool", "beyond_pool_mib", at_least=False),
     _plain(f"{IDLE} (10,000 queues)", "MiB", 32, "idle/idle_queues/mmap", "beyond_pool_mib", at_least=False),
     _plain("open with 10,000 queues", "s", 1, "idle/idle_queues/mmap", "open_ms", 1e-3, at_least=False),
+    *NETWORK,
 )
 
 
 def found(steps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Medians of the steps of a figures run, of this library and of RocketMQ."""
+    """Medians of the steps of a figures run, of this library and of RocketMQ; of repetitions that nobody disturbed."""
     ours: dict[str, dict[str, float]] = {}
     java: dict[str, dict[str, float]] = {}
     for step, kept in steps.items():
         for case, sides in kept["runs"].items():
             for subject, runs in sides.items():
                 side = java if subject == "rocketmq" else ours
-                side[f"{step}/{case}" + ("" if subject in (OURS, "rocketmq") else f"/{subject}")] = medians(runs)
+                key = f"{step}/{case}" + ("" if subject in (OURS, "rocketmq") else f"/{subject}")
+                side[key] = medians(undisturbed(runs))
     return ours, java
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.figures.run import Keeper
 from bench.figures.steps import Step
+from bench.load.others import undisturbed
 from rmq_store.bench import machine
 from rmq_store.bench.case import OURS
 
@@ -105,8 +106,8 @@ class Figures:
         return runs
 
     def all(self, case: str, key: str, subject: str = OURS) -> list[float]:
-        """The figure of each repetition. Raises NotMeasured."""
-        values = [run[key] for run in self.runs(case, subject) if isinstance(run.get(key), (int, float))]
+        """The figure of each repetition that nobody disturbed, or of all where there are none. Raises NotMeasured."""
+        values = [run[key] for run in undisturbed(self.runs(case, subject)) if isinstance(run.get(key), (int, float))]
         if not values:
             raise NotMeasured(f"{case}/{subject} has no {key}")
         return values

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bench.figures.document import Figures
+from bench.figures.served import SERVED
 from bench.figures.tables import (
     CPU,
     DURABLE,
@@ -329,6 +330,6 @@ _MADE: dict[str, Callable[[Figures], str]] = {
     "alone": alone,
     "threads": threads, "pages": pages, "shared": shared, "databases": databases, "chronicle": chronicle, "stream": stream,
     "disks": disks, "uring": uring, "put-lock": put_lock, "put-lock-choice": put_lock_choice, "views": views, "copies": copies,
-    "small-stores": small_stores, "cleaning": cleaning, "spark": spark,
+    "small-stores": small_stores, "cleaning": cleaning, "spark": spark, **SERVED,
 }
 PLACES = {name: place(make) for name, make in _MADE.items()}

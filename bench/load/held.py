@@ -6,26 +6,18 @@ wake-ups in it that no broker can save: its own and the client's. The real broke
     python -m bench.load.held --dir DIR --rounds 3000 --reps 3 --out bench/results/held.json
 """
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.load.brokers import REAL, NotHere, compiled, real
 from bench.load.driver import keep, parser, report
 from rmq_store import Broker
 from rmq_store.bench.runner import scratch
 
 TOPIC, BODY = "T", 1024
-SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "broker_with_rocketmq.sh"
-REAL = {"rocketmq-4.9": "4.9.8", "rocketmq-5.x": "5.3.3"}
-START_S = 120
-
-
-class NotHere(Exception):
-    """A broker that cannot run here, and why."""
-
 
 @contextmanager
 def ours(path: Path, **options: Any) -> Iterator[str]:
@@ -33,29 +25,10 @@ def ours(path: Path, **options: Any) -> Iterator[str]:
         yield broker.address
 
 
-def _free_port() -> int:
-    """One whose neighbours, which a real broker takes as well, are likely to be free, too."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 @contextmanager
-def real(path: Path, version: str) -> Iterator[str]:
-    port = _free_port()
-    with open(path.with_suffix(".log"), "wb") as log:
-        process = subprocess.Popen([SCRIPT, "--rocketmq", version, path, str(port)], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=log, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        if not any(line == "ready\n" for line in process.stdout):       # it may say more before
-            process.wait(START_S)
-            said = path.with_suffix(".log").read_text().strip().splitlines()
-            raise NotHere(said[-1] if said else "the broker did not start")
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.stdin.close()
-        process.stdout.close()
-        process.wait(START_S)
+def _real(path: Path, version: str) -> Iterator[str]:
+    with real(path, version) as broker:
+        yield broker.address
 
 
 def measure(program: Path, address: str, rounds: int, pause_us: int) -> dict[str, Any]:
@@ -77,12 +50,10 @@ def main(argv: list[str] | None = None) -> None:
         "mmap-sync": lambda path: ours(path, write_path="mmap", flush_mode="sync"),
         "pool": lambda path: ours(path, write_path="pool", commit_interval_max_ms=0)}
     if not args.no_real:
-        subjects |= {name: lambda path, version=version: real(path, version) for name, version in REAL.items()}
+        subjects |= {name: lambda path, version=version: _real(path, version) for name, version in REAL.items()}
     rows = []
     with scratch(args.dir) as base:
-        program = Path(base) / "net_held"
-        subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program,
-                        Path(__file__).with_name("net_held.c")], check=True)
+        program = compiled(base, "net_held")
         for rep in range(args.reps):
             for name, opened in subjects.items():
                 row: dict[str, Any] = {"bench": "held", "subject": name, "rep": rep}

@@ -9,10 +9,13 @@ processors the two share what there is. The processor time is that of the server
 import json
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.load.brokers import compiled
 from bench.load.driver import keep, parser
+from bench.load.others import repeated
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch
 from rmq_store.network._front import Front
@@ -53,16 +56,14 @@ def run(program: Path, front: Front, what: str, connections: int, window: int, s
 
 
 def measure(base: Path, seconds: float) -> list[Row]:
-    program = base / "net_load"
-    source = Path(__file__).with_name("net_load.c")
-    subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    program = compiled(base, "net_load")
     stop = threading.Event()
 
     def never_rests() -> None:
         while not stop.is_set():
             pass
 
-    with MessageStore.open(base / "store", write_path="pool") as store:
+    with scratch(base) as place, MessageStore.open(place / "store", write_path="pool") as store:
         front = Front("127.0.0.1", 0, lambda _connection, frame: frame.answer(), lambda _connection: None)
         front.use(store)
         front.publish([(TOPIC, 6, QUEUES, QUEUES)], [("load", "", 0, ())])
@@ -83,10 +84,14 @@ def measure(base: Path, seconds: float) -> list[Row]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=3.0)
+    p = parser(__doc__, seconds=2.0, reps=2)
     args = p.parse_args(argv)
-    with scratch(args.dir) as base:
-        rows = measure(Path(base), 0.1 if args.quick else args.seconds)
+    if args.quick:
+        args.seconds, args.reps = 0.1, 1
+    rows: list[Row] = []
+    for _ in range(args.reps):
+        with scratch(args.dir) as base:
+            rows += repeated(partial(measure, base, args.seconds), again=not args.quick)
     keep(args, rows, lambda r: (f"{r['what']}_{r['connections']}x{r['window']}{'_busy' if r['busy_python'] else ''}", "native"))
 
 

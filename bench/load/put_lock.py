@@ -1,4 +1,4 @@
-"""Which put lock: mutex or spin, and would an adaptive one be better? 1, 2, 4 and 16 producers, in turns.
+"""Which put lock: mutex or spin, and would an adaptive one be better? 1, 4 and 16 producers, in turns.
 
 First native threads that do nothing but copy under the lock (put_lock.c), where the kinds differ most; then real puts,
 asynchronous and synchronous. Below 32 KiB a put keeps the GIL while it holds the lock, so hardly anybody waits for it; larger
@@ -21,7 +21,7 @@ from rmq_store.bench.disks import Place
 from rmq_store.bench.runner import interruptible, run_all, scratch
 
 ROOT = Path(__file__).parents[2]
-PRODUCERS = (1, 2, 4, 16)
+PRODUCERS = (1, 4, 16)
 COPIES = (256, 4096, 32_768, 65_536)
 BODIES = (100, 65_536)
 

@@ -60,7 +60,33 @@ def runs() -> dict[str, dict[str, Any]]:
         "cleaning": {"cleaning_mmap": {s: [{"max_us": 28_000.0, "p999_us": 55.0, "deleted_gib": 10.0}]
                                        for s in ("without", "cleaning")}},
         "uring-steps": {"uring: a stream": {"pwrite": [{**_run(), "cpu_us_per_write": 36.8}]}},
-        "put-lock": lock, "spark": {"ratios": {OURS: [dict.fromkeys(ratios, 3.0)]}},
+        **served(), "put-lock": lock, "spark": {"ratios": {OURS: [dict.fromkeys(ratios, 3.0)]}},
+    }
+
+
+def served() -> dict[str, dict[str, Any]]:
+    """Of steps that go over a network."""
+    real = ("rocketmq-4.9", "rocketmq-5.x")
+    run = {"per_s": 310_000.0, "p50_us": 40.0, "p99_us": 900.0, "cpu_us": 2.5, "messages_per_s": 1.1e6,
+           "cpu_us_per_message": 0.4}
+    pair = {"per_s": 90_000.0, "p99_us": 9000.0, "mib_per_s": 700.0, "cpu_us_per_mib": 900.0}
+    ratio = {"ratio": 1.01}
+    return {
+        "broker": {**{f"{what}_{load}": {s: [run] for s in (OURS, "rmq_store-pool", *real)}
+                      for what, loads in (("send", ("1x1", "16x16", "64x32")), ("pull", ("1x1", "16x4"))) for load in loads},
+                   "rest": {s: [{"ready_ms": 120.0, "rss_mib": 29.0}] for s in (OURS, *real)}},
+        "clients": {f"{release}_{threads}": {s: [run] for s in (OURS, release)} for release in real for threads in (1, 16, 64)},
+        "network": {f"{load}{beside}": {"native": [{**run, "cpu_us_rmq-network": 2.0}]}
+                    for load in ("send_1x1", "send_16x16", "pull_1x1") for beside in ("", "_busy")},
+        "embedded": {f"embedded_{case}": {path: [ratio] for path in ("mmap", "pool")}
+                     for case in ("control", "idle", "holding")},
+        "replication": {"window": {s: [pair] for s in (OURS, *real)},
+                        **{f"lag_{n}": {OURS: [{"p50_us": 150.0, "p99_us": 1500.0, "held_per_s": n}]}
+                           for n in (20_000, 100_000)},
+                        "catch_up": {s: [pair] for s in (OURS, *real, "bare")},
+                        "put": {s: [ratio] for s in ("nobody", "slave")},
+                        "single": {OURS: [{"p50_us": 30.0, "ratio": 1.4, "put_p50_us": 0.5, "trip_p50_us": 20.0}]},
+                        "catch_up_puts": {OURS: [{"wall_ratio": 1.05, "cpu_ratio": 1.01}]}},
     }
 
 

@@ -1,0 +1,108 @@
+"""The marked places of docs/broker.md and docs/replication.md: figures of what goes over a network."""
+from collections.abc import Callable, Sequence
+
+from bench.figures.document import Figures, NotMeasured
+from bench.figures.tables import NAMES, Column, bullets, cell, grid, paragraph, plain, rate, time
+from bench.load.brokers import REAL, SUBJECTS
+from bench.load.replication import RATES
+from rmq_store.bench.case import OURS
+
+POOL = "rmq_store-pool"
+PER_S = Column("a second", "per_s", rate)
+P50, P99 = Column("median", "p50_us", time), Column("p99", "p99_us", time)
+CPU = Column("CPU", "cpu_us", time)
+# (text, case of bench/load/broker.py, column)
+BROKER = tuple((f"{text}: {column.head}", f"broker/{case}", column)
+               for text, case in (("send, one at a time", "send_1x1"), ("send, 16 connections, 16 each", "send_16x16"),
+                                  ("send, 64 connections, 32 each", "send_64x32"))
+               for column in (PER_S, P99, CPU)) + (
+    ("pull of 32, one at a time: median", "broker/pull_1x1", P50),
+    ("pull of 32, 16 connections, 4 each: messages a second", "broker/pull_16x4", Column("", "messages_per_s", rate)),
+    ("the same: CPU of a message", "broker/pull_16x4", Column("", "cpu_us_per_message", time)))
+REST = (("from exec on an empty directory until it answers", "broker/rest", Column("", "ready_ms", lambda ms: time(ms * 1e3))),
+        ("memory at rest, MiB", "broker/rest", Column("", "rss_mib", plain)))
+
+
+def _name(subject: str) -> str:
+    return {POOL: "rmq_store, pool"}.get(subject) or (f"RocketMQ {REAL[subject]}" if subject in REAL else NAMES[subject])
+
+
+def _table(f: Figures, head: str, rows: Sequence[tuple[str, str, Column]], subjects: Sequence[str]) -> str:
+    return grid([head, *map(_name, subjects)],
+                [[text, *(cell(f, case, column, s) for s in subjects)] for text, case, column in rows])
+
+
+def broker(f: Figures) -> str:
+    f.runs("broker/send_64x32")
+    subjects = [s for s in (OURS, POOL, *REAL) if s in f.subjects("broker/send_64x32")]
+    return _table(f, "messages of 1 KiB", BROKER, subjects) + "\n" + _table(f, "a broker", REST, [OURS, *(
+        s for s in subjects if s in REAL)])
+
+
+def clients(f: Figures) -> str:
+    f.runs("clients/rocketmq-4.9_1")
+    rows = []
+    for release, version in REAL.items():
+        for threads in (1, 16, 64):
+            case = f"clients/{release}_{threads}"
+            rows.append([f"client {version}, {threads} thread{'s' if threads > 1 else ''}",
+                         *(cell(f, case, column, s) for s in (OURS, release) for column in (PER_S, P99))])
+    return grid(["synchronous sends of 1 KiB", "rmq_store: a second", "p99", "RocketMQ of that release: a second", "p99"], rows)
+
+
+def embedding(f: Figures) -> str:
+    def times(load: str) -> str:
+        quiet, busy = (f.get(f"network/{load}{suffix}", "p99_us", "native") for suffix in ("", "_busy"))
+        return f"{time(quiet)} and {time(busy)}"
+    cpu = f.get("network/send_16x16", "cpu_us_rmq-network", "native")
+    ratios = [f"{f.get('embedded/embedded_idle', 'ratio', path):.2f}" for path in ("mmap", "pool")]
+    scatter = [f"{f.get('embedded/embedded_control', 'ratio', path):.2f}" for path in ("mmap", "pool")]
+    return bullets(
+        f"""The p99 of a send is {times('send_1x1')} without and with a Python thread of the broker's process that never rests;
+        of a pull, {times('pull_1x1')}. Broker, busy thread and clients share {f.document['machine']['cpus']} cores.""",
+        f"""The network thread uses {time(cpu)} of processor time for a send when 16 connections have 16 sends under way
+        each.""",
+        f"""A `put` of 100 bytes beside an idle broker of the same process takes {ratios[0]} of the processor time of a `put`
+        without one over `mmap`, and {ratios[1]} over `pool`. Two stores without a broker differ by {scatter[0]} and
+        {scatter[1]}.""")
+
+
+def _try(make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except NotMeasured:
+        return "–"
+
+
+def replication(f: Figures) -> str:
+    f.runs("replication/window")
+    rows = (("`put_async`, 512 in flight, each waits for the slave: a second", "replication/window", PER_S),
+            ("the same: p99", "replication/window", P99),
+            ("a slave that catches up: MiB a second", "replication/catch_up", Column("", "mib_per_s", plain)),
+            ("the same: CPU of both sides for a MiB", "replication/catch_up", Column("", "cpu_us_per_mib", time)))
+    return _table(f, "messages of 1 KiB, master and slave on one machine", rows,
+                  [s for s in SUBJECTS if s in f.subjects("replication/window")])
+
+
+def lag(f: Figures) -> str:
+    one, single, puts = f.get, "replication/single", "replication/catch_up_puts"
+    lags = [f"""{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its
+            put was due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held
+            {rate(one(case, 'held_per_s'))}.""" for asked in RATES if (case := f"replication/lag_{asked}")]
+    copied = one("replication/catch_up", "mib_per_s") / one("replication/catch_up", "mib_per_s", "bare")
+    return bullets(
+        *lags,
+        f"""A `put` of a master with a slave takes {one('replication/put', 'ratio', 'slave'):.2f} of the processor time of a
+        `put` without replication. With a port on which nobody connects, the value is
+        {one('replication/put', 'ratio', 'nobody'):.2f}.""",
+        f"""One `put` that waits for the slave takes {time(one(single, 'p50_us'))}: {one(single, 'ratio'):.2f} of the sum of a
+        `put` that does not wait ({time(one(single, 'put_p50_us'))}) and a bare round trip of its bytes
+        ({time(one(single, 'trip_p50_us'))}).""",
+        f"""A slave catches up at {copied:.2f} of the speed of a bare copy of the same bytes over a socket into a file.
+        Meanwhile, a put of the master takes {_try(lambda: format(one(puts, 'wall_ratio'), '.2f'))} of its time before, and
+        {_try(lambda: format(one(puts, 'cpu_ratio'), '.2f'))} of its processor time.""") + "\n" + paragraph(
+        f"Producer, master, slave and reader share {f.document['machine']['cpus']} cores.")
+
+
+SERVED: dict[str, Callable[[Figures], str]] = {"broker": broker, "clients": clients, "embedding": embedding,
+                                               "replication": replication, "lag": lag}
