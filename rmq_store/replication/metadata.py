@@ -1,0 +1,178 @@
+"""What a slave copies of its master beside the log: topics, groups, consumer offsets, delay offsets, and how far timer messages are
+(RocketMQ: SlaveSynchronize, BrokerOuterAPI).
+
+One thread asks the master's broker, ours or a real one, as a Java slave does: 21, 60 and 61 at the port two below, where that
+answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set where
+they differ. What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
+"""
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.threads import start_thread
+from rmq_store.config.upstream_json import int_keys, parse_json
+from rmq_store.errors import RmqStoreError, StoreClosed, StoreStateError
+from rmq_store.events import Event, emit
+from rmq_store.remoting.client import Client, NoAnswer, split_address
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.timer.service import CHECK, copy_check
+
+__all__ = ["Metadata"]
+
+TOPICS, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 43, 45, 60, 61, 201, 402
+FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
+NOT_SUPPORTED = 3
+
+
+class Metadata:
+    """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
+
+    def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int) -> None:
+        """Raises ValueError for an address that is none."""
+        host, port = split_address(master)
+        version = 479 if store.options.compat == "5.x" else 409
+        self.master = master
+        self._store, self._path = weakref.ref(store), store.path
+        self._files, self._interval_s = files, interval_ms / 1000
+        self._delays = ConfigFile(files, store.path, "delayOffset.json")
+        self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
+        self._metrics = ConfigFile(files, store.path, "timermetrics")
+        self._client = Client(master, version=version)
+        self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}", version=version) if port > 2 else None
+        self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
+        self._wake = threading.Event()
+        self._stopped = self._said_fine = False
+        self._failed = ""
+        self.copied_ms: int | None = None       # when all of it was last copied, ms since 1970
+        self.log_offset = 0                     # where this log ended before that copy was asked for
+        self.thread = start_thread(self._run, "rmq-replica-metadata")
+
+    def stop(self) -> None:
+        """Copies nothing more. Does not wait for a peer or a look-up of a name: that thread ends by itself, and writes nothing."""
+        with self._writing:
+            self._stopped = True
+        self._wake.set()
+        for client in (self._client, self._fast):
+            if client is not None:
+                client.close()
+
+    def soon(self) -> None:
+        """Copies at once, not only at the next turn."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            if not self._round():
+                return
+            self._wake.wait(self._interval_s)
+
+    def _round(self) -> bool:
+        """False: the store is closed, or gone."""
+        try:
+            self.copy()
+        except StoreStateError:
+            return False
+        except (OSError, ValueError, RmqStoreError) as error:
+            if not self._stopped and str(error) != self._failed:
+                self._failed = str(error)
+                emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=self._failed)
+        except Exception as error:      # of whatever kind: the next round tries again
+            if str(error) != self._failed:
+                self._failed = str(error)
+                emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
+        else:
+            if self._failed or not self._said_fine:
+                emit(Event.METADATA_COPIED, path=self._path, peer=self.master)
+            self._failed, self._said_fine = "", True
+        return True
+
+    def copy(self) -> None:
+        """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
+        steps: tuple[tuple[int, Callable[[Any, bytes], None]], ...] = (
+            (TOPICS, self._take_topics), (OFFSETS, self._take_offsets), (DELAYS, self._take_delays), (GROUPS, self._take_groups),
+            (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics), (TIMER_CHECK, self._take_check))
+        store = self._opened()
+        end = store.max_log_offset
+        del store
+        for code, take in steps:
+            try:
+                body = self._ask(code)
+            except NoAnswer as error:
+                if code in (MODES, TIMER_METRICS, TIMER_CHECK) or error.code == NOT_SUPPORTED:
+                    continue
+                raise
+            with self._writing:
+                if self._stopped:
+                    raise StoreClosed(self._path)
+                take(self._opened(), body)
+        self.copied_ms, self.log_offset = int(time.time() * 1000), end
+
+    def _opened(self) -> Any:
+        store = self._store()
+        if store is None or self._stopped:
+            raise StoreClosed(self._path)
+        return store
+
+    def _ask(self, code: int) -> bytes:
+        if code in FAST and self._fast is not None:
+            with suppress(ConnectionError):
+                return self._fast.ask(code).body
+        return self._client.ask(code).body
+
+    # ---- what is done with the answers
+
+    def _take_topics(self, store: Any, body: bytes) -> None:
+        store.topic_table.replace(_object(TOPICS, body))
+
+    def _take_groups(self, store: Any, body: bytes) -> None:
+        store.group_table.replace(_object(GROUPS, body))
+
+    def _take_offsets(self, store: Any, body: bytes) -> None:
+        if store.offsets.take_over(_object(OFFSETS, body)):
+            store.offsets.flush()
+
+    def _take_delays(self, store: Any, body: bytes) -> None:
+        content = _object(DELAYS, body)
+        content["offsetTable"] = table = dict(sorted(int_keys(content.get("offsetTable", {})).items()))
+        if not all(type(offset) is int for offset in table.values()):
+            raise ValueError(f"an offset of a delay level is no number: {table!r:.200}")
+        self._delays.save(content)
+
+    def _take_modes(self, store: Any, body: bytes) -> None:
+        if body:
+            self._modes.save(_object(MODES, body))
+
+    def _take_metrics(self, store: Any, body: bytes) -> None:
+        if body and store.options.timer_wheel_enable:
+            self._metrics.save(_object(TIMER_METRICS, body))
+
+    def _take_check(self, store: Any, body: bytes) -> None:
+        """The slave has no timer log. So it keeps the number of its own queue at 0, as a Java slave that has read nothing."""
+        if not store.options.timer_wheel_enable or len(body) < CHECK.size:
+            return
+        try:
+            check = CHECK.unpack_from(body)
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        if min(check) < 0:
+            raise ValueError(f"a number of the timer's is below 0: {check}")
+        if any(check):
+            self._files.make_dirs(os.path.join(self._path, "config"))
+            copy_check(self._files, self._path, check)
+
+
+def _object(code: int, body: bytes) -> dict[str, Any]:
+    try:
+        found = parse_json(body.decode())
+    except ValueError as error:
+        raise ValueError(f"the answer to request {code} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"the answer to request {code} is no JSON object: {found!r:.80}")
+    return found
