@@ -53,7 +53,8 @@ class Promotion(NamedTuple):
     kept: list[str]
 
 
-def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: bool = False, **options: Any) -> Promotion:
+def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: bool = False,
+            _io: IoTable | None = None, **options: Any) -> Promotion:
     """Makes the slave in directory `path` a master. Returns what it did, when that is durable.
 
     to: "master" or "sync_master": the role in which you open it next, which the directory remembers. force: also while the old master
@@ -78,15 +79,16 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: 
             if address and _answers(address):
                 raise MasterAlive(root, address)
     given = {name: value for name, value in options.items() if name not in ("role", "brokerRole", "ha_listen", "haListenPort")}
-    with MessageStore.open(root, must_exist=True, _services=False, role="slave", **given) as store:
-        done = _promote(store, to, mark)
+    io = _io if _io is not None else IoTable()
+    with MessageStore.open(root, must_exist=True, _services=False, _io=io, role="slave", **given) as store:
+        done = _promote(store, ControlFiles(io), to, mark)
     emit(Event.PROMOTED, path=root, master=done.master or "an unknown master", role=to, offset=done.max_log_offset)
     return done
 
 
-def _promote(store: MessageStore, to: str, mark: Mark | None) -> Promotion:
+def _promote(store: MessageStore, files: ControlFiles, to: str, mark: Mark | None) -> Promotion:
     """Steps 2 to 5; the store holds the lock of the directory."""
-    files, root = ControlFiles(IoTable()), store.path
+    root = store.path
     store.flush()
     if not store.wait_dispatched(600):
         raise StoreStateError(f"the queues of {root} are not complete after 600 s: run the command again")
