@@ -11,7 +11,7 @@ import os
 from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, read_text
-from rmq_store.errors import ConfigFileCorrupted, StoreIsSlave
+from rmq_store.errors import CorruptionError, StoreIsSlave
 
 __all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "write_mark"]
 
@@ -35,7 +35,7 @@ def mark_path(root: str) -> str:
 
 
 def read_mark(root: str) -> Mark | None:
-    """What the file says; None where there is none. Raises ConfigFileCorrupted, OSError."""
+    """What the file says; None where there is none. Raises CorruptionError, OSError."""
     path = mark_path(root)
     try:
         found = json.loads(read_text(path))
@@ -45,7 +45,7 @@ def read_mark(root: str) -> Mark | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ConfigFileCorrupted(path, None, "the role of this directory in replication: move the file away once you know it",
+        raise CorruptionError(path, None, "the role of this directory in replication: move the file away once you know it",
                                   str(error) or type(error).__name__) from None
     return Mark(role, master, broker, since)
 
@@ -65,6 +65,6 @@ def write_mark(files: ControlFiles, root: str, mark: Mark) -> None:
 
 
 def refuse_as_master(root: str, role: str) -> None:
-    """Before a store is opened for writing in another role than slave. Raises StoreIsSlave, ConfigFileCorrupted."""
+    """Before a store is opened for writing in another role than slave. Raises StoreIsSlave, CorruptionError."""
     if role != "slave" and (mark := read_mark(root)) is not None and mark.role == "slave":
         raise StoreIsSlave(root, mark.master)

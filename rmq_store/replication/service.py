@@ -100,7 +100,7 @@ class Replication:
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is marked as
         a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError, StoreClosed,
-        ConfigFileCorrupted."""
+        CorruptionError."""
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)

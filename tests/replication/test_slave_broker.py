@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmq_store import Broker
+from rmq_store import Broker, MessageStore
 from rmq_store.errors import ConfigError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.loop import Loop
@@ -152,6 +152,9 @@ def asks(names: Names, code: int, **ext: object) -> dict:
 
 
 def test_options_of_a_slave(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give ha_master='host:port'"):
+        MessageStore.open(tmp_path / "none", role="slave", **SMALL)
+    assert not (tmp_path / "none").exists()
     with pytest.raises(ConfigError, match="brokerId is 0"):
         Broker.open(tmp_path / "a", brokerRole="SLAVE", haMasterAddress="127.0.0.1:1", **SMALL)
     with pytest.raises(ConfigError, match="nobody tells its master"):
