@@ -98,6 +98,36 @@ def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> N
         assert {b"new delayed", b"new timed", b"soon"} <= set(bodies)
 
 
+@pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_what_was_delivered_since_the_last_copy(tmp_path: Path, copies: bool) -> None:
+    """The log tells it: of a slave that copies now and then, and of one that copies nothing. Equal messages are told apart by their
+    number."""
+    options: dict = {"delay_levels": "1s 2s 1h", "timer_wheel_enable": True, "timer_precision_ms": 100}
+    with leader(tmp_path / "m", **{**options, "delay": "deliver"}) as m:
+        more = {} if copies else {"ha_master_broker": None}
+        with follower(tmp_path / "s", m, **{**options, "ha_metadata_interval_ms": 3_600_000, **more}) as s:
+            joined(m.store)
+            for n in range(6):
+                same = {"born_timestamp": 1_700_000_000_000, "wait": False}
+                m.store.put("D", b"equal", delay_level=1, **same)
+                m.store.put("D", b"%d" % n, delay_level=1 + n % 3, **same)
+            m.store.put("D", b"timed", deliver_at=int(time.time() * 1000) + 200)
+            until(lambda: m.store.max_offset("D", 0) >= 4, 20_000)
+            if copies:
+                m.store._delay.write()
+                copied(s)
+            until(lambda: m.store.max_offset("D", 0) == 11, 20_000)
+            caught_up(s, m.store)
+    promote(tmp_path / "s", **SMALL, delay_levels=options["delay_levels"])
+    assert config(tmp_path / "s", "delayOffset.json")["offsetTable"] == {"1": 8, "2": 2, "3": 0}
+    with MessageStore.open(tmp_path / "s", **{**SMALL, **options}) as p:
+        p.put("D", b"new", delay_level=1)
+        p.put("D", b"new timed", deliver_at=int(time.time() * 1000) + 1200)
+        until(lambda: p.max_offset("D", 0) >= 13, 20_000)
+        bodies = sorted(bytes(m.body) for m in p.scan("D"))
+        assert bodies == sorted([*[b"equal"] * 6, b"0", b"1", b"3", b"4", b"timed", b"new", b"new timed"])
+
+
 def test_opened_as_a_master_by_mistake(tmp_path: Path) -> None:
     with leader(tmp_path / "m") as m, follower(tmp_path / "s", m) as s:
         joined(m.store)

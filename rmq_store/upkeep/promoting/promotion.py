@@ -27,6 +27,7 @@ from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.timer.service import promote_check
 from rmq_store.store import MessageStore
+from rmq_store.upkeep.promoting.delays import delivered
 
 __all__ = ["Promotion", "promote"]
 
@@ -124,10 +125,13 @@ def _move_offsets(store: MessageStore) -> list[tuple[str, str, int, int, int]]:
 
 
 def _move_delays(store: MessageStore, files: ControlFiles) -> None:
-    """The same for delay levels, whose first new messages would not be delivered."""
+    """What the old master had delivered of delayed messages counts as delivered; and no level is ahead of its queue, or its first new
+    messages would not be delivered."""
     before = delay_offsets(files, store.path)
-    now = {level: min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1)) for level, offset in before.items()}
+    now = delivered(store, before)
+    now = {level: min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1)) for level, offset in now.items()}
     if now != before:
+        files.make_dirs(os.path.join(store.path, "config"))
         file = ConfigFile(files, store.path, "delayOffset.json")
         content = file.load(lambda found: dict(found)) or {}
         file.save(content | {"offsetTable": dict(sorted(now.items()))})
