@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.promoting.promotion import Promotion, promote
 
 __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore",
-           "Promotion", "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
+           "Promotion", "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages",
+           "doctor",
            "export_lines", "import_lines", "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads

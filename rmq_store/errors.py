@@ -29,9 +29,11 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave", "OsPageCacheBusy", "PoolExhausted",
+    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave", "OsPageCacheBusy",
+    "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
-    "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
+    "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
+    "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
     "foreign", "illegal", "tell_stored",
 ]
@@ -162,8 +164,8 @@ class StoreNotWriteable(StoreStateError):
 
 
 class StoreIsSlave(StoreStateError):
-    """The directory is that of a slave (config/replica.json), and was opened for writing in another role. `master` is the address of
-    its master."""
+    """The directory is that of a slave (config/replica.json), and was opened for writing in another role. `master` is the
+    address of its master."""
 
     def __init__(self, path: object = None, master: str = "") -> None:
         super().__init__(path, master)
@@ -171,8 +173,10 @@ class StoreIsSlave(StoreStateError):
         self.master = master
 
     def __str__(self) -> str:
-        return (f"the store{_at(self.path)} is a slave of {self.master or 'a master'}, whose log must not get messages of its own: "
-                "open it with role='slave' or with readonly=True, or make it a master with `rmqstore promote` (rmq_store.promote)")
+        return (f"the store{_at(self.path)} is a slave of {self.master or 'a master'}, whose log must not get messages of its "
+                "own: "
+                "open it with role='slave' or with readonly=True, or make it a master with `rmqstore promote` "
+                "(rmq_store.promote)")
 
 
 class NotASlave(StoreStateError):
@@ -184,7 +188,8 @@ class NotASlave(StoreStateError):
         self.found = found
 
     def __str__(self) -> str:
-        return (f"the store{_at(self.path)} is not a slave's: {self.found}; if it was the slave of a Java broker, promote it with "
+        return (f"the store{_at(self.path)} is not a slave's: {self.found}; if it was the slave of a Java broker, promote it "
+                "with "
                 "force (--force)")
 
 
@@ -197,8 +202,10 @@ class MasterAlive(StoreStateError):
         self.address = address
 
     def __str__(self) -> str:
-        return (f"the master of the store{_at(self.path)} still answers at {self.address}, and two masters take different messages for "
-                "the same offsets: end the master first; with force (--force) the slave becomes a master all the same, and you make sure "
+        return (f"the master of the store{_at(self.path)} still answers at {self.address}, and two masters take different "
+                "messages for "
+                "the same offsets: end the master first; with force (--force) the slave becomes a master all the same, and "
+                "you make sure "
                 "that nobody sends to the other one")
 
 

@@ -166,7 +166,8 @@ class StoreCollector(Collector):
 def _replicated(path: list[str], store: "MessageStore") -> Iterator[Any]:
     """The part of the store in replication; of a master each connected slave, of a slave its master."""
     state = store.replication()
-    role = GaugeMetricFamily("rmq_store_replication_role", "1 for the role of the store, and for the state of a slave, which is empty for "
+    role = GaugeMetricFamily("rmq_store_replication_role", "1 for the role of the store, and for the state of a slave, which "
+                             "is empty for "
                              "a master", labels=["path", "role", "state"])
     role.add_metric([*path, state.role, state.state], 1)
     yield role
@@ -180,9 +181,11 @@ def _replicated(path: list[str], store: "MessageStore") -> Iterator[Any]:
         found["lag_bytes"].add_metric(label, replica.lag_bytes)
         found["lag_seconds"].add_metric(label, replica.lag_ms / 1000)
     yield from found.values()
-    behind = GaugeMetricFamily("rmq_store_replication_behind_bytes", "Slave: bytes of the master's log that it has heard of and does not "
+    behind = GaugeMetricFamily("rmq_store_replication_behind_bytes", "Slave: bytes of the master's log that it has heard of "
+                               "and does not "
                                "have yet", labels=["path"])
-    copied = GaugeMetricFamily("rmq_store_replication_copied_timestamp_seconds", "Slave: when it last copied topics, groups and offsets",
+    copied = GaugeMetricFamily("rmq_store_replication_copied_timestamp_seconds", "Slave: when it last copied topics, groups "
+                               "and offsets",
                                labels=["path"])
     if state.role == "slave":
         if state.master_offset is not None:

@@ -1,4 +1,5 @@
-"""A broker that is a slave: whom it follows, and what it answers because it is one (RocketMQ: BrokerController with BrokerRole.SLAVE).
+"""A broker that is a slave: whom it follows, and what it answers because it is one (RocketMQ: BrokerController with
+BrokerRole.SLAVE).
 
 The master's addresses come from options, or from the name server with each registration. Thread-safety: every method.
 """
@@ -14,10 +15,11 @@ log = logging.getLogger("rmq_store.broker")
 
 
 def own_id(role: str, broker_id: int) -> int:
-    """The broker id of a broker in this role: 0 of a master, whatever the option says, as in RocketMQ. Raises ConfigError for a slave
-    without one."""
+    """The broker id of a broker in this role: 0 of a master, whatever the option says, as in RocketMQ. Raises ConfigError for a
+    slave without one."""
     if role == "slave" and broker_id == 0:
-        raise ConfigError("option brokerId is 0, which is a master's, and brokerRole is SLAVE: give each slave of a brokerName a brokerId "
+        raise ConfigError("option brokerId is 0, which is a master's, and brokerRole is SLAVE: give each slave of a "
+                          "brokerName a brokerId "
                           "of its own, from 1 on")
     if role != "slave" and broker_id != 0:
         log.warning("option brokerId is %d, and this broker is a master, whose id is 0: the option has no effect", broker_id)
@@ -34,15 +36,18 @@ class Following:
         self._failed = ""
         options = core.store.options
         if options.ha_master is None and not asks:
-            raise ConfigError("brokerRole is SLAVE, and nobody tells its master: give haMasterAddress=HOST:PORT, or --namesrv of the name "
+            raise ConfigError("brokerRole is SLAVE, and nobody tells its master: give haMasterAddress=HOST:PORT, or --namesrv "
+                              "of the name "
                               "server with which the master registers")
         if options.ha_master_broker is None and not asks:
-            log.warning("this slave copies messages alone: topics, groups and offsets come from the master's broker, so give --namesrv, or "
+            log.warning("this slave copies messages alone: topics, groups and offsets come from the master's broker, so give "
+                        "--namesrv, or "
                         "ha_master_broker=HOST:PORT")
         self._follow(None, None)
 
     def learn(self, broker: str, ha: str) -> None:
-        """What a name server says of the master: the addresses of its broker and of its HA service, "" while it knows no master."""
+        """What a name server says of the master: the addresses of its broker and of its HA service, "" while it knows no
+        master."""
         self._core.master_address = broker
         self._core.look()
         if broker or ha:

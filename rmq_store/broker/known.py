@@ -93,7 +93,9 @@ class Known:
     def _subscriptions(self) -> Iterator[tuple[str, str, int, list[int]]]:
         core = self._core
         reads = core.options["slaveReadEnable"]
-        if not core.options["longPollingEnable"] or (core.is_slave and (not reads or (core.modern and core.master_address))):
+        if not core.options["longPollingEnable"]:
+            return
+        if core.is_slave and (not reads or (core.modern and core.master_address)):
             return
         # The network thread suggests broker 0. It meets no pull for which another one is due to a far offset: those are Python's.
         groups = {name: group for name, group in core.groups.snapshot().items() if not reads or group.broker_id == 0}

@@ -23,7 +23,8 @@ DEFAULTS: dict[str, Any] = {
     "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
     "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "allowRecallWhenBrokerNotWriteable": True,
     "channelExpiredTimeout": 120_000, "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200,
-    "slaveReadEnable": False, "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False, "authorizationEnabled": False,
+    "slaveReadEnable": False, "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False,
+    "authorizationEnabled": False,
     "tls.server.mode": "disabled", "tls.server.certPath": "", "tls.server.keyPath": "", "tls.server.keyPassword": "",
     "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""}
 SECRET = frozenset(("tls.server.keyPassword",))     # told to nobody

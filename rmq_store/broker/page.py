@@ -98,7 +98,8 @@ def _text(value: object) -> str:
 def page(core: Core, figures: Figures, *, contents: bool) -> str:
     """The page: str. contents: whether it shows the last messages. Raises StoreStateError when the store is closed."""
     lags, topics = figures.lags(), core.topics.snapshot()
-    live = [_head(core), _cards(core, figures), _rates(list(figures.moments)), _replication(core), _topics(core, topics.values()),
+    live = [_head(core), _cards(core, figures), _rates(list(figures.moments)), _replication(core),
+            _topics(core, topics.values()),
             _groups(core, lags), _messages(core, topics.values()) if contents else
             "<h2>Last messages</h2><p>aclEnable is on: this page has no accounts, so it shows no messages.</p>",
             _histograms(core), _requests(core)]
@@ -175,7 +176,8 @@ def _replication(core: Core) -> str:
         copied = "never" if state.copied_ms is None else clock_text(state.copied_ms)
         rows = [(_text(state.master or "not known yet"), _text(state.state), f"{end:,}", "" if known is None else f"{known:,}",
                  "" if known is None else size_text(max(known - end, 0)), _text(copied))]
-        return "<h2>Slave</h2>" + _table(("master", "state", "log ends at", "master's log ends at", "behind", "metadata copied"), rows,
+        return "<h2>Slave</h2>" + _table(("master", "state", "log ends at", "master's log ends at", "behind",
+                                          "metadata copied"), rows,
                                          frozenset((2, 3, 4)))
     if state.address is None:
         return ""

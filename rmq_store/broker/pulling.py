@@ -61,7 +61,8 @@ class Pulling:
         pull = self._checked(request, bits)
         core = self._core
         if core.is_slave and not core.options["slaveReadEnable"]:
-            return request.answer(Code.PULL_RETRY_IMMEDIATELY, "the slave serves no reads: slaveReadEnable is false", self._ext(pull, 0))
+            return request.answer(Code.PULL_RETRY_IMMEDIATELY, "the slave serves no reads: slaveReadEnable is false",
+                                  self._ext(pull, 0))
         result = self._get(pull, pull.offset)
         if bits & COMMIT_OFFSET and (offset := request.long("commitOffset", 0)) >= 0 and (core.modern or not core.is_slave):
             core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
@@ -176,8 +177,8 @@ class Pulling:
                 "maxOffset": str(store.max_offset(pull.topic, pull.queue_id))}
 
     def _suggested(self, pull: Pull, result: GetResult) -> tuple[int, bool]:
-        """Which broker the group shall pull from next, and whether that is because it reads what lies so far from the end of the log
-        that it may not be in memory any more. Source: PullMessageProcessor, DefaultMessageStore.getMessage."""
+        """Which broker the group shall pull from next, and whether that is because it reads what lies so far from the end of
+        the log that it may not be in memory any more. Source: PullMessageProcessor, DefaultMessageStore.getMessage."""
         core = self._core
         if not core.options["slaveReadEnable"]:
             return 0, False

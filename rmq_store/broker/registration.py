@@ -81,7 +81,8 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
 
     def entry(connection: Any) -> Entry:
         address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
-        return Entry(core.options["brokerClusterName"], core.options["brokerName"], core.broker_id, address, ha_address(core), None, None,
+        return Entry(core.options["brokerClusterName"], core.options["brokerName"], core.broker_id, address, ha_address(core),
+                     None, None,
                      _Rows(core, core.topics.snapshot()), promised)
 
     return entry
@@ -91,7 +92,8 @@ class Registration:
     """Tells real name servers of this broker, in one thread, on a connection to each that stays open."""
 
     def __init__(self, core: Core, servers: list[tuple[str, int]], learn: Callable[[str, str], None] | None = None) -> None:
-        """learn: called with the addresses of a slave's master, of its broker and of its HA service, after each registration."""
+        """learn: called with the addresses of a slave's master, of its broker and of its HA service, after each
+        registration."""
         self._learn = learn
         self._core, self._servers = core, servers
         self._sockets: dict[tuple[str, int], socket.socket] = {}

@@ -29,10 +29,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     role = {"master": "ASYNC_MASTER", "sync_master": "SYNC_MASTER"}[done.role]
     out.line(f"{done.path} was a slave of {master}; now it is a master ({role}).")
     out.line(f"Its log has offsets {done.min_log_offset} to {done.max_log_offset}.")
-    out.line(f"If the old master was an ASYNC_MASTER: what it stored at offset {done.max_log_offset} or behind is missing here.")
+    out.line(f"If the old master was an ASYNC_MASTER: what it stored at offset {done.max_log_offset} or behind is missing "
+             "here.")
     out.line("If it was a SYNC_MASTER: no message is missing for which a put returned PUT_OK, if this slave acknowledged it.")
     for group, topic, queue_id, before, now in done.moved:
-        out.line(f"Group {group} had read {topic}/{queue_id} up to offset {before}, and continues at {now}, the end of the queue.")
+        out.line(f"Group {group} had read {topic}/{queue_id} up to offset {before}, and continues at {now}, the end of the "
+                 "queue.")
     for path in done.kept:
         out.line(f"Copy of a file as it was: {path}")
     out.line(f"Open it with role={done.role}" + (" and ha_listen" if done.role == "sync_master" else "")

@@ -143,7 +143,8 @@ class Routes:
         return frame.answer(body=_body(route))
 
     def _first(self) -> list[Broker]:
-        """Of each name the master; while there is none, the slave with the lowest id, so that consumers find what slaves have."""
+        """Of each name the master; while there is none, the slave with the lowest id, so that consumers find what slaves
+        have."""
         found: dict[str, Broker] = {}
         for b in self._brokers.values():
             if b.name not in found or b.id < found[b.name].id:

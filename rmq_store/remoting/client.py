@@ -1,5 +1,5 @@
-"""One connection to a server of RocketMQ remoting, on which one thread asks and waits for the answer (RocketMQ: NettyRemotingClient,
-invokeSync)."""
+"""One connection to a server of RocketMQ remoting, on which one thread asks and waits for the answer (RocketMQ:
+NettyRemotingClient, invokeSync)."""
 import itertools
 import socket
 import threading

@@ -1,9 +1,10 @@
-"""Which role a directory has in replication, on the disk: config/replica.json. No class of RocketMQ: its brokers leave the file alone.
+"""Which role a directory has in replication, on the disk: config/replica.json. No class of RocketMQ: its brokers leave the file
+alone.
 
     {"brokerAddress":"host:port","haMasterAddress":"host:port","role":"slave","since":ms}
 
-A store that opens as a slave writes it before its first byte, so that nobody opens the directory as a master by mistake: what is
-put then would lie at offsets for which the master has other messages. Promotion (upkeep/promoting) writes another role. A
+A store that opens as a slave writes it before its first byte, so that nobody opens the directory as a master by mistake: what
+is put then would lie at offsets for which the master has other messages. Promotion (upkeep/promoting) writes another role. A
 directory without the file is a master's, or a Java broker's. Control plane.
 """
 import json
@@ -20,8 +21,8 @@ ROLES = "master", "sync_master", "slave"
 
 
 class Mark(NamedTuple):
-    """What the file says. role: "slave", or what a slave was promoted to. master, broker: the addresses of its master for HA and
-    for remoting, "" where nobody named them. since_ms: ms since 1970."""
+    """What the file says. role: "slave", or what a slave was promoted to. master, broker: the addresses of its master for HA
+    and for remoting, "" where nobody named them. since_ms: ms since 1970."""
 
     role: str
     master: str

@@ -1,9 +1,10 @@
-"""What a slave copies of its master beside the log: topics, groups, consumer offsets, delay offsets, and how far timer messages are
-(RocketMQ: SlaveSynchronize, BrokerOuterAPI).
+"""What a slave copies of its master beside the log: topics, groups, consumer offsets, delay offsets, and how far timer messages
+are (RocketMQ: SlaveSynchronize, BrokerOuterAPI).
 
 One thread asks the master's broker, ours or a real one, as a Java slave does: 21, 60 and 61 at the port two below, where that
-answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set where
-they differ. What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
+answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set
+where they differ. What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's.
+Control plane.
 """
 import os
 import struct
@@ -44,7 +45,8 @@ class Metadata:
         self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
         self._metrics = ConfigFile(files, store.path, "timermetrics")
         self._client = Client(master, version=version)
-        self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}", version=version) if port > 2 else None
+        self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}",
+                            version=version) if port > 2 else None
         self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
         self._wake = threading.Event()
         self._stopped = self._said_fine = False
@@ -54,7 +56,8 @@ class Metadata:
         self.thread = start_thread(self._run, "rmq-replica-metadata")
 
     def stop(self) -> None:
-        """Copies nothing more. Does not wait for a peer or a look-up of a name: that thread ends by itself, and writes nothing."""
+        """Copies nothing more. Does not wait for a peer or a look-up of a name: that thread ends by itself, and writes
+        nothing."""
         with self._writing:
             self._stopped = True
         self._wake.set()
@@ -96,7 +99,8 @@ class Metadata:
     def copy(self) -> None:
         """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
         steps: tuple[tuple[int, Callable[[Any, bytes], None]], ...] = (
-            (TOPICS, self._take_topics), (OFFSETS, self._take_offsets), (DELAYS, self._take_delays), (GROUPS, self._take_groups),
+            (TOPICS, self._take_topics), (OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
+            (GROUPS, self._take_groups),
             (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics), (TIMER_CHECK, self._take_check))
         store = self._opened()
         end = store.max_log_offset

@@ -52,9 +52,9 @@ class ReplicationState(NamedTuple):
     role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
     address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
     master's, "follows" it, or "refused" because the logs differ; "" for a master. master_offset: where the master's log ends,
-    as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves. broker:
-    the address of the broker from which a slave copies topics, groups and offsets, None: nobody named one. copied_ms: when it last
-    copied them, ms since 1970, None: not yet.
+    as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
+    broker: the address of the broker from which a slave copies topics, groups and offsets, None: nobody named one. copied_ms:
+    when it last copied them, ms since 1970, None: not yet.
     """
 
     role: str
@@ -88,8 +88,8 @@ class Replication:
         self._stopped = False
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
-        """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a slave
-        waits for `follow`. Raises OSError if the address cannot be had."""
+        """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
+        slave waits for `follow`. Raises OSError if the address cannot be had."""
         if options.role == "slave":
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
@@ -98,9 +98,9 @@ class Replication:
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
 
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
-        """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is marked as
-        a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError, StoreClosed,
-        CorruptionError."""
+        """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
+        marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
+        StoreClosed, CorruptionError."""
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)

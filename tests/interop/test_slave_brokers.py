@@ -1,5 +1,5 @@
-"""Whole brokers as master and slave: a real slave of our broker, our broker as the slave of a real one, and a Java consumer that reads
-from our slave when the real master is gone."""
+"""Whole brokers as master and slave: a real slave of our broker, our broker as the slave of a real one, and a Java consumer
+that reads from our slave when the real master is gone."""
 import json
 import signal
 import subprocess
@@ -26,7 +26,8 @@ def java(version, directory, port, log, *options):
     """A real broker in a process of its own, which the test may kill."""
     bind = [] if version.startswith("4.") else ["bindAddress=127.0.0.1"]
     with open(log, "ab") as err:
-        process = subprocess.Popen([TOOLS / "broker_with_rocketmq.sh", "--rocketmq", version, directory, str(port), *bind, *options],
+        process = subprocess.Popen([TOOLS / "broker_with_rocketmq.sh", "--rocketmq", version, directory, str(port), *bind,
+                                    *options],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
     try:
         if not process.stdout.readline():
@@ -58,7 +59,8 @@ def test_a_real_slave_of_our_broker(tmp_path, version):
     with Broker.open(tmp_path / "m", listen=f"127.0.0.1:{port}", brokerRole="ASYNC_MASTER", haListenPort=0, compat=compat,
                      segment_size_bytes=SIZE, profile="test") as m, Peer(m.address) as peer:
         assert m.fast_address == f"127.0.0.1:{port - 2}"
-        with java(version, tmp_path / "s", slave_port, log, "brokerRole=SLAVE", "brokerId=1", f"namesrvAddr={m.namesrv_address}"):
+        with java(version, tmp_path / "s", slave_port, log, "brokerRole=SLAVE", "brokerId=1",
+                  f"namesrvAddr={m.namesrv_address}"):
             until(lambda: any(r.offset >= 0 for r in m.store.replicas()), LOOKS)
             assert peer.ask(17, topic="Copied", defaultTopic="TBW102", readQueueNums=3, writeQueueNums=3, perm=6,
                             topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False).code == 0
@@ -67,10 +69,12 @@ def test_a_real_slave_of_our_broker(tmp_path, version):
                 assert peer.put("Copied", b"%d" % n, queue=n % 3).code == 0
             assert peer.put("Copied", b"late", properties={"DELAY": "1"}).code == 0
             assert peer.ask(15, consumerGroup="CopiedG", topic="Copied", queueId=1, commitOffset=2).code == 0
-            until(lambda: m.store.max_offset("Copied", 0) + m.store.max_offset("Copied", 1) + m.store.max_offset("Copied", 2) == 6,
+            until(lambda: m.store.max_offset("Copied", 0) + m.store.max_offset("Copied", 1)
+                  + m.store.max_offset("Copied", 2) == 6,
                   LOOKS)
             table = "topicConfigTable"
-            until(lambda: config(tmp_path / "s", "topics.json").get(table, {}).get("Copied", {}).get("readQueueNums") == 3, LOOKS)
+            until(lambda: config(tmp_path / "s", "topics.json").get(table, {}).get("Copied", {}).get("readQueueNums") == 3,
+                  LOOKS)
             until(lambda: config(tmp_path / "s", "subscriptionGroup.json").get("subscriptionGroupTable", {}).get(
                 "CopiedG", {}).get("retryMaxTimes") == 5, LOOKS)
             until(lambda: config(tmp_path / "s", "consumerOffset.json").get("offsetTable", {}).get("Copied@CopiedG", {}).get(
@@ -91,8 +95,10 @@ def test_our_slave_of_a_real_broker(tmp_path, version):
     compat = "4.9" if version.startswith("4.") else "5.x"
     clients = None
     more = ["-o", f"mappedFileSizeCommitLog={SIZE}", "-o", f"compat={compat}"]
-    slave = ["serve", str(tmp_path / "s"), "--listen", f"127.0.0.1:{slave_port}", "--namesrv", names, "-o", "brokerRole=SLAVE", "-o",
-             "brokerId=1", "-o", "slaveReadEnable=true", "-o", "ha_metadata_interval_ms=500", "-o", "registerNameServerPeriod=10000",
+    slave = ["serve", str(tmp_path / "s"), "--listen", f"127.0.0.1:{slave_port}", "--namesrv", names, "-o", "brokerRole=SLAVE",
+             "-o",
+             "brokerId=1", "-o", "slaveReadEnable=true", "-o", "ha_metadata_interval_ms=500", "-o",
+             "registerNameServerPeriod=10000",
              *more]
     try:
         with our(["namesrv", "--listen", names], log):
@@ -140,14 +146,14 @@ def test_files_of_a_promoted_slave_are_a_real_brokers(tmp_path):
     log = tmp_path / "log"
     log.touch()
     with Broker.open(tmp_path / "m", listen=f"127.0.0.1:{master_port}", brokerRole="ASYNC_MASTER", haListenPort=0,
-                     segment_size_bytes=SIZE, profile="test") as m, Peer(m.address) as peer:
-        with MessageStore.open(tmp_path / "s", profile="test", segment_size_bytes=SIZE, role="slave", ha_metadata_interval_ms=100,
-                               ha_master=m.store.replication().address, ha_master_broker=m.address) as s:
-            until(lambda: any(r.offset >= 0 for r in m.store.replicas()), 20_000)
-            peer.put("T", b"one")
-            until(lambda: s.max_offset("T", 0) == 1 and s.topic_table.get("T") is not None, 20_000)
+                     segment_size_bytes=SIZE, profile="test") as m, Peer(m.address) as peer, \
+            MessageStore.open(tmp_path / "s", profile="test", segment_size_bytes=SIZE, role="slave",
+                              ha_metadata_interval_ms=100, ha_master=m.store.replication().address,
+                              ha_master_broker=m.address) as s:
+        until(lambda: any(r.offset >= 0 for r in m.store.replicas()), 20_000)
+        peer.put("T", b"one")
+        until(lambda: s.max_offset("T", 0) == 1 and s.topic_table.get("T") is not None, 20_000)
     promote(tmp_path / "s", profile="test", segment_size_bytes=SIZE)
-    about = {"mappedFileSizeConsumeQueue": 0, "maxHashSlotNum": 0, "maxIndexNum": 0}
     with MessageStore.open(tmp_path / "s", readonly=True, segment_size_bytes=SIZE) as s:
         about = {"mappedFileSizeConsumeQueue": s.options.consumequeue_file_size_bytes, "maxHashSlotNum": s.options.index_slots,
                  "maxIndexNum": s.options.index_entries_max}

@@ -2,16 +2,18 @@
 
     python -m tests.replication.failover [--cycles 200] [--seed 1] [--mode sync_master|master] [--dir DIR]
 
-The master is a broker in a process of its own, with several put_async in flight and a group that commits. It writes a line into a pipe
-for each put that returned PUT_OK and for each commit, so what it acknowledged is known outside of it. The slave, in this process,
-follows it, copies its metadata, and is promoted by rmq_store.promote when the master is dead. Judged by the promoted store:
+The master is a broker in a process of its own, with several put_async in flight and a group that commits. It writes a line into
+a pipe for each put that returned PUT_OK and for each commit, so what it acknowledged is known outside of it. The slave, in this
+process, follows it, copies its metadata, and is promoted by rmq_store.promote when the master is dead. Judged by the promoted
+store:
 
-- sync_master: no acknowledged message is missing. master: those that are missing lie at promote's max_log_offset or behind, no other;
+- sync_master: no acknowledged message is missing. master: those that are missing lie at promote's max_log_offset or behind, no
+other;
 - every queue has the messages 0, 1, 2, ... in their order, without a gap and without one that nobody sent;
 - the group continues at an offset that it had committed, and within the queue.
 
-The promoted directory is the master's of the next cycle, and an empty slave joins it, KEPT times; then all begins anew. Exit code 1: a
-cycle was judged wrong. The seed repeats the instants as well as it can.
+The promoted directory is the master's of the next cycle, and an empty slave joins it, KEPT times; then all begins anew. Exit
+code 1: a cycle was judged wrong. The seed repeats the instants as well as it can.
 """
 import argparse
 import contextlib
@@ -33,7 +35,8 @@ from tests.soon import until
 TOPIC, GROUP, QUEUES, WINDOW, KEPT = "F", "G", 3, 8, 12
 OPTIONS: dict[str, Any] = {
     "segment_size_bytes": 1 << 17, "index_slots": 100, "index_entries_max": 4000, "consumequeue_file_size_bytes": 20 * 300,
-    "message_size_max_bytes": 1 << 15, "timer_wheel_enable": False, "ha_send_heartbeat_interval_ms": 200, "pool_window_size_bytes": 1 << 15}
+    "message_size_max_bytes": 1 << 15, "timer_wheel_enable": False, "ha_send_heartbeat_interval_ms": 200,
+    "pool_window_size_bytes": 1 << 15}
 LOOKS = 60_000
 
 
@@ -45,7 +48,8 @@ def body_of(queue: int, number: int) -> bytes:
 
 def lead(path: str, mode: str, seed: int, told: Any, go: Any) -> None:
     """Puts and commits until somebody kills it. told: the writing end of the pipe; go: set when a slave has joined."""
-    with Broker.open(path, namesrv_listen=None, role=mode, ha_listen="127.0.0.1:0", slave_timeout_ms=30_000, **OPTIONS) as broker:
+    with Broker.open(path, namesrv_listen=None, role=mode, ha_listen="127.0.0.1:0", slave_timeout_ms=30_000,
+                     **OPTIONS) as broker:
         store, fd = broker.store, told.fileno()
         os.write(fd, f"at {store.replication().address} {broker.address}\n".encode())
         go.wait()
@@ -135,7 +139,8 @@ class Cycle:
                 low, high = max(p.min_offset(TOPIC, queue), 0), p.max_offset(TOPIC, queue)
                 found = [(m.queue_offset, bytes(m.body)) for m in p.scan(TOPIC, queue)]
                 if found != [(n, body_of(queue, n)) for n in range(low, high)]:
-                    wrong.append(f"queue {queue} has other messages than {low} to {high}, in this order: {[n for n, _ in found]}")
+                    wrong.append(f"queue {queue} has other messages than {low} to {high}, in this order: "
+                                 f"{[n for n, _ in found]}")
                 offset = p.offsets.query(GROUP, TOPIC, queue)
                 if offset > high:
                     wrong.append(f"the group continues at {offset} of queue {queue}, which ends at {high}")
@@ -144,7 +149,8 @@ class Cycle:
                 missing = [(number, at) for q, number, at in self.puts if q == queue and number >= high]
                 if self.mode == "sync_master" and missing:
                     wrong.append(f"acknowledged and missing, queue {queue}, (number, log offset): {missing}")
-                wrong += [f"message {number} of queue {queue} is missing, and lay at {at}, before the end {end} that promote named"
+                wrong += [f"message {number} of queue {queue} is missing, and lay at {at}, before the end {end} that promote "
+                          "named"
                           for number, at in missing if at < end]
                 wrong += [f"message {number} of queue {queue} lay at {at} on the master, and is not there"
                           for q, number, at in self.puts if q == queue and low <= number < high and _at(p, queue, number) != at]
@@ -224,7 +230,8 @@ def campaign(base: Path, cycles: int, seed: int, mode: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.replication.failover", description="kill -9 of a master, and promotion")
+    parser = argparse.ArgumentParser(prog="python -m tests.replication.failover", description="kill -9 of a master, and "
+                                     "promotion")
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("RMQ_SEED", "1")))
     parser.add_argument("--mode", choices=("sync_master", "master"), default="sync_master")
@@ -232,8 +239,9 @@ def main() -> int:
     args = parser.parse_args()
     here: Any = sys.modules["__main__"]
     here.__spec__ = here.__file__ = None        # else each process that is forked runs this module a second time
-    with tempfile.TemporaryDirectory(prefix="rmq-failover-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as place:
-        from tests.replication import failover      # by its name, under which other processes find what they run
+    with tempfile.TemporaryDirectory(prefix="rmq-failover-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK)
+                                     else None) as place:
+        from tests.replication import failover  # by its name, under which other processes find what they run
 
         return 1 if failover.campaign((args.dir or Path(place)) / "pair", args.cycles, args.seed, args.mode) else 0
 

@@ -1,4 +1,5 @@
-"""A master is killed with puts in flight, and its slave promoted (failover.py): a few cycles here, 10,000 with `make test-failover`."""
+"""A master is killed with puts in flight, and its slave promoted (failover.py): a few cycles here, 10,000 with `make
+test-failover`."""
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from tests.replication import failover
 @pytest.mark.parametrize("mode", ["sync_master", "master"])
 @pytest.mark.parametrize("cycles", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_nothing_acknowledged_is_missing(memory_disk: Path, mode: str, cycles: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """sync_master: nothing. master: what is missing is the end of the log, which promote names. Both: order, and offsets of groups."""
+    """sync_master: nothing. master: what is missing is the end of the log, which promote names. Both: order, and offsets of
+    groups."""
     assert failover.campaign(memory_disk / "pair", cycles, cycles, mode) == 0, capsys.readouterr().out
 
 

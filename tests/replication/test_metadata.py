@@ -20,7 +20,8 @@ FAST = {"ha_metadata_interval_ms": 100, "ha_housekeeping_interval_ms": 20_000}
 
 
 def leader(path: Path, **more: object) -> Broker:
-    return Broker.open(path, brokerRole="ASYNC_MASTER", haListenPort=0, **{**SMALL, "timer_wheel_enable": True, "timer_precision_ms": 100, **more})
+    return Broker.open(path, brokerRole="ASYNC_MASTER", haListenPort=0, **{**SMALL, "timer_wheel_enable": True,
+                                                                           "timer_precision_ms": 100, **more})
 
 
 def follower(path: Path, of: Broker, **more: object) -> MessageStore:
@@ -59,7 +60,8 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
             assert s.offsets.table()["T", "G"] == {1: 1}
             before = (tmp_path / "s/config/topics.json").stat()
             copied(s)
-            assert (tmp_path / "s/config/topics.json").stat().st_ino == before.st_ino       # the same version: not written again
+            # The same version: not written again.
+            assert (tmp_path / "s/config/topics.json").stat().st_ino == before.st_ino
             m.store.topic_table.remove("T")
             m.store.topic_table.set("U", readQueueNums=1)
             copied(s)
@@ -70,26 +72,27 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
 
 def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> None:
     """Nor a timer message: what the master had delivered is delivered, what waited there is delivered here."""
-    with leader(tmp_path / "m", delay_levels="1s 1h", delay_offset_flush_interval_ms=1000) as m:
-        with follower(tmp_path / "s", m, delay_levels="1s 1h") as s:
-            joined(m.store)
-            now = int(time.time() * 1000)
-            for n in range(5):
-                m.store.put("D", b"delayed %d" % n, delay_level=1)
-                m.store.put("D", b"timed %d" % n, deliver_at=now + 50)
-            m.store.put("D", b"later", delay_level=2)
-            m.store.put("D", b"soon", deliver_at=now + 3000)
-            until(lambda: m.store.max_offset("D", 0) == 10, 20_000)
-            until(lambda: m.store._timer is not None and m.store._timer.wheel.counted()[0] > now + 50, 20_000)
-            m.store._delay.write()
-            m.store._timer.write()
-            caught_up(s, m.store)
-            copied(s)
-            assert s.max_offset("D", 0) == 10
+    with leader(tmp_path / "m", delay_levels="1s 1h", delay_offset_flush_interval_ms=1000) as m, \
+            follower(tmp_path / "s", m, delay_levels="1s 1h") as s:
+        joined(m.store)
+        now = int(time.time() * 1000)
+        for n in range(5):
+            m.store.put("D", b"delayed %d" % n, delay_level=1)
+            m.store.put("D", b"timed %d" % n, deliver_at=now + 50)
+        m.store.put("D", b"later", delay_level=2)
+        m.store.put("D", b"soon", deliver_at=now + 3000)
+        until(lambda: m.store.max_offset("D", 0) == 10, 20_000)
+        until(lambda: m.store._timer is not None and m.store._timer.wheel.counted()[0] > now + 50, 20_000)
+        m.store._delay.write()
+        m.store._timer.write()
+        caught_up(s, m.store)
+        copied(s)
+        assert s.max_offset("D", 0) == 10
     assert config(tmp_path / "s", "delayOffset.json")["offsetTable"]["1"] == 5
     done = promote(tmp_path / "s", **SMALL, delay_levels="1s 1h")
     assert done.role == "master"
-    with MessageStore.open(tmp_path / "s", **{**SMALL, "timer_wheel_enable": True, "timer_precision_ms": 100}, delay_levels="1s 1h") as p:
+    with MessageStore.open(tmp_path / "s", **{**SMALL, "timer_wheel_enable": True, "timer_precision_ms": 100},
+                           delay_levels="1s 1h") as p:
         p.put("D", b"new delayed", delay_level=1)
         p.put("D", b"new timed", deliver_at=int(time.time() * 1000) + 50)
         until(lambda: p.max_offset("D", 0) >= 13, 20_000)
@@ -100,8 +103,8 @@ def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_was_delivered_since_the_last_copy(tmp_path: Path, copies: bool) -> None:
-    """The log tells it: of a slave that copies now and then, and of one that copies nothing. Equal messages are told apart by their
-    number."""
+    """The log tells it: of a slave that copies now and then, and of one that copies nothing. Equal messages are told apart by
+    their number."""
     options: dict = {"delay_levels": "1s 2s 1h", "timer_wheel_enable": True, "timer_precision_ms": 100}
     with leader(tmp_path / "m", **{**options, "delay": "deliver"}) as m:
         more = {} if copies else {"ha_master_broker": None}
@@ -147,7 +150,7 @@ class Odd:
     def __init__(self, answers: dict[int, tuple[int, bytes]]) -> None:
         self.answers, self.asked = answers, []
         self.loop = Loop("127.0.0.1", 0, self.answer, lambda connection: None)
-        self.address = "127.0.0.1:%d" % self.loop.address[1]
+        self.address = f"127.0.0.1:{self.loop.address[1]}"
         self.thread = threading.Thread(target=self.loop.serve)
 
     def __enter__(self) -> "Odd":
@@ -172,8 +175,10 @@ GOOD = {21: (0, json.dumps({"dataVersion": VERSION, "topicConfigTable": {"T": {"
 
 @pytest.mark.parametrize(("wrong", "says"), [
     ({21: (0, b"[]")}, "request 21 is no JSON object"), ({21: (0, b"{")}, "request 21 is no JSON"),
-    ({21: (0, b'{"topicConfigTable":{"T":1}}')}, "not an entry"), ({201: (0, b'{"subscriptionGroupTable":{}}')}, "no dataVersion"),
-    ({43: (0, b'{"offsetTable":{"T@G":{0:"x"}}}')}, "no number of 64 bits"), ({45: (0, b'{"offsetTable":{1:"x"}}')}, "no number"),
+    ({21: (0, b'{"topicConfigTable":{"T":1}}')}, "not an entry"), ({201: (0, b'{"subscriptionGroupTable":{}}')},
+                                                                   "no dataVersion"),
+    ({43: (0, b'{"offsetTable":{"T@G":{0:"x"}}}')}, "no number of 64 bits"), ({45: (0, b'{"offsetTable":{1:"x"}}')},
+                                                                              "no number"),
     ({43: (1, b"")}, "answers request 43 with code 1"), ({60: (0, b"\xff" * 56)}, "below 0")])
 def test_odd_answers_change_nothing(tmp_path: Path, wrong: dict, says: str, caplog: pytest.LogCaptureFixture) -> None:
     """The event names the answer; what came before it is kept, and nothing else changes."""

@@ -19,7 +19,8 @@ DELAYS = {"delay_levels": "1h"}
 
 @pytest.fixture
 def left(tmp_path: Path) -> tuple[Path, str]:
-    """The directory of a slave whose master has gone, and the master's address. A group and a delay level are ahead of the log."""
+    """The directory of a slave whose master has gone, and the master's address. A group and a delay level are ahead of the
+    log."""
     with master(tmp_path / "m", **DELAYS) as m:
         address = m.replication().address
         with slave(tmp_path / "s", m, **DELAYS) as s:
@@ -56,7 +57,8 @@ def test_a_slave_becomes_a_master(left: tuple[Path, str]) -> None:
     (moved,) = done.moved
     assert moved[:4] == ("G", "T0", 0, 10_000)
     kept = {Path(p).name.removeprefix("promotion-"): Path(p).read_bytes() for p in done.kept}
-    assert kept == {name: before[name] for name in kept} and {"replica.json", "consumerOffset.json", "delayOffset.json"} <= kept.keys()
+    assert kept == {name: before[name] for name in kept} and {"replica.json", "consumerOffset.json",
+                                                              "delayOffset.json"} <= kept.keys()
     promoted_well(path, "sync_master")
     with pytest.raises(NotASlave, match="promoted to sync_master before"):
         promote(path, to="sync_master", **SMALL, **DELAYS)

@@ -45,7 +45,7 @@ def test_a_slave_learns_its_master_from_the_name_server(pair: tuple[Broker, Brok
 
 
 def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> None:
-    m, s = pair
+    _, s = pair
     before = s.store.topic_table.names()
     with Peer(s.address) as peer:
         sent = peer.put("New")
@@ -116,7 +116,7 @@ class Names:
     def __init__(self) -> None:
         routes = Routes()
         self.loop = Loop("127.0.0.1", 0, routes.answer, routes.gone)
-        self.address = "127.0.0.1:%d" % self.loop.address[1]
+        self.address = f"127.0.0.1:{self.loop.address[1]}"
         self.thread = threading.Thread(target=self.loop.serve)
 
     def __enter__(self) -> "Names":

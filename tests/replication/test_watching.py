@@ -30,7 +30,8 @@ def pair(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
 
 def samples(store: Any) -> dict[str, float]:
     rows = [row.rpartition(" ") for row in text(store).splitlines() if "repli" in row and not row.startswith("#")]
-    return {name.replace(f'path="{store.path}"', "").replace(",}", "}").replace("{,", "{"): float(value) for name, _, value in rows}
+    return {name.replace(f'path="{store.path}"', "").replace(",}", "}").replace("{,", "{"): float(value) for name, _,
+            value in rows}
 
 
 def test_prometheus(pair: tuple[Broker, Broker]) -> None:

@@ -142,9 +142,9 @@ class _Table:
             return dict(known) if isinstance(known, dict) else {}
 
     def replace(self, content: Mapping[str, Any]) -> bool:
-        """Makes the table what that of a master is: its entries, and its version. False where the version is the same, and nothing
-        changes. Durable when it returns. Raises ValueError for content of another shape, OSError, StoreClosed. RocketMQ:
-        SlaveSynchronize."""
+        """Makes the table what that of a master is: its entries, and its version. False where the version is the same, and
+        nothing changes. Durable when it returns. Raises ValueError for content of another shape, OSError, StoreClosed.
+        RocketMQ: SlaveSynchronize."""
         entries, more = self._take(content)
         version = more.get("dataVersion")
         if not isinstance(version, dict):

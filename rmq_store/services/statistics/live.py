@@ -42,9 +42,10 @@ class LiveFile:
 
     def write(self, stats: StoreStats, histograms: Mapping[str, Histogram], rates: Rates, lags: Iterable[Lag],
               delayed: int, items: Mapping[str, Mapping[str, StatsItem]], replication: Mapping[str, Any]) -> None:
-        """Replaces the file. replication: what ReplicationState has, and under "replicas" each slave. Raises OSError; the one that was
-        there then stays."""
-        content = self._content(stats, histograms, rates, lags, delayed) | {"items": _largest(items), "replication": replication}
+        """Replaces the file. replication: what ReplicationState has, and under "replicas" each slave. Raises OSError; the one
+        that was there then stays."""
+        content = self._content(stats, histograms, rates, lags, delayed) | {"items": _largest(items),
+                                                                            "replication": replication}
         text = json.dumps(content, separators=(",", ":")).encode()
         tmp = self._path + ".tmp"
         fd = self._files.open(tmp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

@@ -102,8 +102,8 @@ def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | No
 
 
 def copy_check(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
-    """Keeps on a slave how far its master is: `check` are the master's numbers. The slave has no timer log, so its own end of it and
-    its own offset in the queue stay 0: a Java broker then loses no message. Durable when it returns. Raises OSError."""
+    """Keeps on a slave how far its master is: `check` are the master's numbers. The slave has no timer log, so its own end of
+    it and its own offset in the queue stay 0: a Java broker then loses no message. Durable when it returns. Raises OSError."""
     read_ms, _, offset, _, *version = check
     kept = (read_ms, 0, 0, offset, *version)
     if _read_check(root)[:CHECK.size] != CHECK.pack(*kept):
@@ -111,9 +111,9 @@ def copy_check(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
 
 
 def promote_check(files: ControlFiles, root: str, low: int, end: int) -> bool:
-    """Before a slave becomes a master: what its master had delivered counts as delivered. These are the entries of the queue that the
-    master had read and that were due before its reading time, and every message of which the log, from `low` to `end`, has a copy.
-    False where the directory has no timer messages. Durable when it returns. Raises CorruptionError, OSError."""
+    """Before a slave becomes a master: what its master had delivered counts as delivered. These are the entries of the queue
+    that the master had read and that were due before its reading time, and every message of which the log, from `low` to `end`,
+    has a copy. False where the directory has no timer messages. Durable when it returns. Raises CorruptionError, OSError."""
     path = os.path.join(root, "config", "timercheck")
     if not os.path.exists(path) and not os.path.isdir(os.path.join(root, "consumequeue", TIMER_TOPIC)):
         return False

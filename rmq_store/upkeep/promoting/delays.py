@@ -1,9 +1,10 @@
 """How far the old master had delivered the delay levels, as the log of its slave shows it.
 
-delayOffset.json is a copy of some seconds ago, or is not there. What was delivered since then has left a copy of the waiting message
-in the log: its real topic and queue, and all else as it was put. Each level delivers in its order. So the messages of a level that are
-due claim their copies one after the other, and the level continues at the first one that finds none. Messages that the file counts as
-delivered claim theirs first, so that one of two equal messages is not taken for the other. Control plane; one thread.
+delayOffset.json is a copy of some seconds ago, or is not there. What was delivered since then has left a copy of the waiting
+message in the log: its real topic and queue, and all else as it was put. Each level delivers in its order. So the messages of a
+level that are due claim their copies one after the other, and the level continues at the first one that finds none. Messages
+that the file counts as delivered claim theirs first, so that one of two equal messages is not taken for the other. Control
+plane; one thread.
 """
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ _NOT_COPIED = ("DELAY", "__CRC32#", "WAIT")         # what a copy lacks, of this
 
 
 def delivered(store: MessageStore, known: dict[int, int]) -> dict[int, int]:
-    """Level -> next queue offset to deliver, for `known`, those of delayOffset.json. Nothing is changed. Raises CorruptionError."""
+    """Level -> next queue offset to deliver, for `known`, those of delayOffset.json. Nothing is changed. Raises
+    CorruptionError."""
     last = next((m.store_timestamp for m in _last(store)), 0)
     found, waiting, begin = dict(known), [], last + 1
     for level, delay_ms in enumerate(store.options.delay_levels, 1):
@@ -40,7 +42,8 @@ def delivered(store: MessageStore, known: dict[int, int]) -> dict[int, int]:
             copies[_key(message.topic, message.queue_id, message, properties)] += 1
     for level, delay_ms, offset, low in waiting:
         first = offset
-        while first > low and (before := _one(store, level, first - 1)) is not None and before.store_timestamp + delay_ms >= begin:
+        while first > low and (before := _one(store, level,
+                                              first - 1)) is not None and before.store_timestamp + delay_ms >= begin:
             first -= 1
         for message in _due(store, level, delay_ms, first, last):
             key = _waiting_key(message)

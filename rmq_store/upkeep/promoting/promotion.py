@@ -1,12 +1,12 @@
-"""A slave's directory becomes a master's: promote(). RocketMQ has no such step: an operator edits broker.conf, and what the slave
-knows more, or less, than the old master shows later.
+"""A slave's directory becomes a master's: promote(). RocketMQ has no such step: an operator edits broker.conf, and what the
+slave knows more, or less, than the old master shows later.
 
-The order of the steps is what makes it safe to die in any of them, twice. (1) Nobody has the directory open, and the old master does
-not answer. (2) The store opens as a slave without a master: recovery cuts a torn end, dispatch completes the queues, everything is
-flushed. (3) Every file that changes is copied to .salvage/. (4) Offsets of groups and of delay levels that lie behind the end of their
-queue come back to it, and what the old master had delivered of timer messages counts as delivered. (5) config/replica.json says
-"master". Before (5) the directory is a slave's and the next call does all of it again; (4) changes nothing the second time. Behind (5)
-it is a master's. Control plane; one thread.
+The order of the steps is what makes it safe to die in any of them, twice. (1) Nobody has the directory open, and the old master
+does not answer. (2) The store opens as a slave without a master: recovery cuts a torn end, dispatch completes the queues,
+everything is flushed. (3) Every file that changes is copied to .salvage/. (4) Offsets of groups and of delay levels that lie
+behind the end of their queue come back to it, and what the old master had delivered of timer messages counts as delivered. (5)
+config/replica.json says "master". Before (5) the directory is a slave's and the next call does all of it again; (4) changes
+nothing the second time. Behind (5) it is a master's. Control plane; one thread.
 """
 import os
 import socket
@@ -39,10 +39,10 @@ FILES = ("replica.json", "consumerOffset.json", "lmqConsumerOffset.json", "delay
 class Promotion(NamedTuple):
     """What promote() did.
 
-    path: the directory. role: what it is now. master: the HA address of the old master, "" where nobody knew it. min_log_offset,
-    max_log_offset: the log that is there; messages that the old master stored at max_log_offset or behind it are missing.
-    moved: (group, topic, queue id, offset before, offset now) of groups whose offset lay behind the end of a queue. kept: paths of the
-    copies of the files that changed.
+    path: the directory. role: what it is now. master: the HA address of the old master, "" where nobody knew it.
+    min_log_offset, max_log_offset: the log that is there; messages that the old master stored at max_log_offset or behind it
+    are missing. moved: (group, topic, queue id, offset before, offset now) of groups whose offset lay behind the end of a
+    queue. kept: paths of the copies of the files that changed.
     """
 
     path: str
@@ -58,11 +58,11 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: 
             _io: IoTable | None = None, **options: Any) -> Promotion:
     """Makes the slave in directory `path` a master. Returns what it did, when that is durable.
 
-    to: "master" or "sync_master": the role in which you open it next, which the directory remembers. force: also while the old master
-    answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those of MessageStore.open, where
-    the directory needs some. Nobody may have the directory open. A call that died is begun anew. Raises MasterAlive, NotASlave,
-    StoreLocked, ArgumentIllegal, and what MessageStore.open raises. Thread-safety: one call at a time for a directory.
-    """
+    to: "master" or "sync_master": the role in which you open it next, which the directory remembers. force: also while the old
+    master answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those of
+    MessageStore.open, where the directory needs some. Nobody may have the directory open. A call that died is begun anew.
+    Raises MasterAlive, NotASlave, StoreLocked, ArgumentIllegal, and what MessageStore.open raises. Thread-safety: one call at a
+    time for a directory. """
     root = root_of(path)
     if to not in ROLES:
         raise illegal("to", to, "give 'master' or 'sync_master'")
@@ -125,8 +125,8 @@ def _move_offsets(store: MessageStore) -> list[tuple[str, str, int, int, int]]:
 
 
 def _move_delays(store: MessageStore, files: ControlFiles) -> None:
-    """What the old master had delivered of delayed messages counts as delivered; and no level is ahead of its queue, or its first new
-    messages would not be delivered."""
+    """What the old master had delivered of delayed messages counts as delivered; and no level is ahead of its queue, or its
+    first new messages would not be delivered."""
     before = delay_offsets(files, store.path)
     now = delivered(store, before)
     now = {level: min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1)) for level, offset in now.items()}
