@@ -97,7 +97,7 @@ class Known:
             return
         if core.is_slave and (not reads or (core.modern and core.master_address)):
             return
-        # The network thread suggests broker 0. It meets no pull for which another one is due to a far offset: those are Python's.
+        # The network thread suggests broker 0. A pull that is far behind the end of the log never is its to answer.
         groups = {name: group for name, group in core.groups.snapshot().items() if not reads or group.broker_id == 0}
         for group in groups.values():
             if group.consume:

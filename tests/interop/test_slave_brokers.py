@@ -59,7 +59,7 @@ def test_a_real_slave_of_our_broker(tmp_path, version):
     with Broker.open(tmp_path / "m", listen=f"127.0.0.1:{port}", brokerRole="ASYNC_MASTER", haListenPort=0, compat=compat,
                      segment_size_bytes=SIZE, profile="test") as m, Peer(m.address) as peer:
         assert m.fast_address == f"127.0.0.1:{port - 2}"
-        with java(version, tmp_path / "s", slave_port, log, "brokerRole=SLAVE", "brokerId=1",
+        with java(version, tmp_path / "s", slave_port, log, "brokerRole=SLAVE", "brokerId=1", "brokerName=broker-a",
                   f"namesrvAddr={m.namesrv_address}"):
             until(lambda: any(r.offset >= 0 for r in m.store.replicas()), LOOKS)
             assert peer.ask(17, topic="Copied", defaultTopic="TBW102", readQueueNums=3, writeQueueNums=3, perm=6,
