@@ -238,6 +238,10 @@ class Event(Enum):
         "ha_metadata_interval_ms")
     PROMOTED = "replication", _WARNING, (
         "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
+    ROLE_WEAKER = "replication", _WARNING, (
+        "%(path)s was promoted to sync_master and opens as master: puts do not wait for a slave; open it with "
+        "role=sync_master, or "
+        "promote it to master")
     REPLICATION_FAILED = "replication", _ERROR, (
         "%(path)s cannot store what master %(peer)s sends, at offset %(offset)d: %(reason)s")
     DISPATCHER_STOPPED = "dispatch", _ERROR, (

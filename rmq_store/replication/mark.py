@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.errors import CorruptionError, StoreIsSlave
+from rmq_store.events import Event, emit
 
 __all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "write_mark"]
 
@@ -66,6 +67,11 @@ def write_mark(files: ControlFiles, root: str, mark: Mark) -> None:
 
 
 def refuse_as_master(root: str, role: str) -> None:
-    """Before a store is opened for writing in another role than slave. Raises StoreIsSlave, CorruptionError."""
-    if role != "slave" and (mark := read_mark(root)) is not None and mark.role == "slave":
+    """Before a store is opened for writing. The log tells of one that was promoted to sync_master and opens as a master. Raises
+    StoreIsSlave, CorruptionError."""
+    if role == "slave" or (mark := read_mark(root)) is None:
+        return
+    if mark.role == "slave":
         raise StoreIsSlave(root, mark.master)
+    if mark.role == "sync_master" and role == "master":
+        emit(Event.ROLE_WEAKER, path=root)

@@ -29,6 +29,7 @@ __all__ = ["Metadata"]
 TOPICS, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 43, 45, 60, 61, 201, 402
 FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
 NOT_SUPPORTED = 3
+JOIN_S = 1.0            # how long `stop` waits for a thread that has no more to do than to notice it
 
 
 class Metadata:
@@ -56,14 +57,16 @@ class Metadata:
         self.thread = start_thread(self._run, "rmq-replica-metadata")
 
     def stop(self) -> None:
-        """Copies nothing more. Does not wait for a peer or a look-up of a name: that thread ends by itself, and writes
-        nothing."""
+        """Copies nothing more. Does not wait for a peer, and not long for a look-up of a name: the thread of that ends by
+        itself, and writes nothing."""
         with self._writing:
             self._stopped = True
         self._wake.set()
         for client in (self._client, self._fast):
             if client is not None:
                 client.close()
+        if threading.current_thread() is not self.thread:
+            self.thread.join(JOIN_S)
 
     def soon(self) -> None:
         """Copies at once, not only at the next turn."""

@@ -1,5 +1,8 @@
 """What a slave copies of its master beside the log, and that a promoted slave continues with it."""
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -142,6 +145,20 @@ def test_opened_as_a_master_by_mistake(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file() and p.name != "lock"} == before
     with MessageStore.open(tmp_path / "s", readonly=True, **SMALL) as s:
         assert s.max_offset("T", 0) == 1
+
+
+def test_the_command_copies_too(tmp_path: Path) -> None:
+    """`rmqstore follow --broker`."""
+    options = [f"{name}={value}" for name, value in {**SMALL, **FAST}.items()]
+    with leader(tmp_path / "m") as m:
+        m.store.topic_table.set("T", readQueueNums=3)
+        command = [sys.executable, "-m", "rmq_store", "follow", m.store.replication().address, str(tmp_path / "s"), "--broker",
+                   m.address, *(word for option in options for word in ("-o", option))]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            until((tmp_path / "s/config/topics.json").exists, 30_000)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+    assert config(tmp_path / "s", "topics.json")["topicConfigTable"]["T"]["readQueueNums"] == 3
 
 
 class Odd:

@@ -49,7 +49,7 @@ def promoted_well(path: Path, role: str = "master") -> None:
         assert [bytes(m.body) for m in p.get("T0", 0, p.offsets.query("G", "T0", 0), wait=10)] == [b"goes on"]
 
 
-def test_a_slave_becomes_a_master(left: tuple[Path, str]) -> None:
+def test_a_slave_becomes_a_master(left: tuple[Path, str], caplog: pytest.LogCaptureFixture) -> None:
     path, address = left
     before = config_of(path)
     done = promote(path, to="sync_master", **SMALL, **DELAYS)
@@ -60,6 +60,7 @@ def test_a_slave_becomes_a_master(left: tuple[Path, str]) -> None:
     assert kept == {name: before[name] for name in kept} and {"replica.json", "consumerOffset.json",
                                                               "delayOffset.json"} <= kept.keys()
     promoted_well(path, "sync_master")
+    assert "promoted to sync_master and opens as master" in caplog.text
     with pytest.raises(NotASlave, match="promoted to sync_master before"):
         promote(path, to="sync_master", **SMALL, **DELAYS)
 
@@ -75,8 +76,9 @@ def test_what_is_refused(left: tuple[Path, str], tmp_path: Path) -> None:
         promote(path, to="slave", **SMALL)
     with master(tmp_path / "m", ha_listen=address, **DELAYS), pytest.raises(MasterAlive, match=address):
         promote(path, **SMALL, **DELAYS)
-    with slave(path, address, **DELAYS), pytest.raises(StoreLocked):
+    with slave(path, address, **DELAYS), pytest.raises(StoreLocked) as locked:
         promote(path, **SMALL, **DELAYS)
+    assert "rmqstore follow" in locked.value.__notes__[0]
     assert config_of(path) == before
     with master(tmp_path / "m", ha_listen=address, **DELAYS):
         promote(path, force=True, **SMALL, **DELAYS)
@@ -91,7 +93,7 @@ def test_the_broker_of_the_master_is_asked_too(tmp_path: Path) -> None:
             promote(tmp_path / "s", **SMALL)
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_promotion_dies_anywhere_twice(left: tuple[Path, str], tmp_path: Path, step: int) -> None:
     """At each call that changes something, then at a random one of the call that comes after it."""
     path, _ = left

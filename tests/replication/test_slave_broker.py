@@ -58,6 +58,15 @@ def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> 
     assert s.store.topic_table.names() == before
 
 
+def test_a_master_answers_a_slave_on_both_ports(tmp_path: Path) -> None:
+    with leader(tmp_path / "m") as m, leader(tmp_path / "old", compat="4.9") as old:
+        for broker, codes, others in ((m, (21, 43, 45, 201, 402, 60, 61), ()), (old, (21, 43, 45, 201), (402, 60, 61))):
+            for address in (broker.address, broker.fast_address):
+                with Peer(address) as peer:
+                    assert [peer.ask(code).code for code in codes] == [0] * len(codes)
+                    assert [peer.ask(code).code for code in others] == [3] * len(others)
+
+
 def pull(peer: Peer, offset: int = 0, **more: object) -> tuple[int, str, int]:
     """(code, suggested broker, bytes) of a pull that is not held."""
     answer = peer.pull("G", "T", offset=offset, bits=4, subscription="*", **more)

@@ -70,7 +70,10 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: 
         raise FileNotFoundError(2, "not a message store: the directory does not exist (is its disk mounted?)", root)
     mark = read_mark(root)
     if lockfile.in_use(root):
-        raise StoreLocked(root, lockfile.holder(os.path.join(root, "lock")))
+        locked = StoreLocked(root, lockfile.holder(os.path.join(root, "lock")))
+        locked.add_note("a slave that `rmqstore follow` or `rmqstore serve` has open cannot become a master: stop that "
+                        "process first")
+        raise locked
     if not force:
         if mark is None:
             raise NotASlave(root, "it has no config/replica.json, which a slave of this library writes")
