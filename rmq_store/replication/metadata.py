@@ -3,8 +3,8 @@ are (RocketMQ: SlaveSynchronize, BrokerOuterAPI).
 
 One thread asks the master's broker, ours or a real one, as a Java slave does: 21, 60 and 61 at the port two below, where that
 answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set
-where they differ. What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's.
-Control plane.
+where they differ, once this log has what they stand for: the slave asks the master where its log ends (28), and waits for that.
+What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
 """
 import os
 import struct
@@ -26,10 +26,16 @@ from rmq_store.services.timer.service import CHECK, copy_check
 
 __all__ = ["Metadata"]
 
-TOPICS, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 43, 45, 60, 61, 201, 402
+TOPICS, RUNTIME, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 28, 43, 45, 60, 61, 201, 402
 FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
+OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
 NOT_SUPPORTED = 3
+LOOK_S = 0.02           # between two looks at the end of the log
 JOIN_S = 1.0            # how long `stop` waits for a thread that has no more to do than to notice it
+
+
+# What is done with an answer: with the store, and the body.
+Take = Callable[[Any, bytes], None]
 
 
 class Metadata:
@@ -53,7 +59,9 @@ class Metadata:
         self._stopped = self._said_fine = False
         self._failed = ""
         self.copied_ms: int | None = None       # when all of it was last copied, ms since 1970
-        self.log_offset = 0                     # where this log ended before that copy was asked for
+        # Offsets that the master has told, and where its log ended then: written when this log has as much.
+        self._held: list[tuple[Take, bytes]] = []
+        self._held_end = 0
         self.thread = start_thread(self._run, "rmq-replica-metadata")
 
     def stop(self) -> None:
@@ -101,25 +109,54 @@ class Metadata:
 
     def copy(self) -> None:
         """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
-        steps: tuple[tuple[int, Callable[[Any, bytes], None]], ...] = (
-            (TOPICS, self._take_topics), (OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
-            (GROUPS, self._take_groups),
-            (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics), (TIMER_CHECK, self._take_check))
-        store = self._opened()
-        end = store.max_log_offset
-        del store
-        for code, take in steps:
-            try:
-                body = self._ask(code)
-            except NoAnswer as error:
-                if code in (MODES, TIMER_METRICS, TIMER_CHECK) or error.code == NOT_SUPPORTED:
-                    continue
-                raise
-            with self._writing:
-                if self._stopped:
-                    raise StoreClosed(self._path)
-                take(self._opened(), body)
-        self.copied_ms, self.log_offset = int(time.time() * 1000), end
+        now: tuple[tuple[int, Take], ...] = ((TOPICS, self._take_topics), (GROUPS, self._take_groups),
+                                             (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics))
+        for code, take in now:
+            if (body := self._asked(code)) is not None:
+                self._apply(take, body)
+        if not self._held:
+            later: tuple[tuple[int, Take], ...] = ((OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
+                                                   (TIMER_CHECK, self._take_check))
+            self._held = [(take, body) for code, take in later
+                          if (body := self._asked(code)) is not None]
+            self._held_end = self._master_end()
+        if not self._has_log():
+            return
+        self._opened().flush()
+        held, self._held = self._held, []
+        for take, body in held:
+            self._apply(take, body)
+        self.copied_ms = int(time.time() * 1000)
+
+    def _master_end(self) -> int:
+        """Where the master's log ends, once it has told its offsets; 0 where it does not say that."""
+        body = self._asked(RUNTIME)
+        table = {} if body is None else _object(RUNTIME, body).get("table", {})
+        end = table.get("commitLogMaxOffset", "0") if isinstance(table, dict) else "0"
+        return int(end) if isinstance(end, str) and end.isascii() and end.isdecimal() else 0
+
+    def _has_log(self) -> bool:
+        """Whether this log has everything that the offsets stand for: what is counted as delivered or read there must not be
+        missing here. Waits for it until the next round."""
+        deadline = time.monotonic() + self._interval_s
+        while self._opened().max_log_offset < self._held_end:
+            if time.monotonic() >= deadline:
+                return False
+            self._wake.wait(LOOK_S)
+        return True
+
+    def _asked(self, code: int) -> bytes | None:
+        """The body of an answer; None where this master has no such thing."""
+        try:
+            return self._ask(code)
+        except NoAnswer as error:
+            if code in OPTIONAL or error.code == NOT_SUPPORTED:
+                return None
+            raise
+
+    def _apply(self, take: Take, body: bytes) -> None:
+        with self._writing:
+            take(self._opened(), body)
 
     def _opened(self) -> Any:
         store = self._store()
