@@ -15,6 +15,7 @@ from rmq_store.errors import StoreIsSlave
 from rmq_store.events import Event
 from rmq_store.remoting.frame import Frame
 from rmq_store.remoting.loop import Loop
+from rmq_store.upkeep.promoting.delays import delivered
 from tests.broker.peer import Peer
 from tests.replication.pairs import SMALL, caught_up, joined
 from tests.soon import until
@@ -105,7 +106,8 @@ def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> N
         assert {b"new delayed", b"new timed", b"soon"} <= set(bodies)
 
 
-@pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [True, False])
 def test_what_was_delivered_since_the_last_copy(tmp_path: Path, copies: bool) -> None:
     """The log tells it: of a slave that copies now and then, and of one that copies nothing. Equal messages are told apart by
     their number."""
@@ -133,6 +135,21 @@ def test_what_was_delivered_since_the_last_copy(tmp_path: Path, copies: bool) ->
         until(lambda: p.max_offset("D", 0) >= 13, 20_000)
         bodies = sorted(bytes(m.body) for m in p.scan("D"))
         assert bodies == sorted([*[b"equal"] * 6, b"0", b"1", b"3", b"4", b"timed", b"new", b"new timed"])
+
+
+def test_what_the_log_tells_of_delay_levels(tmp_path: Path) -> None:
+    """Whatever delayOffset.json says, and of equal messages too."""
+    options = {**SMALL, "delay_levels": "1s 2s 1h"}
+    with MessageStore.open(tmp_path, **options) as m:
+        for n in range(4):
+            m.put("D", b"equal", delay_level=1, born_timestamp=1_700_000_000_000)
+            m.put("D", b"%d" % n, delay_level=1 + n % 3)
+        until(lambda: m.max_offset("D", 0) >= 6, 20_000)        # none of level 2 has to be there yet
+    with MessageStore.open(tmp_path, readonly=True, **options) as m:
+        second = m.max_offset("D", 0) - 6
+        for known in ({}, {1: 0}, {1: 3, 2: 0}, {1: 6, 2: 0, 3: 0}):
+            assert delivered(m, known) == {1: 6, 2: second, 3: 0}
+        assert delivered(m, {1: 99, 3: 1}) == {1: 6, 2: second, 3: 1}
 
 
 def test_opened_as_a_master_by_mistake(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rmq_store import Broker, MessageStore
+from rmq_store import Broker, MessageStore, promote
 from rmq_store.errors import ConfigError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.loop import Loop
+from rmq_store.replication.mark import read_mark
 from tests.broker.peer import Peer
 from tests.replication.pairs import SMALL, caught_up, joined
-from tests.replication.test_metadata import FAST, copied, leader
+from tests.replication.test_metadata import FAST, copied, follower, leader
 from tests.soon import until
 
 
@@ -153,6 +154,33 @@ def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
             assert pull(peer)[0] == 0
             held = peer.ask_pull("G", "T", offset=1, bits=6, subscription="*", suspend=50)
             assert peer.answer(held).code == 19
+
+
+def test_another_slave_follows_the_promoted_one(tmp_path: Path) -> None:
+    """It learns the new addresses from the name server, and its log goes on."""
+    with Names() as names:
+        given = {"namesrv": names.address, "namesrv_listen": None}
+        with leader(tmp_path / "m", **given) as m, Peer(m.address) as peer:
+            first = follower(tmp_path / "first", m)
+            until(lambda: asks(names, 106)["brokerAddrTable"] != {}, 20_000)
+            second = slave_broker(tmp_path / "second", names.address)
+            until(lambda: sum(r.offset >= 0 for r in m.store.replicas()) == 2, 20_000)
+            peer.put("T", b"one")
+            for s in (first, second.store):
+                caught_up(s, m.store)
+            copied(first)
+            first.close()
+        promote(tmp_path / "first", **SMALL)
+        with second, leader(tmp_path / "first", **given) as m, Peer(m.address) as peer:
+            until(lambda: asks(names, 106)["brokerAddrTable"]["broker-a"]["brokerAddrs"].get("0") == m.address, 20_000)
+            second._registration.changed()
+            until(lambda: second.store.replication().master == m.store.replication().address, 20_000)
+            joined(m.store)
+            peer.put("T", b"two")
+            caught_up(second.store, m.store)
+            assert [bytes(x.body) for x in second.store.scan("T")] == [b"one", b"two"]
+            assert second.store.replication().broker == m.address
+            assert read_mark(second.store.path).master == m.store.replication().address
 
 
 def asks(names: Names, code: int, **ext: object) -> dict:
