@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rmq_store import Broker, MessageStore, promote
+from rmq_store import Broker, MessageStore, promote, restore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import MasterAlive, NotASlave, RmqStoreError, StoreLocked
 from rmq_store.replication.mark import read_mark
+from rmq_store.services.integrity.repair import repair
 from tests.replication.pairs import SMALL, caught_up, fill, joined, master, slave
 
 DELAYS = {"delay_levels": "1h"}
@@ -140,6 +141,22 @@ def test_the_command(left: tuple[Path, str], rmqstore: Any, tmp_path: Path) -> N
     code, out, _ = rmqstore("promote", str(path), "--to", "sync_master", "--json", *options)
     assert json.loads(out)["role"] == "sync_master"
     assert rmqstore("promote", str(tmp_path / "none"))[0] == 3
+
+
+def test_a_slave_is_backed_up_and_repaired(left: tuple[Path, str], tmp_path: Path) -> None:
+    """It stays a slave: what was restored is promoted before it takes messages."""
+    path, address = left
+    with slave(path, address, **DELAYS) as s:
+        s.backup(tmp_path / "backups")
+    restore(tmp_path / "backups", tmp_path / "restored")
+    assert read_mark(str(tmp_path / "restored")) == read_mark(str(path))
+    shutil.rmtree(path / "consumequeue")
+    result = repair(path, dry_run=False, open_store=MessageStore.open, **SMALL, **DELAYS)
+    assert result.steps and not result.left
+    assert read_mark(str(path)).role == "slave"
+    for directory in (path, tmp_path / "restored"):
+        promote(directory, **SMALL, **DELAYS)
+        promoted_well(directory)
 
 
 def test_a_slave_says_since_when(tmp_path: Path) -> None:
